@@ -1,0 +1,75 @@
+# Everything one does here starts with make. VENV, PYTHON and DJANGO choose another environment:
+#   make test VENV=.venv-6.0 PYTHON=python3.12 DJANGO=6.0
+
+VENV ?= .venv
+PYTHON ?= python3
+DJANGO ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+PYTEST_ARGS ?=
+
+# An environment is as good as new while what it was made from has not changed.
+STATE := $(shell (cat pyproject.toml; echo '$(PYTHON) $(DJANGO)') | cksum | cut -d ' ' -f 1)
+TEST_READY := $(VENV)/.ready-test-$(STATE)
+DEV_READY := $(VENV)/.ready-dev-$(STATE)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup dev test coverage bench lint format types layers docs audit check clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-10s %s\n", $$1, $$2}'
+
+$(TEST_READY):
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) -e '.[test,redis,beanstalk]' $(if $(DJANGO),'Django==$(DJANGO).*')
+	@rm -f $(VENV)/.ready-test-* && touch $@
+
+$(DEV_READY): | $(TEST_READY)
+	@$(PIP) -e '.[test,redis,beanstalk,lint,docs]' $(if $(DJANGO),'Django==$(DJANGO).*')
+	@rm -f $(VENV)/.ready-dev-* && touch $@
+
+setup: | $(TEST_READY) ## Make the environment for the tests
+
+dev: | $(DEV_READY) ## Make the environment for the tests, linters and docs
+
+test: setup ## Run the tests on SQLite, or on DJANGO_JOBS_TEST_DB=postgres|mariadb|mysql
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+coverage: setup ## Run the tests and tell which branches they miss
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report
+
+bench: setup ## Run the benchmarks
+	@$(BIN)/python -m pytest tests/benchmarks -p no:randomly --timeout 0 -s $(PYTEST_ARGS)
+
+lint: dev ## Check style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: dev ## Repair style and formatting
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: dev ## Check types with mypy, and the public names with pyright too
+	@$(BIN)/mypy
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+
+layers: dev ## Check that imports only point downwards
+	@$(BIN)/lint-imports
+
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: dev ## Build the documentation; a broken link is an error
+	@$(BIN)/mkdocs build --strict -q
+
+audit: dev ## Look up known vulnerabilities of the dependencies
+	@$(BIN)/pip-audit --skip-editable
+
+check: ## Everything that must pass before a change is accepted
+	@.ci/run
+
+clean: ## Remove environments, caches and built files
+	@rm -rf .venv .ci/venvs .ci/out build dist site htmlcov .coverage .coverage.* \
+		.hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,31 @@
+"""Durable background jobs for Django."""
+
+from __future__ import annotations
+
+from django_jobs.decorators import JobFunction, job
+from django_jobs.enqueue import (
+    DefinedJob,
+    Handle,
+    PreparedJob,
+    aenqueue_many,
+    define,
+    enqueue_many,
+)
+from django_jobs.execution.outcome import Cancel, Retry, Snooze
+from django_jobs.handlers.base import JobContext
+
+__all__ = [
+    "Cancel",
+    "DefinedJob",
+    "Handle",
+    "JobContext",
+    "JobFunction",
+    "PreparedJob",
+    "Retry",
+    "Snooze",
+    "aenqueue_many",
+    "define",
+    "enqueue_many",
+    "job",
+]
+__version__ = "0.1.0.dev0"

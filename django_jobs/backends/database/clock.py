@@ -1,0 +1,72 @@
+"""The store's clock: the one seam through which every transition takes its "now".
+
+Leases, delays and due dates are judged by the database's clock, in whole microseconds
+from one expression per vendor that depends neither on ``USE_TZ`` nor on the session's
+time zone. Tests put a clock of their own here and so move time on a real store.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import BigIntegerField, Func
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models.sql.compiler import SQLCompiler
+
+    from django_jobs.clock import Clock
+
+_EXPRESSIONS = {
+    # Moves on inside a transaction, so that a long one does not enqueue in its past.
+    "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+    # Reckoned in UTC throughout: UNIX_TIMESTAMP() would repeat an hour in autumn.
+    "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
+}
+
+
+class StoreClock:
+    """Says "now" in SQL."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock
+
+    def sql(self, vendor: str) -> str:
+        """An expression without parameters for the store's now."""
+        if self._clock is not None:
+            return str(int(self._clock.now()))
+        # SQLite has no clock but that of the process it runs in.
+        return _EXPRESSIONS.get(vendor) or str(time.time_ns() // 1000)
+
+    def read(self, connection: BaseDatabaseWrapper) -> int:
+        """The store's now as a number."""
+        if self._clock is not None or connection.vendor not in _EXPRESSIONS:
+            return int(self.sql(connection.vendor))
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT {self.sql(connection.vendor)}")
+            (now,) = cursor.fetchone()
+        return int(now)
+
+    def now(self) -> StoreNow:
+        """The store's now as a query expression."""
+        return StoreNow(self)
+
+
+class StoreNow(Func):
+    """The store's now inside a queryset."""
+
+    output_field = BigIntegerField()
+
+    def __init__(self, clock: StoreClock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def as_sql(
+        self,
+        compiler: SQLCompiler,
+        connection: BaseDatabaseWrapper,
+        **_extra: Any,
+    ) -> tuple[str, list[Any]]:
+        del compiler
+        return self.clock.sql(connection.vendor), []

@@ -1,0 +1,189 @@
+"""Between rows and the contract's value objects. Nothing here asks the database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.utils import timezone
+
+from django_jobs.backends.base import AttemptRecord, Charge, Failure, Glimpse, Lease, ResultRecord
+from django_jobs.clock import SECOND, to_datetime
+from django_jobs.models import FailedJob, JobAttempt, JobResult, JobState
+from django_jobs.wire.envelope import Header, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+INDEX_FIELDS = (
+    "id",
+    "backend",
+    "queue",
+    "handler",
+    "name",
+    "rank",
+    "unique_key",
+    "concurrency_key",
+    "tenant",
+    "expires",
+    "trace_id",
+    "replay_of",
+)
+"""The columns that must say what the signed body says."""
+
+ROW_FIELDS = (
+    *INDEX_FIELDS,
+    "body",
+    "signature",
+    "key_id",
+    "attempts",
+    "deliveries",
+    "crashes",
+    "due",
+    "suspect",
+    "created_at",
+    "state",
+    "lease_expires",
+)
+_PLACES = {name: place for place, name in enumerate(ROW_FIELDS)}
+_INDEX_SIZE = len(INDEX_FIELDS)
+
+
+def _message(row: Sequence[Any], extra_deliveries: int = 0) -> Message:
+    index = dict(zip(INDEX_FIELDS, row[:_INDEX_SIZE], strict=True))
+    index["id"] = str(index["id"])
+    if index["replay_of"] is not None:
+        index["replay_of"] = str(index["replay_of"])
+    return Message(
+        body=row[_PLACES["body"]],
+        signature=row[_PLACES["signature"]],
+        key_id=row[_PLACES["key_id"]],
+        header=Header(
+            attempts=row[_PLACES["attempts"]],
+            deliveries=row[_PLACES["deliveries"]] + extra_deliveries,
+            crashes=row[_PLACES["crashes"]],
+            available_at=row[_PLACES["due"]],
+        ),
+        index=index,
+    )
+
+
+def lease_of(row: Sequence[Any], *, token: str, expires_at: int) -> Lease:
+    """The lease of a row that was just claimed: this delivery is counted in it."""
+    message = _message(row, extra_deliveries=1)
+    return Lease(
+        id=message.index["id"],
+        queue=message.index["queue"],
+        token=token,
+        expires_at=expires_at,
+        message=message,
+        suspect=bool(row[_PLACES["suspect"]]),
+        created_at=row[_PLACES["created_at"]],
+    )
+
+
+def glimpse_of(row: Sequence[Any]) -> Glimpse:
+    """A row as seen without leasing it."""
+    message = _message(row)
+    return Glimpse(
+        id=message.index["id"],
+        queue=message.index["queue"],
+        state=JobState(row[_PLACES["state"]]).label,
+        due=row[_PLACES["due"]],
+        message=message,
+        lease_expires=row[_PLACES["lease_expires"]],
+        extra={"suspect": bool(row[_PLACES["suspect"]]), "created_at": row[_PLACES["created_at"]]},
+    )
+
+
+def results_of(
+    leases: Sequence[Lease], results: Mapping[str, ResultRecord], now: int
+) -> list[JobResult]:
+    """The result rows of leases that have one."""
+    rows = []
+    for lease in leases:
+        record = results.get(lease.id)
+        if record is None:
+            continue
+        index = lease.message.index
+        rows.append(
+            JobResult(
+                job_id=UUID(lease.id),
+                backend=index["backend"],
+                queue=lease.queue,
+                handler=index["handler"],
+                name=index["name"],
+                status=record.status,
+                value=record.value_json,
+                output=record.output,
+                attempts=lease.message.header.attempts,
+                trace_id=index["trace_id"],
+                tenant=index["tenant"],
+                worker=record.worker,
+                enqueued_at=lease.created_at,
+                started_at=for_people(record.started_at),
+                finished_at=for_people(record.finished_at),
+                body=lease.message.body,
+                expires=now + int(record.ttl_seconds * SECOND),
+            )
+        )
+    return rows
+
+
+def failed_job_of(lease: Lease, failure: Failure, now: int) -> FailedJob:
+    """The dead letter of a lease: the body as it is, the counters with this charge."""
+    message, index = lease.message, lease.message.index
+    header = message.header
+    return FailedJob(
+        backend=index["backend"],
+        job_id=UUID(lease.id),
+        queue=lease.queue,
+        handler=index["handler"],
+        name=index["name"],
+        rank=index["rank"],
+        body=message.body,
+        signature=message.signature,
+        key_id=message.key_id,
+        attempts=header.attempts + (failure.charge is Charge.ATTEMPT),
+        deliveries=header.deliveries,
+        crashes=header.crashes + (failure.charge is Charge.CRASH),
+        trace_id=index["trace_id"],
+        tenant=index["tenant"],
+        replay_of=index["replay_of"],
+        reason=failure.reason,
+        error_type=failure.error_type[:255],
+        error_message=failure.error_message,
+        traceback=failure.traceback,
+        output=failure.output,
+        fingerprint=failure.fingerprint,
+        enqueued_at=lease.created_at,
+        failed_at=for_people(now),
+    )
+
+
+def attempt_of(lease: Lease, record: AttemptRecord) -> JobAttempt:
+    """The row of one run that did not succeed."""
+    return JobAttempt(
+        backend=lease.message.index["backend"],
+        job_id=UUID(lease.id),
+        number=record.number,
+        outcome=record.outcome,
+        started_at=for_people(record.started_at),
+        finished_at=for_people(record.finished_at),
+        error_type=record.error_type[:255],
+        error_message=record.error_message,
+        traceback=record.traceback,
+        output=record.output,
+        worker=record.worker[:128],
+    )
+
+
+def for_people(microseconds: int | None) -> datetime | None:
+    """A moment as a DateTimeField of this site wants it: naive where USE_TZ is off."""
+    if microseconds is None:
+        return None
+    moment = to_datetime(microseconds)
+    if timezone.now().tzinfo is None:
+        return timezone.make_naive(moment)
+    return moment

@@ -1,0 +1,176 @@
+"""Settle: every way out of a lease. Each is one step, and needs the current token.
+
+A lease that ended but was not reaped yet still settles: its token is the current one,
+and to accept it saves a second run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import Case, F, Value, When
+
+from django_jobs.backends.base import Charge, Settled
+from django_jobs.backends.database.rows import attempt_of, failed_job_of, results_of
+from django_jobs.backends.database.transactions import in_transition
+from django_jobs.clock import to_microseconds
+from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import QuerySet
+
+    from django_jobs.backends.base import AttemptRecord, Failure, Lease, ResultRecord
+    from django_jobs.backends.database.clock import StoreClock
+
+_WITHOUT_LEASE: dict[str, Any] = {"lease_token": None, "lease_expires": None, "worker": None}
+
+
+def ack(
+    alias: str, clock: StoreClock, leases: Sequence[Lease], results: Mapping[str, ResultRecord]
+) -> list[Settled]:
+    """Delete what is still held and keep its results, in one transaction."""
+
+    def work(connection: BaseDatabaseWrapper) -> list[Settled]:
+        held = _lock_held(alias, leases)
+        mine = [lease for lease in leases if lease.id in held]
+        if mine:
+            _delete(alias, mine)
+            if results:
+                rows = results_of(mine, results, clock.read(connection))
+                JobResult.objects.using(alias).bulk_create(rows, ignore_conflicts=True)
+        return [Settled.SETTLED if lease.id in held else Settled.LOST for lease in leases]
+
+    return in_transition(alias, work)
+
+
+def nack(
+    alias: str,
+    clock: StoreClock,
+    lease: Lease,
+    delay_seconds: float | None,
+    charge: Charge,
+    attempt: AttemptRecord | None,
+) -> Settled:
+    """Give a job back; without a delay it returns to the place it had."""
+    changes: dict[str, Any] = {
+        **_WITHOUT_LEASE,
+        "state": JobState.SCHEDULED if delay_seconds else JobState.READY,
+        "suspect": charge is Charge.CRASH,
+    }
+    if delay_seconds is not None:
+        changes["due"] = clock.now() + to_microseconds(delay_seconds)
+    if charge is Charge.ATTEMPT:
+        changes["attempts"] = F("attempts") + 1
+    elif charge is Charge.CRASH:
+        changes["crashes"] = F("crashes") + 1
+
+    def work(_: BaseDatabaseWrapper) -> Settled:
+        if not _held(alias, lease).update(**changes):
+            return Settled.LOST
+        if attempt is not None:
+            attempt_of(lease, attempt).save(using=alias, force_insert=True)
+        return Settled.SETTLED
+
+    return in_transition(alias, work)
+
+
+def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Settled:
+    """Move a job among the dead letters. A refused one leaves no trace there."""
+
+    def work(connection: BaseDatabaseWrapper) -> Settled:
+        if not _delete(alias, [lease]):
+            return Settled.LOST
+        dead = failed_job_of(lease, failure, clock.read(connection))
+        FailedJob.objects.using(alias).bulk_create([dead], ignore_conflicts=True)
+        if failure.attempt is not None:
+            attempt_of(lease, failure.attempt).save(using=alias, force_insert=True)
+        return Settled.SETTLED
+
+    return in_transition(alias, work)
+
+
+def renew(
+    alias: str, clock: StoreClock, leases: Sequence[Lease], lease_seconds: float
+) -> list[Settled]:
+    """Move the end of held leases. One that is locked just now is being settled."""
+
+    def work(connection: BaseDatabaseWrapper) -> list[Settled]:
+        held = _matching(alias, leases, _candidates(alias, leases))
+        skips = connection.features.has_select_for_update_skip_locked
+        free = _candidates(alias, leases)
+        free = free.select_for_update(skip_locked=True) if skips else free
+        renewable = _matching(alias, leases, free)
+        expires = clock.now() + to_microseconds(lease_seconds)
+        Job.objects.using(alias).filter(pk__in=renewable).update(lease_expires=expires)
+        return [
+            Settled.SETTLED
+            if lease.id in renewable
+            else (Settled.UNKNOWN if lease.id in held else Settled.LOST)
+            for lease in leases
+        ]
+
+    return in_transition(alias, work)
+
+
+def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None, limit: int) -> int:
+    """Return jobs whose lease ended without a verdict, the longest ended first."""
+
+    def work(connection: BaseDatabaseWrapper) -> int:
+        expired = Job.objects.using(alias).filter(
+            backend=backend, state=JobState.RUNNING, lease_expires__lte=clock.now()
+        )
+        if queue is not None:
+            expired = expired.filter(queue=queue)
+        chosen = expired.order_by("lease_expires")
+        if connection.features.has_select_for_update_skip_locked:
+            chosen = chosen.select_for_update(skip_locked=True)
+        keys = list(chosen.values_list("pk", flat=True)[:limit])
+        if not keys:
+            return 0
+        # Asked again in the UPDATE: where rows were not locked, one may have been
+        # renewed or settled since. crashes stands before suspect, because MySQL lets
+        # later assignments see earlier ones.
+        return expired.filter(pk__in=keys).update(
+            crashes=F("crashes") + Case(When(suspect=True, then=Value(1)), default=Value(0)),
+            suspect=True,
+            state=JobState.READY,
+            **_WITHOUT_LEASE,
+        )
+
+    return in_transition(alias, work)
+
+
+def _held(alias: str, lease: Lease) -> QuerySet[Job]:
+    return Job.objects.using(alias).filter(
+        pk=lease.id, lease_token=lease.token, state=JobState.RUNNING
+    )
+
+
+def _candidates(alias: str, leases: Sequence[Lease]) -> QuerySet[Job]:
+    ids = sorted(lease.id for lease in leases)
+    running = Job.objects.using(alias).filter(pk__in=ids, state=JobState.RUNNING)
+    return running.order_by("pk")
+
+
+def _matching(alias: str, leases: Sequence[Lease], rows: QuerySet[Job]) -> set[str]:
+    """The ids whose row shows exactly the token of their own lease."""
+    del alias
+    tokens = {str(pk): token for pk, token in rows.values_list("pk", "lease_token")}
+    return {lease.id for lease in leases if tokens.get(lease.id) == lease.token}
+
+
+def _lock_held(alias: str, leases: Sequence[Lease]) -> set[str]:
+    # In the order of their keys, so that two settles never wait for each other in a ring.
+    return _matching(alias, leases, _candidates(alias, leases).select_for_update())
+
+
+def _delete(alias: str, leases: Sequence[Lease]) -> int:
+    ids = [lease.id for lease in leases]
+    tokens = {lease.token for lease in leases}
+    held = Job.objects.using(alias).filter(
+        pk__in=ids, lease_token__in=tokens, state=JobState.RUNNING
+    )
+    return held._raw_delete(alias)  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 - no signals, no collector

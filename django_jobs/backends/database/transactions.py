@@ -1,0 +1,114 @@
+"""Short transactions of our own, and what database errors mean for them.
+
+Errors are told apart by the codes that drivers give, never by the text of a message.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.db import (
+    DatabaseError,
+    Error,
+    InterfaceError,
+    OperationalError,
+    connections,
+    transaction,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+T = TypeVar("T")
+
+TRIES = 6
+_PAUSE_SECONDS = 0.02
+
+# serialization_failure, deadlock_detected
+_POSTGRESQL_CONFLICTS = frozenset({"40001", "40P01"})
+# ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK, ER_CHECKREAD (a row changed under the statement)
+_MYSQL_CONFLICTS = frozenset({1205, 1213, 1020})
+# server gone, lost during query, lost at a packet, killed, shutting down
+_MYSQL_LOST = frozenset({2006, 2013, 2055, 1927, 1053, 4031, 0})
+
+
+def in_transition(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
+    """Run work in one transaction, again from its start when it met a conflict.
+
+    Inside a transaction of the caller it becomes a savepoint of that, and a conflict is
+    the caller's: what the caller did before it is gone too.
+    """
+    connection = connections[alias]
+    if connection.in_atomic_block:
+        with transaction.atomic(using=alias):
+            return work(connection)
+    for tries_left in reversed(range(TRIES)):
+        try:
+            with _transition(connection):
+                return work(connection)
+        except DatabaseError as error:
+            if not tries_left or not is_conflict(error):
+                raise
+        time.sleep(_PAUSE_SECONDS * random.random() * (TRIES - tries_left))  # noqa: S311 - jitter
+    raise AssertionError("the last try returns or raises")  # pragma: no cover - unreachable
+
+
+@contextmanager
+def _transition(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    if connection.vendor == "mysql" and connection.isolation_level != "read committed":
+        # Gap locks of the stricter levels would make claims wait for each other. Holds
+        # for the next transaction only, which is ours.
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    with _immediate(connection), transaction.atomic(using=connection.alias):
+        yield
+
+
+@contextmanager
+def _immediate(connection: Any) -> Iterator[None]:
+    """Let a SQLite transaction take its write lock at once, whatever the options say.
+
+    A deferred one that reads and then writes fails at once when another wrote in
+    between; no busy timeout helps it.
+    """
+    if connection.vendor != "sqlite":
+        yield
+        return
+    configured = connection.transaction_mode
+    connection.transaction_mode = "IMMEDIATE"
+    try:
+        yield
+    finally:
+        connection.transaction_mode = configured
+
+
+def is_conflict(error: DatabaseError) -> bool:
+    """Whether the database gave way to somebody else's transaction: trying again helps."""
+    cause = error.__cause__
+    if getattr(cause, "sqlstate", None) in _POSTGRESQL_CONFLICTS:
+        return True
+    return _number(cause) in _MYSQL_CONFLICTS
+
+
+def is_connection_lost(error: Error) -> bool:
+    """Whether the server may have done the work without our hearing of it."""
+    if not isinstance(error, OperationalError | InterfaceError):
+        return False
+    cause = error.__cause__
+    module = type(cause).__module__ or ""
+    if module.startswith("psycopg"):
+        state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+        return state is None or state.startswith(("08", "57P"))
+    if module.startswith("sqlite3"):
+        return False
+    return isinstance(error, InterfaceError) or _number(cause) in _MYSQL_LOST
+
+
+def _number(cause: BaseException | None) -> int | None:
+    args = getattr(cause, "args", ())
+    return args[0] if args and isinstance(args[0], int) else None

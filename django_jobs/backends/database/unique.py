@@ -1,0 +1,85 @@
+"""What an enqueue does about jobs that are there already.
+
+A message whose id is there is left alone: it was enqueued before. A message whose
+``unique_key`` is held by another live job follows its ``on_conflict``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_jobs.backends.base import Enqueued, OnConflict
+from django_jobs.backends.database.cancelling import remove_waiting
+from django_jobs.exceptions import DuplicateJob, JobsError
+from django_jobs.models import Job
+from django_jobs.wire.envelope import key_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.wire.envelope import Outgoing
+
+# A holder may end between our insert and our look; then the insert is tried again.
+_TRIES = 20
+
+
+def resolve_conflicts(
+    connection: BaseDatabaseWrapper,
+    clock: StoreClock,
+    outgoing: Sequence[Outgoing],
+    on_conflict: OnConflict,
+    insert_again: Callable[[Sequence[Outgoing]], bool],
+) -> list[Enqueued]:
+    """Settle one message at a time where an insert found something in its way."""
+    # The signature differs with every sealing, so an equal one is the row just written.
+    jobs = Job.objects.using(connection.alias)
+    stored = {
+        str(pk): signature
+        for pk, signature in jobs.filter(pk__in=[message.id for message in outgoing]).values_list(
+            "pk", "signature"
+        )
+    }
+    answers = []
+    for message in outgoing:
+        if message.id in stored:
+            answers.append(Enqueued(message.id, stored[message.id] == message.signature))
+        else:
+            answers.append(_one(connection, clock, message, on_conflict, insert_again))
+    return answers
+
+
+def _one(
+    connection: BaseDatabaseWrapper,
+    clock: StoreClock,
+    message: Outgoing,
+    on_conflict: OnConflict,
+    insert_again: Callable[[Sequence[Outgoing]], bool],
+) -> Enqueued:
+    for _ in range(_TRIES):
+        if insert_again([message]):
+            return Enqueued(message.id, created=True)
+        holder = _holder(connection, message)
+        if holder is None:
+            continue
+        if holder == message.id:
+            return Enqueued(holder, created=False)
+        if on_conflict is OnConflict.RETURN:
+            return Enqueued(holder, created=False)
+        replaceable = on_conflict is OnConflict.REPLACE
+        if not replaceable or not remove_waiting(
+            connection.alias, clock, holder, f"replaced by {message.id}"
+        ):
+            raise DuplicateJob(message.terms.unique_key or "", holder)
+    raise JobsError(f"the unique_key {message.terms.unique_key!r} changes hands too quickly")
+
+
+def _holder(connection: BaseDatabaseWrapper, message: Outgoing) -> str | None:
+    jobs = Job.objects.using(connection.alias)
+    found = jobs.filter(pk=message.id).values_list("pk", flat=True).first()
+    key = key_digest(message.terms.unique_key)
+    if found is None and key is not None:
+        found = jobs.filter(unique_key=key).values_list("pk", flat=True).first()
+    return None if found is None else str(found)

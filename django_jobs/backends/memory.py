@@ -1,0 +1,280 @@
+"""The contract in its plainest form: jobs in a dict, every verb under one lock.
+
+Nothing outlives the process, so this serves tests and readers. Where the words of the
+contract leave a question, what happens here is the answer, and the other backends follow.
+
+An instance owns its jobs: threads that are to meet must share the instance.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+from django_jobs.backends import base
+from django_jobs.backends.base import Charge, Enqueued, Lease, OnConflict, ResultRecord, Settled
+from django_jobs.clock import SECOND, Clock, SystemClock, to_microseconds
+from django_jobs.exceptions import DuplicateJob
+from django_jobs.wire.envelope import Header, Message, Outgoing, index_of, key_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SCHEDULED, READY, RUNNING = "scheduled", "ready", "running"
+_CAN = ("delay", "priority", "renew", "batch", "results", "peek", "cancel", "unique")
+
+
+class Dead(NamedTuple):
+    """A dead letter: the message as it was when it was given up, and why."""
+
+    message: Message
+    failure: base.Failure
+
+
+@dataclass(slots=True)
+class Job:
+    """A live job: an unalterable body, the columns beside it, and where it stands."""
+
+    body: str
+    signature: str
+    key_id: str
+    index: dict[str, Any]
+    due: int
+    state: str = READY
+    attempts: int = 0
+    deliveries: int = 0
+    crashes: int = 0
+    suspect: bool = False
+    token: str | None = None
+    expires_at: int | None = None
+
+    @property
+    def id(self) -> str:
+        return str(self.index["id"])
+
+    @property
+    def queue(self) -> str:
+        return str(self.index["queue"])
+
+    def message(self) -> Message:
+        header = Header(self.attempts, self.deliveries, self.crashes, self.due)
+        return Message(self.body, self.signature, self.key_id, header, dict(self.index))
+
+
+class MemoryBackend(base.Backend):
+    """Keeps jobs in this process. ``OPTIONS["CLOCK"]`` is the clock it judges time by."""
+
+    capabilities = base.Capabilities(**dict.fromkeys(_CAN, True))
+
+    def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
+        super().__init__(alias, options)
+        self.clock: Clock = self.options.get("CLOCK") or SystemClock()
+        self.jobs: dict[str, Job] = {}
+        self.dead: dict[str, Dead] = {}
+        self.results: dict[str, ResultRecord] = {}
+        self.attempts: dict[str, list[base.AttemptRecord]] = {}
+        self._lock = threading.Lock()
+
+    def enqueue(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
+        with self._lock:
+            before = dict(self.jobs)
+            try:
+                stored = [self._store(one, on_conflict) for one in outgoing]
+            except DuplicateJob:
+                self.jobs = before
+                raise
+            for replaced in before.keys() - self.jobs.keys():
+                self.results[replaced] = ResultRecord(status="cancelled")
+            return stored
+
+    def _store(self, new: Outgoing, on_conflict: OnConflict) -> Enqueued:
+        if new.id in self.jobs:
+            return Enqueued(new.id, created=False)
+        key = new.terms.unique_key
+        if key is not None and (holder := self._holder(key)):
+            if on_conflict is OnConflict.RETURN:
+                return Enqueued(holder.id, created=False)
+            if on_conflict is OnConflict.RAISE or holder.state == RUNNING:
+                raise DuplicateJob(key, holder.id)
+            del self.jobs[holder.id]
+        now = self.clock.now()
+        due = new.terms.schedule
+        if due is None:
+            due = now + to_microseconds(new.terms.delay or 0)
+        job = Job(new.body, new.signature, new.key_id, index_of(new.id, new.terms), due)
+        self.jobs[new.id] = self._placed(job, now)
+        return Enqueued(new.id, created=True)
+
+    def _holder(self, unique_key: str) -> Job | None:
+        key = key_digest(unique_key)
+        return next((job for job in self.jobs.values() if job.index["unique_key"] == key), None)
+
+    def _placed(self, job: Job, now: int) -> Job:
+        """Let a job wait for its time, or for its turn when the time has come."""
+        job.state = SCHEDULED if job.due > now else READY
+        job.token = job.expires_at = None
+        return job
+
+    def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
+        with self._lock:
+            expires_at = self.clock.now() + to_microseconds(lease_seconds)
+            for queue in queues:
+                if found := self._next(self._ready(queue), max(limit, 0)):
+                    token = self._token()
+                    return [self._lease(job, token, expires_at) for job in found]
+            return []
+
+    def _ready(self, queue: str) -> list[Job]:
+        """A queue's due jobs in order, among them those whose waiting ends just now."""
+        now = self.clock.now()
+        due = [job for job in self._of(queue) if job.state != RUNNING and job.due <= now]
+        return sorted((self._placed(job, now) for job in due), key=self._order)
+
+    def _order(self, job: Job) -> tuple[int, int, str]:
+        return (job.index["rank"], job.due, job.id)
+
+    def _next(self, ready: list[Job], limit: int) -> list[Job]:
+        if ready and ready[0].suspect:
+            return ready[: min(limit, 1)]
+        return list(takewhile(lambda job: not job.suspect, ready))[:limit]
+
+    def _token(self) -> str:
+        return uuid4().hex
+
+    def _lease(self, job: Job, token: str, expires_at: int) -> Lease:
+        job.state, job.token, job.expires_at = RUNNING, token, expires_at
+        job.deliveries += 1
+        return Lease(job.id, job.queue, token, expires_at, job.message(), job.suspect)
+
+    def _held(self, lease: Lease) -> Job | None:
+        """The job of a lease that holds it; an expired lease does until it is reaped."""
+        job = self.jobs.get(lease.id)
+        return job if job and job.state == RUNNING and job.token == lease.token else None
+
+    def ack(
+        self, leases: Sequence[Lease], results: Mapping[str, ResultRecord] | None = None
+    ) -> list[Settled]:
+        with self._lock:
+            return [self._end(lease, results or {}) for lease in leases]
+
+    def _end(self, lease: Lease, results: Mapping[str, ResultRecord]) -> Settled:
+        job = self._held(lease)
+        if job is None:
+            return Settled.LOST
+        del self.jobs[job.id]
+        if job.id in results:
+            self.results[job.id] = results[job.id]
+        return Settled.SETTLED
+
+    def nack(
+        self,
+        lease: Lease,
+        delay_seconds: float | None = None,
+        *,
+        charge: Charge = Charge.ATTEMPT,
+        attempt: base.AttemptRecord | None = None,
+    ) -> Settled:
+        with self._lock:
+            job = self._held(lease)
+            if job is None:
+                return Settled.LOST
+            now = self.clock.now()
+            if delay_seconds is not None:
+                job.due = now + to_microseconds(max(delay_seconds, 0))
+            self._charge(job, charge, attempt)
+            job.suspect = charge is Charge.CRASH
+            self._placed(job, now)
+            return Settled.SETTLED
+
+    def _charge(self, job: Job, charge: Charge, attempt: base.AttemptRecord | None) -> None:
+        job.attempts += charge is Charge.ATTEMPT
+        job.crashes += charge is Charge.CRASH
+        if attempt is not None:
+            self.attempts.setdefault(job.id, []).append(attempt)
+
+    def abandon(self, lease: Lease, failure: base.Failure) -> Settled:
+        with self._lock:
+            job = self._held(lease)
+            if job is None:
+                return Settled.LOST
+            self._charge(job, failure.charge, failure.attempt)
+            self.dead.setdefault(job.id, Dead(job.message(), failure))
+            del self.jobs[job.id]
+            return Settled.SETTLED
+
+    def renew(self, leases: Sequence[Lease], lease_seconds: float) -> list[Settled]:
+        with self._lock:
+            expires_at = self.clock.now() + to_microseconds(lease_seconds)
+            return [self._extend(lease, expires_at) for lease in leases]
+
+    def _extend(self, lease: Lease, expires_at: int) -> Settled:
+        job = self._held(lease)
+        if job is None:
+            return Settled.LOST
+        job.expires_at = expires_at
+        return Settled.SETTLED
+
+    def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
+        with self._lock:
+            now = self.clock.now()
+            lost = [job for job in self._of(queue) if self._expired(job, now)][:limit]
+            for job in lost:
+                job.crashes += job.suspect
+                job.suspect = True
+                self._placed(job, now)
+            return len(lost)
+
+    def _expired(self, job: Job, now: int) -> bool:
+        return job.expires_at is not None and job.expires_at <= now
+
+    def stats(self, queue: str) -> base.QueueStats:
+        with self._lock:
+            ready = self._ready(queue)
+            states = [job.state for job in self._of(queue)]
+            waited = self.clock.now() - min(job.due for job in ready) if ready else 0
+            return base.QueueStats(
+                ready=len(ready),
+                scheduled=states.count(SCHEDULED),
+                running=states.count(RUNNING),
+                suspect=sum(job.suspect for job in self._of(queue)),
+                oldest_ready_seconds=waited / SECOND,
+            )
+
+    def peek(self, queue: str, limit: int = 20) -> list[base.Glimpse]:
+        with self._lock:
+            ready = self._ready(queue)
+            later = [job for job in self._of(queue) if job.state == SCHEDULED]
+            later.sort(key=lambda job: (job.due, job.id))
+            return [self._glimpse(job) for job in (ready + later)[:limit]]
+
+    def find(self, job_id: str) -> base.Glimpse | None:
+        with self._lock:
+            job = self.jobs.get(job_id)
+            return self._glimpse(job) if job else None
+
+    def _glimpse(self, job: Job) -> base.Glimpse:
+        return base.Glimpse(
+            id=job.id,
+            queue=job.queue,
+            state=job.state,
+            due=job.due,
+            message=job.message(),
+            lease_expires=job.expires_at,
+        )
+
+    def cancel(self, job_id: str) -> bool:
+        with self._lock:
+            job = self.jobs.get(job_id)
+            if job is None or job.state == RUNNING:
+                return False
+            del self.jobs[job_id]
+            self.results[job_id] = ResultRecord(status="cancelled")
+            return True
+
+    def _of(self, queue: str | None) -> list[Job]:
+        return [job for job in self.jobs.values() if queue in {None, job.queue}]

@@ -1,0 +1,77 @@
+"""Alias → backend. One instance per alias and process, built when it is first asked for."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from typing import TYPE_CHECKING
+
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+from django_jobs.backends.base import Backend
+from django_jobs.conf import get_settings
+from django_jobs.exceptions import InvalidBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_jobs.conf import BackendConfig
+
+
+class Backends:
+    """The backends of ``DJANGO_JOBS["BACKENDS"]``."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, Backend] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, alias: str) -> Backend:
+        """The backend of an alias; raises InvalidBackend naming the nearest one."""
+        built = self._built.get(alias)
+        if built is not None:
+            return built
+        configured = get_settings().backends
+        if alias not in configured:
+            near = difflib.get_close_matches(alias, configured, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            known = ", ".join(sorted(configured))
+            raise InvalidBackend(
+                f"there is no backend {alias!r}{hint}; DJANGO_JOBS['BACKENDS'] has {known}"
+            )
+        with self._lock:
+            return self._built.setdefault(alias, build(configured[alias]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(get_settings().backends)
+
+    def forget(self) -> None:
+        """Build every backend anew when it is next asked for."""
+        self._built = {}
+
+
+def build(config: BackendConfig) -> Backend:
+    """The backend that a configuration describes; raises InvalidBackend."""
+    try:
+        found = import_string(config.path)
+    except ImportError as error:
+        raise InvalidBackend(
+            f"the backend {config.alias!r} is {config.path!r}, which cannot be imported: {error}"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Backend)):
+        raise InvalidBackend(
+            f"the backend {config.alias!r} is {config.path!r}, "
+            "which is no subclass of django_jobs.backends.base.Backend"
+        )
+    return found(config.alias, config.options)
+
+
+backends = Backends()
+
+
+def _forget(*, setting: str, **_kwargs: object) -> None:
+    if setting == "DJANGO_JOBS":
+        backends.forget()
+
+
+setting_changed.connect(_forget)

@@ -1,0 +1,140 @@
+"""Values, names and backends of DJANGO_JOBS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.conf import settings as django_settings
+from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
+from django.utils.module_loading import import_string
+
+from django_jobs.backends.base import Backend
+from django_jobs.conf import NOT_YET_ENFORCED, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from django.core.checks import CheckMessage
+
+    from django_jobs.conf import JobsSettings, Problem
+
+SHORTEST_LEASE = 3
+
+_IDS = {
+    Kind.UNKNOWN_KEY: "django_jobs.E001",
+    Kind.INVALID_VALUE: "django_jobs.E002",
+    Kind.UNKNOWN_BACKEND: "django_jobs.E005",
+    Kind.QUEUE_NAME: "django_jobs.E006",
+    Kind.DUPLICATE_KEY: "django_jobs.E011",
+    Kind.NO_KEY: "django_jobs.E012",
+}
+
+
+def check_values(_settings: JobsSettings, problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """What the reader of the settings refused."""
+    for problem in problems:
+        yield Error(f"{problem.message}.", hint=problem.hint, id=_IDS[problem.kind])
+
+
+def check_backend_classes(
+    settings: JobsSettings, _problems: Sequence[Problem]
+) -> Iterator[CheckMessage]:
+    """Each BACKEND leads to a Backend, and each Backend is content with its OPTIONS."""
+    for config in settings.backends.values():
+        where = f"BACKENDS[{config.alias!r}]"
+        if not config.path:
+            continue
+        try:
+            found = import_string(config.path)
+        except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
+            yield Error(
+                f"{where}['BACKEND'] is {config.path!r}, which cannot be imported: {error}.",
+                hint="Correct the path, or install what it needs (the extras redis, "
+                "beanstalk and servicebus).",
+                id="django_jobs.E003",
+            )
+            continue
+        if not (isinstance(found, type) and issubclass(found, Backend)):
+            yield Error(
+                f"{where}['BACKEND'] is {config.path!r}, which is not a Backend.",
+                hint="Name a subclass of django_jobs.backends.base.Backend.",
+                id="django_jobs.E004",
+            )
+            continue
+        try:
+            yield from found(config.alias, config.options).check()
+        except Exception as error:  # noqa: BLE001 - the class may be anybody's
+            yield Error(
+                f"{where} ({config.path}) cannot be set up: {type(error).__name__}.",
+                hint=f"Correct {where}['OPTIONS']; build it in a shell to see the whole error, "
+                "which is not shown here because it may hold a password.",
+                id="django_jobs.E016",
+            )
+
+
+def check_lease(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """A lease leaves time to be renewed: statements get a third of it, with a retry."""
+    for path, seconds in _leases(settings).items():
+        if seconds < SHORTEST_LEASE:
+            yield Error(
+                f"{path} is {seconds:g} seconds, too short to be renewed in time.",
+                hint=f"Give at least {SHORTEST_LEASE} seconds; the default is 30.",
+                id="django_jobs.E013",
+            )
+
+
+def check_kill_grace(
+    settings: JobsSettings, _problems: Sequence[Problem]
+) -> Iterator[CheckMessage]:
+    """The grace lies between the soft timeout and the end of the lease."""
+    grace = settings.kill_grace
+    if grace == 0:
+        yield Warning(
+            "KILL_GRACE is 0: a job is killed at the very moment its timeout is raised in it.",
+            hint="Give it a few seconds, so that a timeout is recorded as one, with a "
+            "traceback, and not as a crash.",
+            id="django_jobs.W003",
+        )
+    for path, seconds in _leases(settings).items():
+        if grace >= seconds:
+            yield Warning(
+                f"KILL_GRACE is {grace:g} seconds, and {path} only {seconds:g}: while leases "
+                "cannot be renewed, a job that ignores its timeout still runs when another "
+                "worker starts it again.",
+                hint=f"Keep KILL_GRACE well below {path}.",
+                id="django_jobs.W004",
+            )
+
+
+def check_enforced(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """Nothing that was asked for is silently left out."""
+    raw = getattr(django_settings, "DJANGO_JOBS", None)
+    given = raw if isinstance(raw, dict) else {}
+    paths = [key for key in given if key in NOT_YET_ENFORCED]
+    if "RATE_LIMIT" in NOT_YET_ENFORCED:
+        limited = [queue.name for queue in settings.queues.values() if queue.rate_limit]
+        paths += [f"QUEUES[{name!r}]['RATE_LIMIT']" for name in limited]
+    for path in paths:
+        yield Warning(
+            f"{path} is set, but this version of django_jobs does not act on it yet.",
+            hint="Remove it until the release notes say that it is in force.",
+            id="django_jobs.W011",
+        )
+
+
+def _leases(settings: JobsSettings) -> dict[str, float]:
+    own = {
+        f"QUEUES[{queue.name!r}]['LEASE_SECONDS']": queue.lease_seconds
+        for queue in settings.queues.values()
+        if queue.lease_seconds is not None
+    }
+    return {"LEASE_SECONDS": settings.lease_seconds, **own}
+
+
+CONFIGURATION_CHECKS = (
+    check_values,
+    check_backend_classes,
+    check_lease,
+    check_kill_grace,
+    check_enforced,
+)

@@ -1,0 +1,129 @@
+"""The databases that carry jobs. Settings are looked at; nothing connects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.apps import apps
+from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, router
+
+from django_jobs.conf.model import nearest
+from django_jobs.routers import APP_LABEL, database_of, job_databases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from django.core.checks import CheckMessage
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_jobs.conf import JobsSettings, Problem
+
+SUPPORTED = ("postgresql", "mysql", "sqlite")
+LOCKING = ("IMMEDIATE", "EXCLUSIVE")
+
+
+def check_aliases(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """OPTIONS['DATABASE'] is one of DATABASES."""
+    for config in settings.backends.values():
+        alias = database_of(config)
+        if alias is not None and alias not in connections.settings:
+            yield Error(
+                f"BACKENDS[{config.alias!r}]['OPTIONS']['DATABASE'] is {alias!r}, which is "
+                f"not in DATABASES{nearest(alias, connections.settings)}.",
+                hint="Name one of the aliases in DATABASES, or add the database there.",
+                id="django_jobs.E007",
+            )
+
+
+def check_vendors(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """Claiming is written, and tested, for these databases only."""
+    for alias, connection in _connections(settings):
+        if connection.vendor not in SUPPORTED:
+            yield Error(
+                f"DATABASES[{alias!r}] is {connection.display_name}, which cannot carry jobs.",
+                hint="Use PostgreSQL, MariaDB, MySQL or SQLite for the alias in "
+                "OPTIONS['DATABASE'], or another backend.",
+                id="django_jobs.E008",
+            )
+
+
+def check_routes(settings: JobsSettings, problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """The admin and ``migrate`` find the tables where the backend keeps them."""
+    alias = job_databases(settings)[0]
+    # The router reads the settings too, and would raise what is reported already.
+    if problems or alias not in connections.settings:
+        return
+    models = list(apps.get_app_config(APP_LABEL).get_models())
+    targets = {router.db_for_read(model) for model in models}
+    targets |= {router.db_for_write(model) for model in models}
+    strays = sorted(targets - {alias})
+    if strays or not all(router.allow_migrate_model(alias, model) for model in models):
+        yield Warning(
+            f"The jobs are in the database {alias!r}, but the database routers send the "
+            f"models of django_jobs to {', '.join(map(repr, strays)) or 'nowhere'}.",
+            hint='Put "django_jobs.routers.JobsRouter" first in DATABASE_ROUTERS.',
+            id="django_jobs.W007",
+        )
+
+
+def check_sqlite(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """SQLite works for several processes when it is a file, and locks at once."""
+    for alias, connection in _connections(settings, "sqlite"):
+        if _is_in_memory(connection):
+            yield Warning(
+                f"DATABASES[{alias!r}] is an SQLite database in memory: no other process can "
+                "see its jobs.",
+                hint="Name a file, unless this is a test; workers run in one process there.",
+                id="django_jobs.W008",
+            )
+        elif str(_options(connection).get("transaction_mode", "")).upper() not in LOCKING:
+            yield Warning(
+                f"DATABASES[{alias!r}] begins SQLite transactions deferred: an enqueue in a "
+                'transaction that has read before can fail at once with "database is locked".',
+                hint=f"Write DATABASES[{alias!r}]['OPTIONS'] = "
+                '{"transaction_mode": "IMMEDIATE", "timeout": 20}.',
+                id="django_jobs.W010",
+            )
+
+
+def check_isolation(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """Repeatable read takes gap locks, over which claims of several workers deadlock."""
+    for alias, connection in _connections(settings, "mysql"):
+        level = _options(connection).get("isolation_level", "read committed")
+        if str(level).lower() != "read committed":
+            said = "the server's own" if level is None else repr(level)
+            yield Warning(
+                f"DATABASES[{alias!r}]['OPTIONS']['isolation_level'] is {said}: workers will "
+                "wait for each other's locks, and deadlock.",
+                hint="Remove isolation_level; Django's default is 'read committed'.",
+                id="django_jobs.W009",
+            )
+
+
+def _connections(
+    settings: JobsSettings, vendor: str = ""
+) -> Iterator[tuple[str, BaseDatabaseWrapper]]:
+    aliases = dict.fromkeys(map(database_of, settings.backends.values()))
+    for alias in aliases:
+        if alias is None or alias not in connections.settings:
+            continue
+        try:
+            connection = connections[alias]
+        except ImproperlyConfigured:
+            continue  # a driver is missing; Django says so itself
+        if not vendor or connection.vendor == vendor:
+            yield alias, connection
+
+
+def _options(connection: BaseDatabaseWrapper) -> dict[str, object]:
+    return connection.settings_dict.get("OPTIONS") or {}
+
+
+def _is_in_memory(connection: BaseDatabaseWrapper) -> bool:
+    name = str(connection.settings_dict["NAME"])
+    return name in {"", ":memory:"} or "mode=memory" in name
+
+
+DATABASE_CHECKS = (check_aliases, check_vendors, check_routes, check_sqlite, check_isolation)

@@ -1,0 +1,129 @@
+"""What jobs may run, and how they are retried."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
+from django.utils.module_loading import import_string
+
+from django_jobs.conf.model import nearest
+from django_jobs.execution.retry import built_in
+from django_jobs.handlers.registry import BUILT_IN_KEYS, registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from django.core.checks import CheckMessage
+
+    from django_jobs.conf import JobsSettings, Problem
+
+_OWN_LISTS = {
+    "command": "allowed_commands",
+    "shell": "allowed_shell_commands",
+    "event": "allowed_events",
+    "url": "allowed_urls",
+}
+
+
+def check_handler_paths(
+    settings: JobsSettings, _problems: Sequence[Problem]
+) -> Iterator[CheckMessage]:
+    """Each entry of HANDLERS leads to something that can be run."""
+    for key, path in settings.handlers.items():
+        reason = ""
+        try:
+            found = import_string(path)
+        except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
+            reason = f"cannot be imported: {error}"
+        else:
+            if not callable(found) and not callable(getattr(found, "handle", None)):
+                reason = "is neither a function nor a handler with handle()"
+        if reason:
+            yield Error(
+                f"HANDLERS[{key!r}] is {path!r}, which {reason}.",
+                hint="Name a function, or a class or object with handle(context).",
+                id="django_jobs.E014",
+            )
+
+
+def check_allowed_keys(
+    settings: JobsSettings, _problems: Sequence[Problem]
+) -> Iterator[CheckMessage]:
+    """A queue allows only what exists."""
+    known = {*registry, *settings.handlers, *BUILT_IN_KEYS}
+    for queue in settings.queues.values():
+        for key in queue.handlers or ():
+            if key not in known:
+                yield Warning(
+                    f"QUEUES[{queue.name!r}]['HANDLERS'] allows {key!r}, which no one "
+                    f"registered{nearest(key, known)}.",
+                    hint="Correct the key. Handlers are found in jobs.py and tasks.py of "
+                    "installed apps, and in HANDLERS.",
+                    id="django_jobs.W005",
+                )
+
+
+def check_own_lists(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """The far-reaching handlers are opened in two places, or they run nothing."""
+    for queue in settings.queues.values():
+        for key in queue.handlers or ():
+            field = _OWN_LISTS.get(key, "")
+            if field and not getattr(settings, field):
+                yield Warning(
+                    f"QUEUES[{queue.name!r}]['HANDLERS'] allows {key!r}, but {field.upper()} "
+                    "is empty: every such job will be refused.",
+                    hint=f"List in {field.upper()} what may be run, or remove {key!r} from "
+                    "the queue.",
+                    id="django_jobs.W006",
+                )
+
+
+def check_retry_policies(
+    settings: JobsSettings, _problems: Sequence[Problem]
+) -> Iterator[CheckMessage]:
+    """A policy of one's own can be imported and tells a delay."""
+    specs = {"RETRY": settings.retry} | {
+        f"QUEUES[{queue.name!r}]['RETRY']": queue.retry
+        for queue in settings.queues.values()
+        if queue.retry is not None
+    }
+    for path, spec in specs.items():
+        if isinstance(spec, str) and built_in(spec) is None and (reason := _why_no_policy(spec)):
+            yield Error(
+                f"{path} is {spec!r}, which {reason}.",
+                hint='Name a class or object with delay(retry_number), or use "none", '
+                '"fixed", "exponential" or a list of seconds.',
+                id="django_jobs.E015",
+            )
+
+
+def _why_no_policy(path: str) -> str:
+    try:
+        found = import_string(path)
+    except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
+        return f"cannot be imported: {error}"
+    if not callable(getattr(found, "delay", None)):
+        return "has no delay(retry_number)"
+    if inspect.isclass(found):
+        return _why_not_made(found)
+    return ""
+
+
+def _why_not_made(found: type) -> str:
+    try:
+        inspect.signature(found).bind()
+    except TypeError:
+        return "cannot be made without arguments"
+    except ValueError:
+        return ""  # a class in C that does not tell its signature
+    return ""
+
+
+HANDLER_CHECKS = (
+    check_handler_paths,
+    check_allowed_keys,
+    check_own_lists,
+    check_retry_policies,
+)

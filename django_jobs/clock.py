@@ -1,0 +1,59 @@
+"""Time as whole microseconds since 1970-01-01 UTC.
+
+One integer means the same on every store, in every session zone and on both sides of
+a daylight-saving change. Stores have clocks of their own; the ones here serve the
+stores that live in this process, and tests.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+SECOND = 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Clock(Protocol):
+    """Anything that can tell the time in microseconds."""
+
+    def now(self) -> int:
+        """Microseconds since the epoch."""
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move; for tests."""
+
+    def __init__(self, start: int = 1_700_000_000 * SECOND) -> None:
+        self._now = start
+
+    def now(self) -> int:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += to_microseconds(seconds)
+
+
+def to_microseconds(seconds: float | timedelta) -> int:
+    """A length of time in microseconds, exact for timedeltas."""
+    if isinstance(seconds, timedelta):
+        return seconds // timedelta(microseconds=1)
+    return round(seconds * SECOND)
+
+
+def from_datetime(moment: datetime) -> int:
+    """An aware datetime as microseconds since the epoch."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def to_datetime(microseconds: int) -> datetime:
+    """Microseconds since the epoch as an aware datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=microseconds)

@@ -1,0 +1,94 @@
+"""The one reader of DJANGO_JOBS: ``get_settings()`` gives one frozen, typed object.
+
+``read_current()`` gives the same with its problems beside it, for the system checks.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any
+
+from django.conf import ENVIRONMENT_VARIABLE
+from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from django_jobs.conf.keys import ENVIRONMENT_KEY
+from django_jobs.conf.model import (
+    DATABASE_BACKEND,
+    UNSET,
+    BackendConfig,
+    CircuitBreakerConfig,
+    JobsSettings,
+    QueueConfig,
+    StateStoreConfig,
+    UnknownHandlerPolicy,
+    Unset,
+)
+from django_jobs.conf.parsers import Kind, Problem
+from django_jobs.conf.reading import NOT_YET_ENFORCED, read
+from django_jobs.exceptions import SettingsError
+
+__all__ = [
+    "DATABASE_BACKEND",
+    "NOT_YET_ENFORCED",
+    "UNSET",
+    "BackendConfig",
+    "CircuitBreakerConfig",
+    "JobsSettings",
+    "Kind",
+    "Problem",
+    "QueueConfig",
+    "StateStoreConfig",
+    "UnknownHandlerPolicy",
+    "Unset",
+    "get_settings",
+    "read",
+    "read_current",
+]
+
+
+@lru_cache(maxsize=1)
+def get_settings() -> JobsSettings:
+    """The settings in force; raises SettingsError naming everything that is wrong.
+
+    The same object until a setting changes, so that it can be compared by identity.
+    """
+    settings, problems = read_current()
+    if problems:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise SettingsError(f"DJANGO_JOBS cannot be used as it is:{listed}")
+    return settings
+
+
+def read_current() -> tuple[JobsSettings, list[Problem]]:
+    """The settings as they can be read, with defaults where they cannot, and the problems."""
+    return read(
+        getattr(django_settings, "DJANGO_JOBS", {}),
+        site=_site(),
+        secret_key=_secret_key(),
+        fallbacks=getattr(django_settings, "SECRET_KEY_FALLBACKS", ()),
+        environment_key=os.environ.get(ENVIRONMENT_KEY),
+    )
+
+
+def _site() -> str:
+    # Under override_settings the module is not on the settings object, hence the variable.
+    module = getattr(django_settings, "SETTINGS_MODULE", None)
+    return module or os.environ.get(ENVIRONMENT_VARIABLE) or "django"
+
+
+def _secret_key() -> str | bytes:
+    try:
+        return django_settings.SECRET_KEY
+    except ImproperlyConfigured:
+        return ""
+
+
+def _forget(*, setting: str, **_kwargs: Any) -> None:
+    if setting in {"DJANGO_JOBS", "SECRET_KEY", "SECRET_KEY_FALLBACKS"}:
+        get_settings.cache_clear()
+
+
+setting_changed.connect(_forget)

@@ -1,0 +1,200 @@
+"""What DJANGO_JOBS means, as frozen objects. Nothing here reads or checks anything."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from django_jobs.definition import QUEUE_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from django_jobs.execution.retry import RetrySpec
+    from django_jobs.wire.signing import SigningKey
+
+T = TypeVar("T")
+
+SHOWN_LENGTH = 80
+DATABASE_BACKEND = "django_jobs.backends.database.DatabaseBackend"
+
+
+class Unset(Enum):
+    """The type of UNSET: not written, where None is already an answer."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset.UNSET
+
+
+class UnknownHandlerPolicy(StrEnum):
+    """What becomes of a job whose handler this process does not know."""
+
+    SNOOZE = "snooze"
+    FAIL = "fail"
+    DEAD_LETTER = "dead-letter"
+    DISCARD = "discard"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendConfig:
+    """One entry of BACKENDS. Options may hold passwords and stay out of the repr."""
+
+    alias: str
+    path: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StateStoreConfig:
+    """Where guards keep their state, when not beside the jobs."""
+
+    path: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """One entry of QUEUES; what is None or UNSET is as the site's settings say.
+
+    ``handlers`` is different: None lets every ``@job`` and task run, ``()`` none.
+    """
+
+    name: str
+    backend: str | None = None
+    handlers: tuple[str, ...] | None = None
+    rate_limit: str | None = None
+    retry: RetrySpec | None = None
+    timeout: float | Unset | None = UNSET
+    lease_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitBreakerConfig:
+    """After ``threshold`` backend errors in a row, nothing for ``cooldown`` seconds."""
+
+    threshold: int = 5
+    cooldown: float = 60.0
+
+
+def _fixed(content: Mapping[str, T]) -> Mapping[str, T]:
+    return MappingProxyType(dict(content))
+
+
+def _default_backends() -> Mapping[str, BackendConfig]:
+    return _fixed({"database": BackendConfig("database", DATABASE_BACKEND)})
+
+
+def _nothing() -> Mapping[str, Any]:
+    return _fixed({})
+
+
+# Compared by identity: whoever remembers something per settings asks "still the same?".
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JobsSettings:
+    """DJANGO_JOBS, complete and checked. Every length of time is in seconds."""
+
+    backends: Mapping[str, BackendConfig] = field(default_factory=_default_backends)
+    default_backend: str = "database"
+    queues: Mapping[str, QueueConfig] = field(default_factory=_nothing)
+    strict_queues: bool = True
+    handlers: Mapping[str, str] = field(default_factory=_nothing)
+
+    signing_keys: tuple[SigningKey, ...] = ()
+    verify_signatures: bool = True
+    site: str = "django"
+    environment: str | None = None
+
+    allowed_commands: tuple[str, ...] = ()
+    allowed_shell_commands: tuple[str, ...] = ()
+    allowed_events: tuple[str, ...] = ()
+    allowed_urls: tuple[str, ...] = ()
+    task_modules: tuple[str, ...] = ()
+
+    retry: RetrySpec = "none"
+    max_retries: int = 0
+    timeout: float | None = 300.0
+    kill_grace: float = 5.0
+    max_crashes: int = 3
+    lease_seconds: float = 30.0
+    poll_interval: float = 1.0
+    snooze_delay: float = 5.0
+    max_payload_bytes: int = 262_144
+    result_ttl: float = 86_400.0
+    idempotency_ttl: float = 86_400.0
+
+    circuit_breaker: CircuitBreakerConfig = CircuitBreakerConfig()
+    unknown_handler: UnknownHandlerPolicy = UnknownHandlerPolicy.SNOOZE
+    schedule: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
+    metrics: tuple[str, ...] = ()
+    state_store: StateStoreConfig | None = None
+
+    def queue(self, name: str) -> QueueConfig:
+        """What QUEUES says of a queue; one that is not listed has no wishes of its own."""
+        return self.queues.get(name) or QueueConfig(name)
+
+    def backend_for(self, queue: str) -> str:
+        """The alias of the backend that carries a queue."""
+        return self.queue(queue).backend or self.default_backend
+
+    def effective_timeout(self, queue: str) -> float | None:
+        """Seconds one run may take on a queue; None is without end."""
+        timeout = self.queue(queue).timeout
+        return self.timeout if timeout is UNSET else timeout
+
+    def effective_retry(self, queue: str) -> RetrySpec:
+        """The retry policy of jobs that bring none of their own."""
+        own = self.queue(queue).retry
+        return self.retry if own is None else own
+
+    def effective_lease(self, queue: str) -> float:
+        """Seconds that a lease on a queue lasts."""
+        own = self.queue(queue).lease_seconds
+        return self.lease_seconds if own is None else own
+
+    def queue_problem(self, name: str) -> str | None:
+        """Why a queue name is refused, or None when it is fine."""
+        if problem := name_problem(name):
+            return problem
+        if not (self.queues and self.strict_queues) or name in self.queues:
+            return None
+        return (
+            f"the queue {name!r} is not in DJANGO_JOBS['QUEUES']"
+            f"{nearest(name, self.queues)}; add it there, or set STRICT_QUEUES to False"
+        )
+
+
+def name_problem(name: object) -> str | None:
+    """Why something cannot name a queue, or None."""
+    if isinstance(name, str) and QUEUE_NAME.fullmatch(name):
+        return None
+    return (
+        f"{shown(name)} is no queue name; use 1 to 64 lower-case letters, digits, "
+        "'_', '.' and '-', beginning with a letter or digit"
+    )
+
+
+def nearest(word: object, known: Collection[str]) -> str:
+    """A half-sentence that names the likeliest meant word, or all there are."""
+    near = difflib.get_close_matches(word, known, n=1) if isinstance(word, str) else []
+    if not near and isinstance(word, str):
+        near = difflib.get_close_matches(word.upper(), known, n=1)
+    if near:
+        return f" (did you mean {near[0]!r}?)"
+    return f" (known: {', '.join(sorted(known))})" if known else ""
+
+
+def shown(value: object) -> str:
+    """A value for an error message: escaped, and never longer than a line."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a value too odd to be printed must not hide the message
+        return f"a {type(value).__name__}"
+    return text if len(text) <= SHOWN_LENGTH else f"{text[: SHOWN_LENGTH - 3]}..."

@@ -1,0 +1,258 @@
+"""One small parser per kind of value. Each gives the value back or raises Refused.
+
+A parser never sees the rest of the settings, and never puts into a message what may be
+a secret.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from django_jobs.conf.model import UnknownHandlerPolicy, nearest, shown
+from django_jobs.execution.retry import RetrySpec, normalised
+from django_jobs.wire.opening import MAX_SECONDS
+
+T = TypeVar("T")
+Parser = Callable[["Place", Any], T]
+
+
+class Kind(Enum):
+    """What is wrong, in the classes that the system checks tell apart."""
+
+    UNKNOWN_KEY = "unknown key"
+    INVALID_VALUE = "invalid value"
+    QUEUE_NAME = "queue name"
+    UNKNOWN_BACKEND = "unknown backend"
+    DUPLICATE_KEY = "duplicate key id"
+    NO_KEY = "no signing key"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in the settings, where, and the way out."""
+
+    setting: str
+    message: str
+    hint: str
+    kind: Kind = Kind.INVALID_VALUE
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}"
+
+
+class Refused(Exception):
+    """Carries the problem from a parser to whoever collects."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the settings a value stands, and where its problems are collected."""
+
+    path: str = ""
+    problems: list[Problem] = field(default_factory=list)
+
+    def inside(self, key: object) -> Place:
+        path = f"{self.path}[{shown(key)}]" if self.path else str(key)
+        return Place(path, self.problems)
+
+    def refused(self, what: str, hint: str, kind: Kind = Kind.INVALID_VALUE) -> Refused:
+        """The refusal of the value at this place; ``what`` continues "SETTING …"."""
+        return Refused(Problem(self.path, f"{self.path} {what}", hint, kind))
+
+    def members(self, raw: object, parsers: Mapping[str, Parser[Any]]) -> dict[str, Any]:
+        """The values of known keys, in lower case; problems of the others are collected."""
+        found: dict[str, Any] = {}
+        for key, value in mapping(self, raw).items():
+            parse = parsers.get(key)
+            if parse is None:
+                self._unknown(key, parsers)
+            else:
+                self.collect(found, key.lower(), self.inside(key), value, parse)
+        return found
+
+    def entries(self, raw: object, key_of: Parser[str], parse: Parser[T]) -> dict[str, T]:
+        """The entries of a dict with keys of the user's own; problems are collected."""
+        found: dict[str, T] = {}
+        for key, value in mapping(self, raw).items():
+            place = self.inside(key)
+            try:
+                name = key_of(place, key)
+            except Refused as refusal:
+                self.problems.append(refusal.problem)
+            else:
+                self.collect(found, name, place, value, parse)
+        return found
+
+    def collect(
+        self, found: dict[str, T], key: str, place: Place, value: object, parse: Parser[T]
+    ) -> None:
+        try:
+            found[key] = parse(place, value)
+        except Refused as refusal:
+            self.problems.append(refusal.problem)
+
+    def _unknown(self, key: object, known: Mapping[str, object]) -> None:
+        where = self.path or "DJANGO_JOBS"
+        self.problems.append(
+            Problem(
+                self.inside(key).path,
+                f"{where} has the unknown key {shown(key)}{nearest(key, known)}",
+                "Correct the name or remove the key.",
+                Kind.UNKNOWN_KEY,
+            )
+        )
+
+
+def mapping(place: Place, value: object) -> Mapping[Any, Any]:
+    # The content is not shown: options and keys of a backend may be secrets.
+    if not isinstance(value, Mapping):
+        where = "" if place.path else "DJANGO_JOBS "
+        raise place.refused(f"{where}is a {type(value).__name__}, not a dict", "Give a dict.")
+    return value
+
+
+def flag(place: Place, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise place.refused(f"is {shown(value)}", "Give True or False.")
+    return value
+
+
+def whole(low: int, high: int) -> Parser[int]:
+    def parse(place: Place, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            hint = f"Give a whole number from {low} to {high}."
+            raise place.refused(f"is {shown(value)}", hint)
+        return value
+
+    return parse
+
+
+def seconds(place: Place, value: object) -> float:
+    """A length of time, zero or more."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
+        raise place.refused(f"is {shown(value)}", "Give a number of seconds or a timedelta.")
+    if not 0 <= number <= MAX_SECONDS:
+        raise place.refused(f"is {shown(value)}", "Give a time between 0 and 100 years.")
+    return float(number)
+
+
+def some_seconds(place: Place, value: object) -> float:
+    """A length of time, more than nothing."""
+    number = seconds(place, value)
+    if number == 0:
+        raise place.refused("is 0", "Give a number of seconds above 0 or a timedelta.")
+    return number
+
+
+def optional(parse: Parser[T]) -> Parser[T | None]:
+    return lambda place, value: None if value is None else parse(place, value)
+
+
+def text(limit: int = 255) -> Parser[str]:
+    def parse(place: Place, value: object) -> str:
+        if isinstance(value, str) and 0 < len(value) <= limit and value.isprintable():
+            return value
+        hint = f"Give a text of 1 to {limit} characters, none of them a control character."
+        raise place.refused(f"is {shown(value)}", hint)
+
+    return parse
+
+
+def dotted_path(place: Place, value: object) -> str:
+    parts = value.split(".") if isinstance(value, str) else []
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):  # noqa: PLR2004 - module and name
+        raise place.refused(
+            f"is {shown(value)}, not a dotted path", 'Give one such as "shop.jobs.send_mail".'
+        )
+    return str(value)
+
+
+def module_name(place: Place, value: object) -> str:
+    if not isinstance(value, str) or not all(part.isidentifier() for part in value.split(".")):
+        raise place.refused(f"is {shown(value)}, not a module", 'Give one such as "shop.tasks".')
+    return value
+
+
+def listed_name(place: Place, value: object) -> str:
+    """An entry of an allow-list: it stands for itself, never for a pattern."""
+    name = text()(place, value)
+    if "*" in name:
+        hint = "Allow-lists know no wildcards: name each entry in full."
+        raise place.refused(f"is {shown(value)}", hint)
+    return name
+
+
+def url_prefix(place: Place, value: object) -> str:
+    url = text(2048)(place, value) if isinstance(value, str) else ""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    # A password in a URL is a secret, so a URL that has one is not shown.
+    if "@" in parts.netloc:
+        raise place.refused("holds a user name", "Write the address without 'user:password@'.")
+    if parts.scheme not in {"http", "https"} or not parts.netloc or "*" in url:
+        raise place.refused(
+            f"is {shown(value)}", 'Give the beginning of an address: "https://host/path".'
+        )
+    return url
+
+
+def several(parse: Parser[T], example: str) -> Parser[tuple[T, ...]]:
+    """A list, tuple or set; a bare string is a forgotten pair of brackets, not letters."""
+
+    def parse_all(place: Place, value: object) -> tuple[T, ...]:
+        if not isinstance(value, list | tuple | set | frozenset):
+            raise place.refused(
+                f"is {shown(value)}, not a list", f"Give a list, such as [{example!r}]."
+            )
+        items = value if isinstance(value, list | tuple) else sorted(value, key=str)
+        found: dict[str, T] = {}
+        for index, item in enumerate(items):
+            place.collect(found, str(index), place.inside(index), item, parse)
+        return tuple(found.values())
+
+    return parse_all
+
+
+def retry(place: Place, value: Any) -> RetrySpec:
+    try:
+        return normalised(value)
+    except ValueError as error:
+        raise place.refused(
+            f"is {shown(value)}, which means nothing: {error}",
+            'Give "none", "fixed", "exponential", a list of seconds, a dict with a STRATEGY, '
+            "or the dotted path of your own policy.",
+        ) from error
+
+
+_RATE = re.compile(r"[1-9][0-9]{0,8}/[smhd]")
+
+
+def rate(place: Place, value: object) -> str:
+    if not isinstance(value, str) or not _RATE.fullmatch(value):
+        raise place.refused(
+            f"is {shown(value)}, not a rate",
+            'Give a number and a unit (s, m, h or d), such as "60/m" for 60 jobs a minute.',
+        )
+    return value
+
+
+def unknown_handler(place: Place, value: object) -> UnknownHandlerPolicy:
+    for policy in UnknownHandlerPolicy:
+        if value == policy.value:
+            return policy
+    known = ", ".join(repr(policy.value) for policy in UnknownHandlerPolicy)
+    raise place.refused(f"is {shown(value)}", f"Give one of {known}.")

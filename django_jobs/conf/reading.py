@@ -1,0 +1,200 @@
+"""From the raw dict to JobsSettings and everything that is wrong with it. Never raises."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.conf import keys
+from django_jobs.conf import parsers as p
+from django_jobs.conf.model import (
+    BackendConfig,
+    CircuitBreakerConfig,
+    JobsSettings,
+    QueueConfig,
+    StateStoreConfig,
+    name_problem,
+    nearest,
+)
+from django_jobs.conf.parsers import Kind, Parser, Place, Problem, Refused
+from django_jobs.wire.opening import MAX_COUNT
+
+if TYPE_CHECKING:
+    from django_jobs.wire.signing import SigningKey
+
+
+def read(
+    raw: object,
+    *,
+    site: str = "django",
+    secret_key: str | bytes = "",
+    fallbacks: Iterable[str | bytes] = (),
+    environment_key: str | None = None,
+) -> tuple[JobsSettings, list[Problem]]:
+    """The settings, and all problems. A value with a problem falls back to its default."""
+    root = Place()
+    try:
+        found = root.members(raw, _SETTINGS)
+    except Refused as refusal:
+        root.problems.append(refusal.problem)
+        found = {}
+    # None is "not said". Keys that were said and refused are not replaced by other ones.
+    if not isinstance(raw, Mapping) or raw.get("SIGNING_KEYS") is None:
+        found["signing_keys"] = _implied_keys(root, environment_key, secret_key, fallbacks)
+    found.setdefault("site", site)
+    settings = JobsSettings(**found)
+    root.problems.extend(_unknown_backends(raw, settings))
+    return settings, root.problems
+
+
+def _implied_keys(
+    root: Place,
+    environment_key: str | None,
+    secret_key: str | bytes,
+    fallbacks: Iterable[str | bytes],
+) -> tuple[SigningKey, ...]:
+    try:
+        if environment_key is not None:
+            return keys.from_environment(environment_key)
+        return keys.from_secret_key(secret_key, fallbacks)
+    except Refused as refusal:
+        root.problems.append(refusal.problem)
+        return ()
+
+
+def _unknown_backends(raw: object, settings: JobsSettings) -> Iterable[Problem]:
+    known: Collection[str] = settings.backends
+    if isinstance(raw, Mapping) and isinstance(raw.get("BACKENDS"), Mapping):
+        # An entry that is itself refused is reported once, not again by all who use it.
+        known = [alias for alias in raw["BACKENDS"] if isinstance(alias, str)]
+    wanted = {"DEFAULT_BACKEND": settings.default_backend} | {
+        f"QUEUES[{name!r}]['BACKEND']": queue.backend
+        for name, queue in settings.queues.items()
+        if queue.backend is not None
+    }
+    for path, alias in wanted.items():
+        if alias not in known:
+            yield Problem(
+                path,
+                f"{path} is {alias!r}, which is not in BACKENDS{nearest(alias, known)}",
+                f"Name one of the aliases in BACKENDS, or add {alias!r} there.",
+                Kind.UNKNOWN_BACKEND,
+            )
+
+
+def _backends(place: Place, value: object) -> Mapping[str, BackendConfig]:
+    found = place.entries(value, p.text(64), _backend)
+    if not p.mapping(place, value):
+        raise place.refused("is an empty dict", "Leave it out for the database, or fill it.")
+    return MappingProxyType(
+        {alias: replace(config, alias=alias) for alias, config in found.items()}
+    )
+
+
+def _backend(place: Place, value: object) -> BackendConfig:
+    found = place.members(value, {"BACKEND": p.dotted_path, "OPTIONS": _options})
+    return BackendConfig("", _required_path(place, value, found), found.get("options", {}))
+
+
+def _required_path(place: Place, value: object, found: Mapping[str, Any]) -> str:
+    if "BACKEND" not in p.mapping(place, value):
+        hint = f'Add "BACKEND": the dotted path of its class to {place.path}.'
+        raise place.refused("has no BACKEND", hint)
+    # A path that was refused has been reported; "" leads to no class.
+    return str(found.get("backend", ""))
+
+
+def _options(place: Place, value: object) -> Mapping[str, Any]:
+    return MappingProxyType(place.entries(value, p.text(), lambda _place, option: option))
+
+
+def _queues(place: Place, value: object) -> Mapping[str, QueueConfig]:
+    found = place.entries(value, _queue_name, _queue)
+    return MappingProxyType({name: replace(queue, name=name) for name, queue in found.items()})
+
+
+def _queue(place: Place, value: object) -> QueueConfig:
+    return QueueConfig("", **place.members(value, _QUEUE))
+
+
+def _queue_name(place: Place, value: object) -> str:
+    if problem := name_problem(value):
+        what, _, hint = problem.partition("; ")
+        raise Refused(Problem(place.path, f"QUEUES: {what}", f"Please {hint}.", Kind.QUEUE_NAME))
+    return str(value)
+
+
+def _handlers(place: Place, value: object) -> Mapping[str, str]:
+    return MappingProxyType(place.entries(value, p.text(), p.dotted_path))
+
+
+def _schedule(place: Place, value: object) -> Mapping[str, Mapping[str, Any]]:
+    return MappingProxyType(place.entries(value, p.text(), _options))
+
+
+def _circuit_breaker(place: Place, value: object) -> CircuitBreakerConfig:
+    known = {"THRESHOLD": p.whole(1, MAX_COUNT), "COOLDOWN": p.some_seconds}
+    return CircuitBreakerConfig(**place.members(value, known))
+
+
+def _state_store(place: Place, value: object) -> StateStoreConfig:
+    if isinstance(value, str):
+        return StateStoreConfig(p.dotted_path(place, value))
+    found = place.members(value, {"BACKEND": p.dotted_path, "OPTIONS": _options})
+    return StateStoreConfig(_required_path(place, value, found), found.get("options", {}))
+
+
+def _metrics(place: Place, value: object) -> tuple[str, ...]:
+    if value is None or isinstance(value, str):
+        return () if value is None else (p.dotted_path(place, value),)
+    return p.several(p.dotted_path, "shop.metrics.Collector")(place, value)
+
+
+_QUEUE: Mapping[str, Parser[Any]] = {
+    "BACKEND": p.optional(p.text(64)),
+    "HANDLERS": p.optional(p.several(p.listed_name, "shop.jobs.send_mail")),
+    "RATE_LIMIT": p.optional(p.rate),
+    "RETRY": p.optional(p.retry),
+    "TIMEOUT": p.optional(p.some_seconds),
+    "LEASE_SECONDS": p.optional(p.some_seconds),
+}
+
+_SETTINGS: Mapping[str, Parser[Any]] = {
+    "BACKENDS": _backends,
+    "DEFAULT_BACKEND": p.text(64),
+    "QUEUES": _queues,
+    "STRICT_QUEUES": p.flag,
+    "HANDLERS": _handlers,
+    "SIGNING_KEYS": p.optional(keys.configured),
+    "VERIFY_SIGNATURES": p.flag,
+    "SITE": p.text(),
+    "ENVIRONMENT": p.optional(p.text()),
+    "ALLOWED_COMMANDS": p.several(p.listed_name, "clearsessions"),
+    "ALLOWED_SHELL_COMMANDS": p.several(p.listed_name, "/usr/bin/pg_dump"),
+    "ALLOWED_EVENTS": p.several(p.listed_name, "order.paid"),
+    "ALLOWED_URLS": p.several(p.url_prefix, "https://hooks.example.com/"),
+    "TASK_MODULES": p.several(p.module_name, "shop.tasks"),
+    "RETRY": p.retry,
+    "MAX_RETRIES": p.whole(0, MAX_COUNT - 1),
+    "TIMEOUT": p.optional(p.some_seconds),
+    "KILL_GRACE": p.seconds,
+    "MAX_CRASHES": p.whole(1, MAX_COUNT),
+    "LEASE_SECONDS": p.some_seconds,
+    "POLL_INTERVAL": p.some_seconds,
+    "SNOOZE_DELAY": p.some_seconds,
+    "MAX_PAYLOAD_BYTES": p.whole(1, MAX_COUNT),
+    "RESULT_TTL": p.seconds,
+    "IDEMPOTENCY_TTL": p.some_seconds,
+    "CIRCUIT_BREAKER": _circuit_breaker,
+    "UNKNOWN_HANDLER": p.unknown_handler,
+    "SCHEDULE": _schedule,
+    "METRICS": _metrics,
+    "STATE_STORE": p.optional(_state_store),
+}
+
+NOT_YET_ENFORCED = frozenset(
+    {"CIRCUIT_BREAKER", "IDEMPOTENCY_TTL", "METRICS", "SCHEDULE", "STATE_STORE", "RATE_LIMIT"}
+)
+"""Settings that are read and checked, but change nothing yet: setting one is a warning."""

@@ -1,0 +1,200 @@
+"""``@job``: a function becomes a handler, and gains ``enqueue``.
+
+The types carry the function's own parameters along, so that a wrong call of ``enqueue``
+is an error in the editor already.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
+
+from asgiref.sync import sync_to_async
+
+from django_jobs.definition import Options
+from django_jobs.enqueue import Handle, Plan, PreparedJob
+from django_jobs.exceptions import InvalidJob, InvalidOption
+from django_jobs.handlers.base import JobContext
+from django_jobs.handlers.function import FunctionHandler
+from django_jobs.handlers.registry import registry
+from django_jobs.ids import new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of ``@job`` and ``using()``."""
+
+    queue: str | None
+    backend: str | None
+    name: str | None
+    priority: int
+    max_retries: int | None
+    retry: str | Sequence[float] | Mapping[str, Any] | None
+    timeout: float | timedelta | None
+    delay: float | timedelta | None
+    run_at: datetime | timedelta | None
+    expires: float | timedelta | datetime | None
+    idempotency_key: str | None
+    unique_key: str | None
+    on_conflict: Literal["return", "raise", "replace"]
+    single_instance: bool | str | None
+    concurrency_key: str | None
+    concurrency: int | None
+    atomic: bool | None
+    result_ttl: float | timedelta | None
+    max_crashes: int | None
+    tenant: str | None
+    trace_id: str | None
+    meta: Mapping[str, Any] | None
+
+
+class JobFunction(Generic[P, R_co, T_co]):
+    """A function that is also a handler. Calling it runs it here and now."""
+
+    def __init__(
+        self, function: Callable[..., Any], handler: FunctionHandler, options: Options
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.handler = handler
+        self.options = options
+        self._plan = Plan(handler.key, options)
+
+    @property
+    def key(self) -> str:
+        return self.handler.key
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        if self.handler.takes_context:
+            context = self._context_of_a_call(args, kwargs)
+            return self.function(context, *args, **kwargs)  # type: ignore[no-any-return]  # bound by P and R
+        return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # bound by P and R
+
+    def using(self, **options: Unpack[JobOptions]) -> JobFunction[P, R_co, T_co]:
+        """The same function with other options; raises InvalidOption."""
+        return JobFunction(self.function, self.handler, self.options.using(**options))
+
+    def prepare(self, *args: P.args, **kwargs: P.kwargs) -> PreparedJob[T_co]:
+        """A job with its id fixed, to be enqueued later, or again; raises InvalidPayload."""
+        return PreparedJob(new_id(), self._plan, self.handler.payload(args, kwargs))
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T_co]:
+        """Enqueue a call. Inside a transaction on the jobs' database it belongs to it."""
+        return self.prepare(*args, **kwargs).enqueue()
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T_co]:
+        """``enqueue`` for coroutines."""
+        return await sync_to_async(self.prepare(*args, **kwargs).enqueue)()
+
+    def _context_of_a_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobContext:
+        """What a plain call is shown as its job: there is none, so it is attempt 1 of nothing."""
+        payload = {"args": list(args), "kwargs": kwargs}
+        queue = self.options.queue or ""
+        return JobContext(id="", payload=payload, name=self.options.name or self.key, queue=queue)
+
+    def __repr__(self) -> str:
+        return f"<job {self.key}>"
+
+
+class Decorator(Protocol):
+    """What ``@job(...)`` returns."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> JobFunction[P, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> JobFunction[P, T, T]: ...
+
+
+class ContextDecorator(Protocol):
+    """What ``@job(takes_context=True, ...)`` returns: the context is not an argument of the job."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, T]], /
+    ) -> JobFunction[P, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, P], T], /
+    ) -> JobFunction[P, T, T]: ...
+
+
+@overload
+def job(
+    function: Callable[P, Coroutine[Any, Any, T]], /
+) -> JobFunction[P, Coroutine[Any, Any, T], T]: ...
+@overload
+def job(function: Callable[P, T], /) -> JobFunction[P, T, T]: ...
+@overload
+def job(
+    *, key: str | None = None, takes_context: Literal[True], **options: Unpack[JobOptions]
+) -> ContextDecorator: ...
+@overload
+def job(
+    *,
+    key: str | None = None,
+    takes_context: Literal[False] = False,
+    **options: Unpack[JobOptions],
+) -> Decorator: ...
+def job(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    key: str | None = None,
+    takes_context: bool = False,
+    **options: Unpack[JobOptions],
+) -> Any:
+    """Make a function a handler. Bare, or with options.
+
+    ``key`` is the name messages carry; by default the function's dotted path. Give one
+    to be free to move the function while jobs wait.
+    """
+    checked = Options().using(**options)
+
+    def decorate(function: Callable[..., Any]) -> JobFunction[Any, Any, Any]:
+        handler = FunctionHandler(
+            _checked_key(function, key), function, takes_context=takes_context
+        )
+        registry.register(handler)
+        return JobFunction(function, handler, checked)
+
+    return decorate if function is None else decorate(function)
+
+
+def _checked_key(function: Callable[..., Any], key: str | None) -> str:
+    if not callable(function) or isinstance(function, type):
+        raise InvalidJob(f"@job takes a function, not {function!r}")
+    if key is not None:
+        if not isinstance(key, str) or not 0 < len(key) <= 255 or not key.isprintable():
+            raise InvalidOption(f"key is {key!r}; it is a text of 1 to 255 printable characters")
+        return key
+    path = f"{function.__module__}.{function.__qualname__}"
+    if "<" in path:
+        raise InvalidJob(
+            f"{path} cannot be found by a worker; define it at module level, or give it a key="
+        )
+    if len(path) > 255:
+        raise InvalidJob(f"the path {path} has more than 255 characters; give the job a key=")
+    return path

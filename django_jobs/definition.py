@@ -1,0 +1,263 @@
+"""What a job is: a handler key, a payload and options, frozen.
+
+Options are checked here, when they are given, so that a mistake shows where it was made
+and not in a worker at night.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from django_jobs.exceptions import InvalidOption
+from django_jobs.execution.retry import InvalidRetry, normalised
+from django_jobs.wire.opening import MAX_COUNT, MAX_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from django_jobs.execution.retry import RetrySpec
+
+QUEUE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+
+
+class Unsaid(Enum):
+    """The type of UNSAID: an option nobody gave, where None already means something."""
+
+    UNSAID = "unsaid"
+
+    def __repr__(self) -> str:
+        return "UNSAID"
+
+
+UNSAID: Final = Unsaid.UNSAID
+
+ON_CONFLICT = ("return", "raise", "replace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Everything that ``@job`` and ``using()`` take. None means "not said"."""
+
+    queue: str | None = None
+    backend: str | None = None
+    name: str | None = None
+    priority: int = 0
+    max_retries: int | None = None
+    retry: RetrySpec | None = None
+    timeout: float | None | Unsaid = UNSAID
+    delay: float | None = None
+    run_at: datetime | None = None
+    expires: float | datetime | None = None
+    idempotency_key: str | None = None
+    unique_key: str | None = None
+    on_conflict: str = "return"
+    single_instance: bool | str | None = None
+    concurrency_key: str | None = None
+    concurrency: int | None = None
+    atomic: bool | None = None
+    result_ttl: float | None = None
+    max_crashes: int | None = None
+    tenant: str | None = None
+    trace_id: str | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def using(self, **given: Any) -> Options:
+        """A copy with the given options, each checked; raises InvalidOption."""
+        if not given:
+            return self
+        if isinstance(given.get("run_at"), timedelta):
+            if given.get("delay") is not None:
+                raise InvalidOption("delay and run_at exclude each other; give one of them")
+            given["delay"] = given.pop("run_at")
+        checked = {name: _checked(name, value) for name, value in given.items()}
+        changed = replace(self, **checked)
+        if changed.delay is not None and changed.run_at is not None:
+            if "delay" in checked and "run_at" in checked:
+                raise InvalidOption("delay and run_at exclude each other; give one of them")
+            # The later word wins over what the decorator said.
+            changed = replace(changed, **{"run_at" if "delay" in checked else "delay": None})
+        if changed.concurrency is not None and changed.concurrency_key is None:
+            raise InvalidOption("concurrency needs a concurrency_key to count by")
+        return changed
+
+
+@dataclass(frozen=True, slots=True)
+class JobDefinition:
+    """One unit of work, ready to be enqueued any number of times."""
+
+    handler: str
+    payload: Any = None
+    options: Options = Options()  # noqa: RUF009 - frozen, so sharing it is safe
+
+
+def _checked(name: str, value: Any) -> Any:
+    check = _CHECKS.get(name)
+    if check is None:
+        near = difflib.get_close_matches(name, _CHECKS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_CHECKS)}"
+        raise InvalidOption(f"unknown option {name!r}{hint}")
+    if name in NOT_YET_ENFORCED and value is not None:
+        raise InvalidOption(
+            f"{name} is not enforced by this version yet, and is refused rather than ignored"
+        )
+    return check(name, value)
+
+
+def _queue(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
+        raise InvalidOption(
+            f"{name} {value!r} is no queue name; use 1 to 64 lower-case letters, digits, "
+            "'_', '.' and '-', beginning with a letter or digit"
+        )
+    return value
+
+
+def _text(limit: int = 255) -> Callable[[str, Any], str | None]:
+    def check(name: str, value: Any) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str) or not 0 < len(value) <= limit:
+            raise InvalidOption(
+                f"{name} is {_shown(value)}; it is a text of 1 to {limit} characters"
+            )
+        if not value.isprintable():
+            raise InvalidOption(f"{name} is {_shown(value)}; it holds a control character")
+        return value
+
+    return check
+
+
+def _whole(low: int, high: int) -> Callable[[str, Any], int | None]:
+    def check(name: str, value: Any) -> int | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise InvalidOption(
+                f"{name} is {_shown(value)}; it is a whole number from {low} to {high}"
+            )
+        return int(value)
+
+    return check
+
+
+def _priority(name: str, value: Any) -> int:
+    return _whole(-100, 100)(name, value) or 0
+
+
+def _seconds(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise InvalidOption(f"{name} is {_shown(value)}; give seconds or a timedelta")
+    if not 0 <= value <= MAX_SECONDS:
+        raise InvalidOption(f"{name} is {value!r} seconds; it lies between 0 and 100 years")
+    return value
+
+
+def _timeout(name: str, value: Any) -> float | None:
+    seconds = _seconds(name, value)
+    if seconds == 0:
+        raise InvalidOption(f"{name} is 0; give seconds, or None for no time limit")
+    return seconds
+
+
+def _moment(name: str, value: Any) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        raise InvalidOption(f"{name} is {_shown(value)}; give an aware datetime")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidOption(
+            f"{name} {value.isoformat()} has no time zone; make it aware "
+            "(django.utils.timezone.make_aware) so that it names one moment"
+        )
+    return value
+
+
+def _run_at(name: str, value: Any) -> datetime | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise InvalidOption(f"{name} is {value!r}; use delay= for a number of seconds")
+    return _moment(name, value)
+
+
+def _expires(name: str, value: Any) -> float | datetime | None:
+    return _moment(name, value) if isinstance(value, datetime) else _seconds(name, value)
+
+
+def _retry(name: str, value: Any) -> RetrySpec | None:
+    if value is None:
+        return None
+    try:
+        return normalised(value)
+    except InvalidRetry as error:
+        raise InvalidOption(f"{name}: {error}") from error
+
+
+def _flag(name: str, value: Any) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise InvalidOption(f"{name} is {_shown(value)}; it is True or False")
+    return value
+
+
+def _single_instance(name: str, value: Any) -> bool | str | None:
+    return value if isinstance(value, bool) else _text()(name, value)
+
+
+def _conflict(name: str, value: Any) -> str:
+    if value not in ON_CONFLICT:
+        raise InvalidOption(f"{name} is {_shown(value)}; it is one of {', '.join(ON_CONFLICT)}")
+    return str(value)
+
+
+def _meta(name: str, value: Any) -> Mapping[str, Any] | None:
+    if value is not None and not isinstance(value, dict):
+        raise InvalidOption(f"{name} is {_shown(value)}; it is a dict of plain JSON values")
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+NOT_YET_ENFORCED = frozenset(
+    {"idempotency_key", "single_instance", "concurrency_key", "concurrency", "atomic"}
+)
+"""Options whose enforcement is still to be built: giving one is an error, never ignored."""
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "queue": _queue,
+    "backend": _text(64),
+    "name": _text(),
+    "priority": _priority,
+    "max_retries": _whole(0, MAX_COUNT - 1),
+    "retry": _retry,
+    "timeout": _timeout,
+    "delay": _seconds,
+    "run_at": _run_at,
+    "expires": _expires,
+    "idempotency_key": _text(),
+    "unique_key": _text(),
+    "on_conflict": _conflict,
+    "single_instance": _single_instance,
+    "concurrency_key": _text(),
+    "concurrency": _whole(1, MAX_COUNT),
+    "atomic": _flag,
+    "result_ttl": _seconds,
+    "max_crashes": _whole(1, MAX_COUNT),
+    "tenant": _text(),
+    "trace_id": _text(64),
+    "meta": _meta,
+}
+
+assert set(_CHECKS) == {field.name for field in fields(Options)}

@@ -1,0 +1,138 @@
+"""Every exception of the package.
+
+    JobsError
+    ├── ConfigurationError          (also Django's ImproperlyConfigured)
+    │   ├── SettingsError           a value in DJANGO_JOBS is wrong
+    │   └── InvalidBackend          an alias or dotted path leads to no backend
+    ├── InvalidJob                  (also ValueError) a job asks for the impossible
+    │   ├── InvalidOption           an option is unknown, out of range or contradicts another
+    │   ├── InvalidPayload          arguments are not plain JSON, too deep or too large
+    │   ├── UnknownHandler          nothing is registered under the handler key
+    │   ├── HandlerRefused          the queue does not allow the handler
+    │   ├── QueueRefused            the queue is not one of QUEUES
+    │   └── NotSupported            the backend cannot do what an option asks for
+    ├── DuplicateJob                unique_key: a live job holds the key
+    ├── EnqueueOutcomeUnknown       the connection broke before the store answered
+    ├── Rejection                   a message failed a check and must not run
+    └── ResultUnavailable           a result was asked for that is not (or no longer) there
+
+Control flow is kept apart: what a handler raises to steer its own job lives in
+``django_jobs.execution.outcome``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "ConfigurationError",
+    "DuplicateJob",
+    "EnqueueOutcomeUnknown",
+    "HandlerRefused",
+    "InvalidBackend",
+    "InvalidJob",
+    "InvalidOption",
+    "InvalidPayload",
+    "JobsError",
+    "NotSupported",
+    "QueueRefused",
+    "Rejection",
+    "ResultUnavailable",
+    "SettingsError",
+    "UnknownHandler",
+]
+
+
+class JobsError(Exception):
+    """Base of everything the package raises on purpose."""
+
+
+class ConfigurationError(JobsError, ImproperlyConfigured):
+    """The site is set up in a way that cannot work."""
+
+
+class SettingsError(ConfigurationError):
+    """A value in the ``DJANGO_JOBS`` setting is wrong."""
+
+
+class InvalidBackend(ConfigurationError):
+    """A backend alias or dotted path leads to no usable backend."""
+
+
+class InvalidJob(JobsError, ValueError):
+    """A job was described in a way that could never run."""
+
+
+class InvalidOption(InvalidJob):
+    """An option is unknown, out of range, or contradicts another one."""
+
+
+class InvalidPayload(InvalidJob):
+    """The payload is not strict JSON, does not fit the handler, or is too large."""
+
+
+class UnknownHandler(InvalidJob):
+    """No handler is registered under the given key."""
+
+
+class HandlerRefused(InvalidJob):
+    """The queue's ``HANDLERS`` list does not name the handler."""
+
+
+class QueueRefused(InvalidJob):
+    """``QUEUES`` is set and does not name the queue."""
+
+
+class NotSupported(InvalidJob):
+    """The backend lacks the capability an option needs."""
+
+
+class DuplicateJob(JobsError):
+    """A live job already holds the ``unique_key``.
+
+    ``existing_id`` is the id of that job.
+    """
+
+    def __init__(self, unique_key: str, existing_id: str) -> None:
+        super().__init__(f"unique_key {unique_key!r} is held by the live job {existing_id}")
+        self.unique_key = unique_key
+        self.existing_id = existing_id
+
+
+class EnqueueOutcomeUnknown(JobsError):
+    """The connection broke before the store answered: the jobs may or may not be there.
+
+    ``prepared`` holds them with their ids fixed. Enqueueing them again is safe: what
+    is there already is left alone.
+    """
+
+    def __init__(self, prepared: Sequence[Any], cause: str) -> None:
+        ids = ", ".join(str(job.id) for job in prepared[:3])
+        more = f" and {len(prepared) - 3} more" if len(prepared) > 3 else ""
+        super().__init__(
+            f"the store did not answer the enqueue of {ids}{more} ({cause}); "
+            "enqueue the same prepared jobs again, which is a no-op for those that arrived"
+        )
+        self.prepared = prepared
+
+
+class Rejection(JobsError):
+    """A message failed a check; it must never reach a handler.
+
+    ``reason`` is the stable word kept with the dead letter, ``detail`` says more to a
+    person and never carries payload or key material.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class ResultUnavailable(JobsError):
+    """A job's result was asked for before it ended, or after its retention."""

@@ -1,0 +1,1 @@
+"""Running one attempt, and the decision what follows from its outcome."""

@@ -1,0 +1,131 @@
+"""How a run can end, and what a handler raises to steer its own job.
+
+The union is closed: settling matches it exhaustively, and a type checker complains when
+a member is forgotten. Whether a failure is worth retrying, and after how long, is data
+that the attempt hands back; what follows from it is decided elsewhere, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorText:
+    """An exception as text. It is never turned back into one."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The handler returned."""
+
+    value: Any = None
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised, or ran out of time. This consumes an attempt."""
+
+    error: ErrorText
+    retryable: bool = True
+    delay: float | None = None
+    output: str = ""
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """Not now: the job waits and nothing is consumed."""
+
+    delay: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The job was called off, by its handler or by an operator."""
+
+    reason: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The message failed a check and never reached a handler."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """There was nothing to do: the work of this idempotency key is done."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The process ended without a verdict while it ran this job alone."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The run was stopped for the worker's sake: neither an attempt nor a crash."""
+
+    reason: str = ""
+
+
+Outcome = (
+    Succeeded | Failed | Snoozed | Cancelled | Rejected | Skipped | Crashed | Interrupted
+)
+
+
+class HandlerSignal(Exception):  # noqa: N818 - a handler's request, not an error
+    """Base of what a handler raises on purpose to steer its own job."""
+
+
+class Retry(HandlerSignal):
+    """Fail this attempt and run again after ``delay`` (seconds or timedelta).
+
+    Without a delay the job's own retry policy decides.
+    """
+
+    def __init__(self, delay: float | timedelta | None = None, reason: str = "") -> None:
+        super().__init__(reason or "the handler asked to be retried")
+        self.delay = _seconds(delay)
+        self.reason = reason
+
+
+class Snooze(HandlerSignal):
+    """Put the job back for ``delay`` (seconds or timedelta) without consuming an attempt."""
+
+    def __init__(self, delay: float | timedelta, reason: str = "") -> None:
+        super().__init__(reason or "the handler asked to be run later")
+        self.delay = _seconds(delay) or 0.0
+        self.reason = reason
+
+
+class Cancel(HandlerSignal):
+    """End the job here: neither a success nor a failure to be retried."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "the handler called the job off")
+        self.reason = reason
+
+
+def _seconds(delay: float | timedelta | None) -> float | None:
+    if isinstance(delay, timedelta):
+        delay = delay.total_seconds()
+    if delay is not None and not 0 <= delay:
+        raise ValueError(f"a delay of {delay!r} seconds lies in the past; give 0 or more")
+    return delay

@@ -1,0 +1,1 @@
+"""The code that runs jobs, and the registry it is found in."""

@@ -1,0 +1,44 @@
+"""What a handler is, and what it is shown of its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobContext:
+    """What a handler sees of its job. Queue state and scheduling are not among it."""
+
+    id: str
+    payload: Any
+    name: str
+    queue: str
+    attempt: int = 1
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    trace_id: str = ""
+    fence: int | None = None
+    deadline: float | None = None
+    report_progress: Callable[[float, str], None] = field(
+        default=lambda _fraction, _note: None, repr=False
+    )
+
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Tell how far the job is, from 0 to 1; a late or lost lease is not an error here."""
+        self.report_progress(min(max(float(fraction), 0.0), 1.0), note)
+
+
+@runtime_checkable
+class Handler(Protocol):
+    """Anything the registry can hold."""
+
+    key: str
+
+    def validate(self, payload: Any) -> None:
+        """Raise InvalidPayload unless this handler can run the payload."""
+
+    def handle(self, context: JobContext) -> Any:
+        """Run one attempt. A coroutine that is returned is awaited."""

@@ -1,0 +1,62 @@
+"""Functions as handlers: the payload is ``{"args": [...], "kwargs": {...}}``."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.exceptions import InvalidPayload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_jobs.handlers.base import JobContext
+
+
+class FunctionHandler:
+    """Calls a function with the payload's arguments."""
+
+    def __init__(self, key: str, function: Callable[..., Any], *, takes_context: bool) -> None:
+        self.key = key
+        self.function = function
+        self.takes_context = takes_context
+        self.is_coroutine = inspect.iscoroutinefunction(function)
+        self._signature = _payload_signature(function, takes_context=takes_context)
+
+    def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The payload of a call; raises InvalidPayload where the call would be wrong."""
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidPayload(
+                f"{self.key}{self._signature} cannot be called so: {error}"
+            ) from None
+        return {"args": list(args), "kwargs": kwargs}
+
+    def validate(self, payload: Any) -> None:
+        if (
+            not isinstance(payload, dict)
+            or payload.keys() != {"args", "kwargs"}
+            or not isinstance(payload["args"], list)
+            or not isinstance(payload["kwargs"], dict)
+        ):
+            raise InvalidPayload(
+                f'{self.key} takes a payload of the form {{"args": [], "kwargs": {{}}}}'
+            )
+        self.payload(tuple(payload["args"]), payload["kwargs"])
+
+    def handle(self, context: JobContext) -> Any:
+        args, kwargs = context.payload["args"], context.payload["kwargs"]
+        if self.takes_context:
+            return self.function(context, *args, **kwargs)
+        return self.function(*args, **kwargs)
+
+
+def _payload_signature(function: Callable[..., Any], *, takes_context: bool) -> inspect.Signature:
+    signature = inspect.signature(function)
+    if takes_context:
+        rest = list(signature.parameters.values())[1:]
+        signature = signature.replace(parameters=rest)
+    # Annotations of a signature shown in an error would only be in the way.
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    return signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)

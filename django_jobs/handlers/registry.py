@@ -1,0 +1,90 @@
+"""Handler key → handler. Nothing that is not in here can be run.
+
+Keys come from code that was imported (``@job``, ``HANDLERS`` in settings), never from a
+message.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from django_jobs.exceptions import ConfigurationError, HandlerRefused, UnknownHandler
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from django_jobs.handlers.base import Handler
+
+BUILT_IN_KEYS = frozenset({"command", "shell", "event", "url"})
+"""Handlers that reach far: they run only on queues that name them."""
+
+
+class Registry:
+    """The handlers of this process."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def register(self, handler: Handler) -> None:
+        """Add a handler; a second one of the same key is a mistake, the same one is not."""
+        known = self._handlers.get(handler.key)
+        if known is not None and not _same(known, handler):
+            raise ConfigurationError(
+                f"two handlers are registered under the key {handler.key!r}; "
+                "give one of them another with key="
+            )
+        self._handlers[handler.key] = handler
+
+    def get(self, key: str) -> Handler | None:
+        return self._handlers.get(key)
+
+    def find(self, key: str) -> Handler:
+        """The handler of a key; raises UnknownHandler naming the nearest one."""
+        handler = self._handlers.get(key)
+        if handler is None:
+            near = difflib.get_close_matches(key, self._handlers, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UnknownHandler(
+                f"no handler is registered as {key!r}{hint} (handlers are found in the "
+                "modules jobs.py and tasks.py of installed apps)"
+            )
+        return handler
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._handlers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._handlers)
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+
+def check_allowed(key: str, queue: str, allowed: Collection[str] | None) -> None:
+    """Raise HandlerRefused unless a queue with this HANDLERS list may run the key."""
+    if allowed is None:
+        if key not in BUILT_IN_KEYS:
+            return
+        raise HandlerRefused(
+            f"the handler {key!r} runs only on queues that name it; "
+            f"add it to QUEUES[{queue!r}]['HANDLERS']"
+        )
+    if key not in allowed:
+        listed = ", ".join(sorted(allowed)) or "none at all"
+        raise HandlerRefused(
+            f"the queue {queue!r} does not allow the handler {key!r} (it allows {listed}); "
+            f"add it to QUEUES[{queue!r}]['HANDLERS']"
+        )
+
+
+def _same(one: Handler, other: Handler) -> bool:
+    """Whether two registrations are the same code, as after a reload of its module."""
+    first, second = getattr(one, "function", one), getattr(other, "function", other)
+    return (getattr(first, "__module__", None), getattr(first, "__qualname__", None)) == (
+        getattr(second, "__module__", ""),
+        getattr(second, "__qualname__", ""),
+    ) or first is second
+
+
+registry = Registry()

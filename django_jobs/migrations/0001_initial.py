@@ -1,0 +1,278 @@
+"""The first tables, with the columns and tables that later capabilities need."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    initial = True
+
+    dependencies = []
+
+    operations = [
+        migrations.CreateModel(
+            name="FailedJob",
+            fields=[
+                ("backend", models.CharField(max_length=64)),
+                ("queue", models.CharField(max_length=64)),
+                ("handler", models.CharField(max_length=255)),
+                ("name", models.CharField(blank=True, db_default="", default="", max_length=255)),
+                ("rank", models.SmallIntegerField(db_default=0, default=0)),
+                ("body", models.TextField()),
+                ("signature", models.CharField(max_length=64)),
+                ("key_id", models.CharField(max_length=64)),
+                ("attempts", models.PositiveIntegerField(db_default=0, default=0)),
+                ("deliveries", models.PositiveIntegerField(db_default=0, default=0)),
+                ("crashes", models.PositiveIntegerField(db_default=0, default=0)),
+                ("trace_id", models.CharField(blank=True, max_length=64, null=True)),
+                ("trace_parent", models.CharField(blank=True, max_length=64, null=True)),
+                ("tenant", models.CharField(blank=True, max_length=255, null=True)),
+                ("schedule", models.CharField(blank=True, max_length=255, null=True)),
+                ("tick", models.BigIntegerField(blank=True, null=True)),
+                ("replay_of", models.UUIDField(blank=True, null=True)),
+                ("meta", models.JSONField(blank=True, null=True)),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("job_id", models.UUIDField()),
+                ("reason", models.CharField(max_length=64)),
+                (
+                    "error_type",
+                    models.CharField(blank=True, db_default="", default="", max_length=255),
+                ),
+                ("error_message", models.TextField(blank=True, default="")),
+                ("traceback", models.TextField(blank=True, default="")),
+                ("output", models.TextField(blank=True, default="")),
+                (
+                    "fingerprint",
+                    models.CharField(blank=True, db_default="", default="", max_length=64),
+                ),
+                ("enqueued_at", models.DateTimeField(blank=True, null=True)),
+                ("failed_at", models.DateTimeField()),
+                (
+                    "resolution",
+                    models.CharField(blank=True, db_default="", default="", max_length=16),
+                ),
+                ("resolution_note", models.TextField(blank=True, default="")),
+                (
+                    "resolved_by",
+                    models.CharField(blank=True, db_default="", default="", max_length=150),
+                ),
+                ("resolved_at", models.DateTimeField(blank=True, null=True)),
+                ("replayed_as", models.UUIDField(blank=True, null=True)),
+            ],
+            options={
+                "verbose_name": "dead letter",
+                "indexes": [
+                    models.Index(fields=["failed_at", "id"], name="dj_failed_when"),
+                    models.Index(fields=["queue", "failed_at"], name="dj_failed_queue"),
+                    models.Index(fields=["handler", "failed_at"], name="dj_failed_handler"),
+                    models.Index(fields=["reason", "failed_at"], name="dj_failed_reason"),
+                    models.Index(fields=["fingerprint", "failed_at"], name="dj_failed_group"),
+                    models.Index(fields=["job_id"], name="dj_failed_job"),
+                    models.Index(fields=["trace_id"], name="dj_failed_trace"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("backend", "job_id"), name="dj_failed_once")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Job",
+            fields=[
+                ("backend", models.CharField(max_length=64)),
+                ("queue", models.CharField(max_length=64)),
+                ("handler", models.CharField(max_length=255)),
+                ("name", models.CharField(blank=True, db_default="", default="", max_length=255)),
+                ("rank", models.SmallIntegerField(db_default=0, default=0)),
+                ("body", models.TextField()),
+                ("signature", models.CharField(max_length=64)),
+                ("key_id", models.CharField(max_length=64)),
+                ("attempts", models.PositiveIntegerField(db_default=0, default=0)),
+                ("deliveries", models.PositiveIntegerField(db_default=0, default=0)),
+                ("crashes", models.PositiveIntegerField(db_default=0, default=0)),
+                ("trace_id", models.CharField(blank=True, max_length=64, null=True)),
+                ("trace_parent", models.CharField(blank=True, max_length=64, null=True)),
+                ("tenant", models.CharField(blank=True, max_length=255, null=True)),
+                ("schedule", models.CharField(blank=True, max_length=255, null=True)),
+                ("tick", models.BigIntegerField(blank=True, null=True)),
+                ("replay_of", models.UUIDField(blank=True, null=True)),
+                ("meta", models.JSONField(blank=True, null=True)),
+                ("id", models.UUIDField(editable=False, primary_key=True, serialize=False)),
+                (
+                    "state",
+                    models.PositiveSmallIntegerField(
+                        choices=[(0, "scheduled"), (1, "ready"), (2, "running")]
+                    ),
+                ),
+                ("due", models.BigIntegerField()),
+                ("suspect", models.BooleanField(db_default=False, default=False)),
+                ("lease_token", models.CharField(blank=True, max_length=32, null=True)),
+                ("lease_expires", models.BigIntegerField(blank=True, null=True)),
+                ("worker", models.CharField(blank=True, max_length=128, null=True)),
+                ("unique_key", models.CharField(blank=True, max_length=64, null=True, unique=True)),
+                ("concurrency_key", models.CharField(blank=True, max_length=255, null=True)),
+                ("cancel_requested", models.BooleanField(db_default=False, default=False)),
+                ("expires", models.BigIntegerField(blank=True, null=True)),
+                ("created_at", models.DateTimeField()),
+            ],
+            options={
+                "verbose_name": "live job",
+                "indexes": [
+                    models.Index(
+                        fields=["queue", "state", "rank", "due", "id"], name="dj_job_claim"
+                    ),
+                    models.Index(
+                        condition=models.Q(("state", 0)),
+                        fields=["queue", "state", "due"],
+                        name="dj_job_promote",
+                    ),
+                    models.Index(
+                        condition=models.Q(("state", 2)),
+                        fields=["lease_expires"],
+                        name="dj_job_reap",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="JobAttempt",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("backend", models.CharField(max_length=64)),
+                ("job_id", models.UUIDField()),
+                ("number", models.PositiveIntegerField()),
+                ("outcome", models.CharField(max_length=16)),
+                ("started_at", models.DateTimeField()),
+                ("finished_at", models.DateTimeField()),
+                (
+                    "error_type",
+                    models.CharField(blank=True, db_default="", default="", max_length=255),
+                ),
+                ("error_message", models.TextField(blank=True, default="")),
+                ("traceback", models.TextField(blank=True, default="")),
+                ("output", models.TextField(blank=True, default="")),
+                ("worker", models.CharField(blank=True, db_default="", default="", max_length=128)),
+            ],
+            options={
+                "verbose_name": "attempt",
+                "indexes": [
+                    models.Index(fields=["job_id", "number"], name="dj_attempt_job"),
+                    models.Index(fields=["finished_at"], name="dj_attempt_when"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="JobResult",
+            fields=[
+                ("job_id", models.UUIDField(editable=False, primary_key=True, serialize=False)),
+                ("backend", models.CharField(max_length=64)),
+                ("queue", models.CharField(max_length=64)),
+                ("handler", models.CharField(max_length=255)),
+                ("name", models.CharField(blank=True, db_default="", default="", max_length=255)),
+                ("status", models.CharField(max_length=16)),
+                ("value", models.TextField(default="null")),
+                ("output", models.TextField(blank=True, default="")),
+                ("attempts", models.PositiveIntegerField(db_default=0, default=0)),
+                ("trace_id", models.CharField(blank=True, max_length=64, null=True)),
+                ("tenant", models.CharField(blank=True, max_length=255, null=True)),
+                ("worker", models.CharField(blank=True, db_default="", default="", max_length=128)),
+                ("enqueued_at", models.DateTimeField(blank=True, null=True)),
+                ("started_at", models.DateTimeField(blank=True, null=True)),
+                ("finished_at", models.DateTimeField(blank=True, null=True)),
+                ("body", models.TextField(blank=True, null=True)),
+                ("expires", models.BigIntegerField()),
+            ],
+            options={
+                "verbose_name": "result",
+                "indexes": [models.Index(fields=["expires"], name="dj_result_expires")],
+            },
+        ),
+        migrations.CreateModel(
+            name="OperatorEvent",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("at", models.DateTimeField()),
+                ("actor", models.CharField(blank=True, db_default="", default="", max_length=150)),
+                ("action", models.CharField(max_length=64)),
+                ("backend", models.CharField(blank=True, db_default="", default="", max_length=64)),
+                ("queue", models.CharField(blank=True, db_default="", default="", max_length=64)),
+                (
+                    "subject",
+                    models.CharField(blank=True, db_default="", default="", max_length=255),
+                ),
+                ("reason", models.TextField(blank=True, default="")),
+                ("detail", models.JSONField(blank=True, null=True)),
+            ],
+            options={
+                "verbose_name": "operator event",
+                "indexes": [models.Index(fields=["at"], name="dj_event_when")],
+            },
+        ),
+        migrations.CreateModel(
+            name="QueueControl",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("backend", models.CharField(max_length=64)),
+                ("queue", models.CharField(max_length=64)),
+                ("paused", models.BooleanField(db_default=False, default=False)),
+                ("reason", models.TextField(blank=True, default="")),
+                (
+                    "rate_limit",
+                    models.CharField(blank=True, db_default="", default="", max_length=32),
+                ),
+                ("concurrency", models.PositiveIntegerField(blank=True, null=True)),
+                (
+                    "changed_by",
+                    models.CharField(blank=True, db_default="", default="", max_length=150),
+                ),
+                ("changed_at", models.DateTimeField(blank=True, null=True)),
+            ],
+            options={
+                "verbose_name": "queue control",
+                "constraints": [
+                    models.UniqueConstraint(fields=("backend", "queue"), name="dj_control_queue")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="QueueMinute",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("backend", models.CharField(max_length=64)),
+                ("queue", models.CharField(max_length=64)),
+                ("minute", models.BigIntegerField()),
+                ("claimed", models.PositiveBigIntegerField(db_default=0, default=0)),
+                ("succeeded", models.PositiveBigIntegerField(db_default=0, default=0)),
+                ("failed", models.PositiveBigIntegerField(db_default=0, default=0)),
+                ("retried", models.PositiveBigIntegerField(db_default=0, default=0)),
+                ("dead", models.PositiveBigIntegerField(db_default=0, default=0)),
+                ("run_microseconds", models.PositiveBigIntegerField(db_default=0, default=0)),
+                ("wait_microseconds", models.PositiveBigIntegerField(db_default=0, default=0)),
+            ],
+            options={
+                "verbose_name": "queue minute",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("backend", "queue", "minute"), name="dj_minute_once"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Worker",
+            fields=[
+                ("id", models.UUIDField(editable=False, primary_key=True, serialize=False)),
+                ("backend", models.CharField(max_length=64)),
+                ("host", models.CharField(max_length=255)),
+                ("pid", models.PositiveIntegerField()),
+                ("queues", models.TextField(blank=True, default="")),
+                ("processes", models.PositiveIntegerField(db_default=0, default=0)),
+                ("concurrency", models.PositiveIntegerField(db_default=1, default=1)),
+                ("running", models.PositiveIntegerField(db_default=0, default=0)),
+                ("draining", models.BooleanField(db_default=False, default=False)),
+                ("started_at", models.DateTimeField()),
+                ("seen", models.BigIntegerField()),
+            ],
+            options={
+                "indexes": [models.Index(fields=["seen"], name="dj_worker_seen")],
+            },
+        ),
+    ]

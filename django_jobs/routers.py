@@ -1,0 +1,79 @@
+"""Sends the tables of django_jobs to the database that carries the jobs, and only there."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from django.db import DEFAULT_DB_ALIAS
+from django.utils.module_loading import import_string
+
+from django_jobs.conf import get_settings
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+
+    from django_jobs.conf import BackendConfig, JobsSettings
+
+APP_LABEL = "django_jobs"
+_SHIPPED = "django_jobs.backends."
+
+
+class JobsRouter:
+    """For DATABASE_ROUTERS, when jobs have a database of their own.
+
+    The package's own queries name their alias and need no router. The admin, and
+    ``migrate``, do.
+    """
+
+    def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
+        if model._meta.app_label != APP_LABEL:
+            return None
+        aliases = job_databases(get_settings())
+        # A row of a second job database stays where it came from.
+        state = getattr(hints.get("instance"), "_state", None)
+        known = getattr(state, "db", None)
+        return known if known in aliases else aliases[0]
+
+    db_for_write = db_for_read
+
+    def allow_migrate(self, db: str, app_label: str, **_hints: Any) -> bool | None:
+        if app_label != APP_LABEL:
+            return None
+        return db in job_databases(get_settings())
+
+
+@lru_cache(maxsize=4)
+def job_databases(settings: JobsSettings) -> tuple[str, ...]:
+    """The database aliases that hold job tables; the first is the one to read by default.
+
+    Without a database backend the dead letters of the others still need a place: that
+    is the default database.
+    """
+    configs = list(settings.backends.values())
+    # A stable sort: the default backend comes first, the others as they are written.
+    configs.sort(key=lambda config: config.alias != settings.default_backend)
+    found = [alias for config in configs if (alias := database_of(config)) is not None]
+    return tuple(dict.fromkeys(found)) or (DEFAULT_DB_ALIAS,)
+
+
+def database_of(config: BackendConfig) -> str | None:
+    """The database alias of a database backend; None for one that is carried elsewhere."""
+    if shipped_parent(config.path) != "database":
+        return None
+    return str(config.options.get("DATABASE", DEFAULT_DB_ALIAS))
+
+
+def shipped_parent(path: str) -> str | None:
+    """Which shipped backend ("database", "sync", …) a class is or descends from."""
+    if path.startswith(_SHIPPED):
+        return path.removeprefix(_SHIPPED).partition(".")[0]
+    try:
+        found = import_string(path)
+    except ImportError:
+        return None
+    for parent in getattr(found, "__mro__", ()):
+        name = parent.__module__.removeprefix(_SHIPPED).partition(".")[0]
+        if parent.__module__.startswith(_SHIPPED) and name != "base":
+            return str(name)
+    return None

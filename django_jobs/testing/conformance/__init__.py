@@ -1,0 +1,40 @@
+"""The backend contract, sentence by sentence, as tests that anyone can run.
+
+Mix ``BackendConformance`` with a ``unittest.TestCase`` (or Django's), implement the
+hooks of ``Suite``, and every test method checks one sentence of
+``django_jobs.backends.base``. A test of something the backend does not claim in its
+``capabilities`` is skipped, and says so.
+"""
+
+from __future__ import annotations
+
+from django_jobs.testing.conformance.base import DeadLetter, Suite
+from django_jobs.testing.conformance.enqueueing import Enqueueing
+from django_jobs.testing.conformance.giving_back import GivingBack
+from django_jobs.testing.conformance.leasing import Leasing
+from django_jobs.testing.conformance.looking import Looking
+from django_jobs.testing.conformance.opening import Opening
+from django_jobs.testing.conformance.ordering import Ordering
+from django_jobs.testing.conformance.reaping import Reaping
+from django_jobs.testing.conformance.retrying import Retrying
+from django_jobs.testing.conformance.settling import Settling
+from django_jobs.testing.conformance.timing import Timing
+from django_jobs.testing.conformance.uniqueness import Uniqueness
+
+__all__ = ["BackendConformance", "DeadLetter", "Suite"]
+
+
+class BackendConformance(
+    Enqueueing,
+    Uniqueness,
+    Ordering,
+    Timing,
+    Leasing,
+    Settling,
+    GivingBack,
+    Retrying,
+    Reaping,
+    Looking,
+    Opening,
+):
+    """Every test of the contract. List it before the TestCase among the bases."""

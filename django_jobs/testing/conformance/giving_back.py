@@ -1,0 +1,139 @@
+"""Nack: back into the queue, at the right time, with exactly the right charge."""
+
+from __future__ import annotations
+
+from django_jobs.backends.base import AttemptRecord, Charge
+from django_jobs.testing.conformance.base import MICROSECOND, Suite
+
+
+def _record(number: int) -> AttemptRecord:
+    return AttemptRecord(
+        number=number,
+        outcome="failed",
+        started_at=1_700_000_000_000_000,
+        finished_at=1_700_000_001_000_000,
+        error_type="builtins.ValueError",
+        error_message=f"attempt {number} – ✗",
+    )
+
+
+class GivingBack(Suite):
+    """Where a job that was given back stands, and what that cost it."""
+
+    def test_a_job_given_back_is_leased_again(self) -> None:
+        self.put()
+        lease = self.take()
+        self.assert_settled(self.backend.nack(lease, 0))
+        self.assertEqual(self.take().id, lease.id)
+
+    def test_a_job_given_back_with_a_delay_is_not_fetched_a_microsecond_early(self) -> None:
+        self.needs("delay")
+        self.put()
+        lease = self.take()
+        self.advance(3)
+        self.backend.nack(lease, 7.5)
+        self.advance(7.5 - MICROSECOND)
+        self.assert_nothing_due()
+        self.advance(MICROSECOND)
+        self.assertEqual(self.take().id, lease.id)
+
+    def test_a_job_given_back_without_a_delay_keeps_its_place(self) -> None:
+        ids = [self.put() for _ in range(3)]
+        self.backend.nack(self.take(), None, charge=Charge.NOTHING)
+        self.assertEqual(self.fetched_ids(), ids)
+
+    def test_jobs_given_back_in_any_order_keep_their_places(self) -> None:
+        ids = [self.put() for _ in range(4)]
+        leases = self.fetch(3)
+        for place in (1, 2, 0):
+            self.backend.nack(leases[place], None, charge=Charge.NOTHING)
+        self.assertEqual(self.fetched_ids(), ids)
+
+    def test_a_job_given_back_with_no_wait_queues_anew(self) -> None:
+        self.put()
+        lease = self.take()
+        self.advance(1)
+        waiting = self.put()
+        self.advance(1)
+        self.backend.nack(lease, 0)
+        self.assertEqual(self.fetched_ids(), [waiting, lease.id])
+
+    def test_a_job_given_back_keeps_its_priority(self) -> None:
+        self.needs("priority")
+        urgent = self.put(priority=9)
+        lease = self.take()
+        plain = self.put()
+        self.backend.nack(lease, 0)
+        self.assertEqual(self.fetched_ids(), [urgent, plain])
+
+    # -- charges --------------------------------------------------------------------------
+
+    def test_every_failed_run_is_counted_once(self) -> None:
+        self.put(max_retries=9)
+        counted = []
+        for _ in range(4):
+            lease = self.take()
+            counted.append(lease.message.header.attempts)
+            self.backend.nack(lease, 0, charge=Charge.ATTEMPT)
+        self.assertEqual(counted, [0, 1, 2, 3])
+
+    def test_a_nack_charges_an_attempt_unless_told_otherwise(self) -> None:
+        self.put()
+        self.backend.nack(self.take(), 0)
+        self.assertEqual(self.take().message.header.attempts, 1)
+
+    def test_a_give_back_without_charge_costs_nothing(self) -> None:
+        self.put()
+        for _ in range(3):
+            self.backend.nack(self.take(), 0, charge=Charge.NOTHING)
+        header = self.take().message.header
+        self.assertEqual((header.attempts, header.crashes), (0, 0))
+
+    def test_a_crash_is_charged_as_a_crash_and_not_as_an_attempt(self) -> None:
+        self.put()
+        for _ in range(2):
+            self.backend.nack(self.take(), 0, charge=Charge.CRASH)
+        header = self.take().message.header
+        self.assertEqual((header.attempts, header.crashes), (0, 2))
+
+    def test_the_counters_of_jobs_are_kept_apart(self) -> None:
+        self.put()
+        self.put()
+        failing, waiting = self.fetch(2)
+        self.backend.nack(failing, 0)
+        self.backend.nack(waiting, 0, charge=Charge.NOTHING)
+        attempts = {lease.id: lease.message.header.attempts for lease in self.fetch(2)}
+        self.assertEqual(attempts, {failing.id: 1, waiting.id: 0})
+
+    def test_the_record_of_an_attempt_is_kept_in_order(self) -> None:
+        job_id = self.put()
+        for number in (1, 2):
+            self.backend.nack(self.take(), 0, attempt=_record(number))
+        kept = [(a.number, a.outcome, a.error_message) for a in self.attempts_of(job_id)]
+        expected = [(1, "failed", "attempt 1 – ✗"), (2, "failed", "attempt 2 – ✗")]
+        self.assertEqual(kept, expected)
+
+    # -- fencing --------------------------------------------------------------------------
+
+    def test_a_nack_with_a_lost_lease_changes_nothing(self) -> None:
+        stale, current = self.stale_and_current()
+        self.assert_lost(self.backend.nack(stale, 0, attempt=_record(1)))
+        self.assert_nothing_due()
+        self.assertEqual(list(self.attempts_of(stale.id)), [])
+        self.assert_settled(self.backend.nack(current, 0, charge=Charge.NOTHING))
+        self.assertEqual(self.take().message.header.attempts, 0)
+
+    def test_a_nack_with_a_returned_lease_changes_nothing(self) -> None:
+        self.put()
+        lease = self.take()
+        self.backend.nack(lease, 0)
+        self.assert_lost(self.backend.nack(lease, 3600))
+        self.assertEqual(self.take().message.header.attempts, 1)
+
+    def test_a_late_nack_counts_while_its_token_is_current(self) -> None:
+        self.put()
+        lease = self.take()
+        self.advance(self.lease_seconds * 10)
+        self.assert_settled(self.backend.nack(lease, 0))
+        self.assertEqual(self.backend.reap_expired(), 0)
+        self.assertEqual(self.take().message.header.attempts, 1)

@@ -1,0 +1,144 @@
+"""Reaping: leases that ended without a verdict, and the suspects they leave."""
+
+from __future__ import annotations
+
+from django_jobs.backends.base import Charge
+from django_jobs.testing.conformance.base import MICROSECOND, QUEUE, Suite
+
+
+class Reaping(Suite):
+    """What becomes of a job whose worker was never heard of again."""
+
+    def _suspect(self) -> str:
+        """A ready job that was lost once."""
+        job_id = self.put()
+        self.lose(self.take())
+        return job_id
+
+    def test_reaping_leaves_live_leases_alone(self) -> None:
+        self.put()
+        lease = self.take()
+        self.advance(self.lease_seconds - MICROSECOND)
+        self.assertEqual(self.backend.reap_expired(), 0)
+        self.assert_nothing_due()
+        self.assert_settled(self.backend.ack([lease])[0])
+
+    def test_reaping_leaves_fresh_leases_alone_without_any_wait(self) -> None:
+        self.put()
+        lease = self.take()
+        self.assertEqual(self.backend.reap_expired(), 0)
+        self.assert_settled(self.backend.ack([lease])[0])
+
+    def test_an_expired_lease_is_reaped_and_its_job_leased_again(self) -> None:
+        self.put()
+        lease = self.take()
+        self.advance(self.lease_seconds)
+        self.assertEqual(self.backend.reap_expired(), 1)
+        again = self.take()
+        self.assertEqual(again.id, lease.id)
+        self.assertNotEqual(again.token, lease.token)
+
+    def test_reaping_twice_returns_a_job_once(self) -> None:
+        self.put()
+        self.lose(self.take())
+        self.assertEqual(self.backend.reap_expired(), 0)
+
+    def test_reaping_leaves_waiting_jobs_alone(self) -> None:
+        self.put()
+        self.advance(self.lease_seconds * 10)
+        self.assertEqual(self.backend.reap_expired(), 0)
+        self.assertFalse(self.take().suspect)
+
+    def test_reaping_one_queue_leaves_the_others_alone(self) -> None:
+        self.put("one")
+        self.put("two")
+        self.take("one")
+        self.take("two")
+        self.advance(self.lease_seconds)
+        self.assertEqual(self.backend.reap_expired("one"), 1)
+        self.assert_nothing_due("two")
+        self.assertEqual(self.backend.reap_expired("two"), 1)
+
+    def test_reaping_takes_no_more_than_its_limit(self) -> None:
+        for _ in range(5):
+            self.put()
+        self.fetch(5)
+        self.advance(self.lease_seconds)
+        reaped = [self.backend.reap_expired(limit=2) for _ in range(4)]
+        self.assertEqual(reaped, [2, 2, 1, 0])
+
+    def test_a_first_loss_charges_nothing(self) -> None:
+        self._suspect()
+        header = self.take().message.header
+        self.assertEqual((header.attempts, header.crashes), (0, 0))
+        self.assertEqual(header.deliveries, 2)
+
+    def test_a_reaped_job_keeps_its_place(self) -> None:
+        first = self.put()
+        lease = self.take()
+        self.advance(1)
+        second = self.put()
+        self.lose(lease)
+        suspect = self.take()
+        self.assertEqual(suspect.id, first)
+        self.assertEqual(self.take().id, second)
+
+    # -- suspects -------------------------------------------------------------------------
+
+    def test_a_reaped_job_is_a_suspect(self) -> None:
+        self._suspect()
+        self.assertTrue(self.take().suspect)
+
+    def test_a_suspect_comes_alone(self) -> None:
+        suspect = self._suspect()
+        others = [self.put(), self.put()]
+        self.assertEqual(self.fetched_ids(10), [suspect])
+        self.assertEqual(self.fetched_ids(10), others)
+
+    def test_jobs_before_a_suspect_come_without_it(self) -> None:
+        self.needs("priority")
+        suspect = self._suspect()
+        urgent = [self.put(priority=5), self.put(priority=4)]
+        last = self.put(priority=-5)
+        fetched = [self.fetched_ids(10) for _ in range(3)]
+        self.assertEqual(fetched, [urgent, [suspect], [last]])
+
+    def test_suspects_come_one_at_a_time(self) -> None:
+        ids = [self.put() for _ in range(3)]
+        self.lose(*self.fetch(3))
+        self.assertEqual([self.fetched_ids(10) for _ in ids], [[job_id] for job_id in ids])
+
+    def test_a_suspect_lost_again_is_charged_a_crash(self) -> None:
+        self._suspect()
+        self.lose(self.take())
+        lease = self.take()
+        self.assertTrue(lease.suspect)
+        self.assertEqual((lease.message.header.attempts, lease.message.header.crashes), (0, 1))
+
+    def test_every_further_loss_of_a_suspect_is_charged(self) -> None:
+        self._suspect()
+        for _ in range(3):
+            self.lose(self.take())
+        self.assertEqual(self.take().message.header.crashes, 3)
+
+    def test_a_suspect_that_fails_in_the_ordinary_way_is_none_any_more(self) -> None:
+        self._suspect()
+        self.backend.nack(self.take(), 0, charge=Charge.ATTEMPT)
+        lease = self.take()
+        self.assertFalse(lease.suspect)
+        self.assertEqual((lease.message.header.attempts, lease.message.header.crashes), (1, 0))
+
+    def test_a_job_charged_with_a_crash_is_a_suspect(self) -> None:
+        self.put()
+        self.backend.nack(self.take(), 0, charge=Charge.CRASH)
+        self.assertTrue(self.take().suspect)
+
+    def test_a_suspect_can_be_acked(self) -> None:
+        self._suspect()
+        self.assert_settled(self.backend.ack([self.take()])[0])
+        self.assert_nothing_due()
+
+    def test_suspects_are_counted_among_what_waits(self) -> None:
+        self._suspect()
+        stats = self.backend.stats(QUEUE)
+        self.assertEqual((stats.ready, stats.suspect), (1, 1))

@@ -1,0 +1,196 @@
+"""The envelope: what travels, field by field, and which parts are signed.
+
+A message is a body and a header. The **body** is JSON text that is written once, signed,
+stored as it is and never written again: everything about the job that must not change.
+The **header** holds what changes from delivery to delivery (attempts, crashes, when it is
+available). It is unsigned on purpose, so it is only believed within the range that the
+signed body allows.
+
+``Terms`` are the part of a body that many jobs can share; their JSON is made once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django_jobs.wire import strict_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django_jobs.wire.signing import Signer
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """All that a job is, save its id, its payload and the moment it was enqueued.
+
+    Times are microseconds, lengths of time are seconds. None means "not said": the
+    worker's own setting holds.
+    """
+
+    job: str
+    queue: str
+    backend: str
+    site: str
+    priority: int = 0
+    max_retries: int = 0
+    name: str | None = None
+    idempotency_key: str | None = None
+    schedule: int | None = None
+    delay: float | None = None
+    timeout: float | None = None
+    max_crashes: int | None = None
+    retry: str | list[float] | dict[str, Any] | None = None
+    single_instance: str | None = None
+    concurrency_key: str | None = None
+    concurrency: int | None = None
+    atomic: bool | None = None
+    unique_key: str | None = None
+    result_ttl: float | None = None
+    tenant: str | None = None
+    meta: Mapping[str, Any] | None = None
+    expires_at: int | None = None
+    trace_id: str | None = None
+    replay_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """A body that was opened and believed."""
+
+    identifier: str
+    payload: Any
+    enqueued_at: int
+    terms: Terms
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The unsigned counters of a message, as the store tells them."""
+
+    attempts: int = 0
+    deliveries: int = 0
+    crashes: int = 0
+    available_at: int = 0
+
+    def clamped(self, terms: Terms) -> Header:
+        """The same counters, held within what the signed body allows."""
+        return Header(
+            attempts=min(max(self.attempts, 0), terms.max_retries + 1),
+            deliveries=max(self.deliveries, 0),
+            crashes=max(self.crashes, 0),
+            available_at=self.available_at,
+        )
+
+
+class Outgoing(NamedTuple):
+    """A sealed body on its way to a store, beside the terms it was written from."""
+
+    id: str
+    body: str
+    signature: str
+    key_id: str
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a store gave back: nothing in it is believed before it is opened.
+
+    ``index`` holds the columns a store keeps beside the body to find messages by; they
+    must say what the body says.
+    """
+
+    body: str
+    signature: str
+    key_id: str
+    header: Header
+    index: Mapping[str, Any] = field(default_factory=dict)
+
+
+WIRE_NAMES = {
+    "priority": "priority",
+    "max_retries": "maxRetries",
+    "name": "name",
+    "idempotency_key": "idempotencyKey",
+    "schedule": "schedule",
+    "delay": "delay",
+    "timeout": "timeout",
+    "max_crashes": "maxCrashes",
+    "retry": "retry",
+    "single_instance": "singleInstance",
+    "concurrency_key": "concurrencyKey",
+    "concurrency": "concurrency",
+    "atomic": "atomic",
+    "unique_key": "uniqueKey",
+    "result_ttl": "resultTtl",
+    "tenant": "tenant",
+    "meta": "meta",
+    "expires_at": "expiresAt",
+    "trace_id": "traceId",
+    "replay_of": "replayOf",
+    "job": "job",
+    "queue": "queue",
+    "backend": "backend",
+    "site": "site",
+}
+"""Field of Terms → name on the wire. The rest of a body: v, identifier, payload, enqueuedAt."""
+
+assert set(WIRE_NAMES) == {field.name for field in fields(Terms)}
+
+
+class Seal:
+    """Writes and signs bodies that share the same terms.
+
+    The terms' part of the text is made once, so that sealing one of many costs little
+    more than its payload and its signature.
+    """
+
+    def __init__(self, terms: Terms, signer: Signer) -> None:
+        self.terms = terms
+        self._signer = signer
+        values = {wire: getattr(terms, name) for name, wire in WIRE_NAMES.items()}
+        said = {wire: value for wire, value in values.items() if value is not None}
+        self._tail = json.dumps(said, ensure_ascii=True, allow_nan=False, separators=(",", ":"))[1:]
+
+    def outgoing(self, identifier: str, payload_json: str, enqueued_at: int) -> Outgoing:
+        body = (
+            f'{{"v":{VERSION},"identifier":"{identifier}","payload":{payload_json},'
+            f'"enqueuedAt":{enqueued_at},{self._tail}'
+        )
+        return Outgoing(identifier, body, self._signer.sign(body), self._signer.key_id, self.terms)
+
+
+def index_of(identifier: str, terms: Terms) -> dict[str, Any]:
+    """The columns a store may keep beside a body, derived from it in this one place."""
+    return {
+        "id": identifier,
+        "backend": terms.backend,
+        "queue": terms.queue,
+        "handler": terms.job,
+        "name": terms.name or "",
+        "rank": -terms.priority,
+        "unique_key": key_digest(terms.unique_key),
+        "concurrency_key": terms.concurrency_key,
+        "tenant": terms.tenant,
+        "expires": terms.expires_at,
+        "trace_id": terms.trace_id,
+        "replay_of": terms.replay_of,
+    }
+
+
+def key_digest(key: str | None) -> str | None:
+    """A key as stores compare it: of fixed length, and the same under every collation."""
+    return None if key is None else hashlib.sha256(key.encode()).hexdigest()
+
+
+def payload_json(payload: Any) -> str:
+    """The payload as it will stand in the body; raises NotStrictJson."""
+    return strict_json.dumps(payload)

@@ -1,0 +1,157 @@
+"""JSON with nothing left to a parser's taste.
+
+The standard module accepts NaN, duplicate keys, keys that are no strings, lone
+surrogates and any depth; each of these reads back as something else on some store or
+in some Python. Here they are refused, on the way out with a sentence for the caller and
+on the way in with one for the dead letter.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+MAX_DEPTH = 64
+# CPython refuses to turn longer digit strings into integers; so do we, on every version.
+MAX_INTEGER_DIGITS = 4300
+_INTEGER_BOUND = 10**MAX_INTEGER_DIGITS
+
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_ESCAPED_SURROGATE = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|d[89a-f][0-9a-f]{2})", re.I)
+_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+
+class NotStrictJson(ValueError):
+    """A value or text is not strict JSON; the message says where and why."""
+
+
+def dumps(value: Any) -> str:
+    """ASCII JSON text of a plain value; raises NotStrictJson naming the culprit."""
+    _check_value(value, "payload", MAX_DEPTH - 1)
+    text = _encode(value)
+    _refuse_odd_characters(text)
+    return text
+
+
+def loads(text: str) -> Any:
+    """Parse JSON text strictly; raises NotStrictJson."""
+    if not text.isascii():
+        raise NotStrictJson("the text is not ASCII")
+    _refuse_deep_text(text)
+    _refuse_odd_characters(text)
+    try:
+        return _decoder.decode(text)
+    except NotStrictJson:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise NotStrictJson(f"the text is not JSON: {error}") from error
+
+
+def _check_value(value: Any, where: str, depth: int) -> None:
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return
+    if kind is int:
+        if not -_INTEGER_BOUND < value < _INTEGER_BOUND:
+            raise NotStrictJson(f"{where} is an integer of more than {MAX_INTEGER_DIGITS} digits")
+        return
+    if kind is float:
+        if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - the NaN test
+            raise NotStrictJson(f"{where} is {value!r}, which JSON cannot carry")
+        return
+    _check_container(value, where, depth)
+
+
+def _check_container(value: Any, where: str, depth: int) -> None:
+    if isinstance(value, dict | list | tuple) and depth == 0:
+        raise NotStrictJson(f"{_shorten(where)} is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise NotStrictJson(
+                    f"{where} has the key {key!r} of type {type(key).__name__}; "
+                    "JSON keys are strings, so write it as one"
+                )
+            _check_value(item, f"{where}.{key}", depth - 1)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _check_value(item, f"{where}[{index}]", depth - 1)
+    else:
+        _check_scalar_subclass(value, where)
+
+
+def _check_scalar_subclass(value: Any, where: str) -> None:
+    """Subclasses of the plain types (an enum member, a SafeString) travel as their value."""
+    if isinstance(value, int):
+        _check_value(int(value), where, 0)
+    elif isinstance(value, float):
+        _check_value(float(value), where, 0)
+    elif not isinstance(value, str):
+        raise NotStrictJson(
+            f"{where} is of type {type(value).__name__}, which is not JSON; "
+            "pass plain values (a primary key, an ISO date, a string)"
+        )
+
+
+def _shorten(where: str) -> str:
+    return where if len(where) <= 60 else f"{where[:40]}…{where[-15:]}"
+
+
+def _refuse_odd_characters(text: str) -> None:
+    """NUL and lone surrogates parse as JSON, but no database stores them."""
+    if "\\u0000" in text and _NUL.search(text):
+        raise NotStrictJson("the text holds a NUL character (\\u0000)")
+    if "\\ud" in text or "\\uD" in text:
+        for match in _ESCAPED_SURROGATE.finditer(text):
+            escape = match.group(1)
+            if escape is not None and len(escape) == len("d83d"):
+                raise NotStrictJson(f"the text holds half a surrogate pair (\\u{escape})")
+
+
+# A string that never ends counts as one too: looking for its end from every quote inside
+# it would take quadratic time.
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
+
+
+def _refuse_deep_text(text: str) -> None:
+    # Counted before parsing: how deep the standard parser may go differs between
+    # Python versions, and below the limit in total there is nothing to walk.
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for match in _STRUCTURE.finditer(text):
+        token = match.group()
+        if token in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise NotStrictJson(f"the text is nested deeper than {MAX_DEPTH} levels")
+        elif token in "]}":
+            depth -= 1
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise NotStrictJson(f"the key {twice[:60]!r} occurs twice in one object")
+    return result
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise NotStrictJson(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if value in {float("inf"), float("-inf")}:
+        raise NotStrictJson(f"the number {digits[:40]} is out of range")
+    return value
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_no_duplicates,
+    parse_constant=_no_constant,
+    parse_float=_finite,
+)

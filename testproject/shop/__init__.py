@@ -1,0 +1,1 @@
+"""A shop with one table: enough to have something to do in the background."""

@@ -1,0 +1,8 @@
+"""The app's configuration."""
+
+from django.apps import AppConfig
+
+
+class ShopConfig(AppConfig):
+    name = "testproject.shop"
+    label = "shop"

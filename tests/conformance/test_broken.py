@@ -1,0 +1,35 @@
+"""The suite is worth its name only if it notices what it was written for."""
+
+from unittest import TestCase
+
+import pytest
+
+from django_jobs.backends.memory import MemoryBackend
+from django_jobs.testing.conformance import BackendConformance
+from tests.conformance.broken import BROKEN
+from tests.conformance.programmatic import run_suite
+
+
+def test_the_unbroken_backend_passes_the_same_run():
+    run = run_suite(MemoryBackend)
+    assert run.failed == {}
+    assert set(run.skipped) == {"test_an_enqueue_that_is_rolled_back_never_existed"}
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_a_broken_backend_fails_on_the_promise_it_breaks(broken):
+    run = run_suite(broken)
+    for intended in BROKEN[broken]:
+        assert intended in run.failed, f"{intended} passed; failed: {sorted(run.failed)}"
+        assert "AssertionError" in run.failed[intended], "it failed, but not on its assertion"
+    assert len(run.failed) < len(run.ran) / 3, "when everything fails, nothing is told apart"
+
+
+def test_every_broken_backend_names_tests_that_exist():
+    tests = {name for name in dir(BackendConformance) if name.startswith("test_")}
+    named = {name for names in BROKEN.values() for name in names}
+    assert named <= tests
+
+
+def test_the_suite_is_no_test_case_until_it_is_mixed_with_one():
+    assert not issubclass(BackendConformance, TestCase)

@@ -1,0 +1,309 @@
+"""Every check: a set-up that triggers it, and one that does not."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from django.apps import apps
+from django.core import checks as django_checks
+from django.db import connections
+
+from django_jobs import checks
+from django_jobs.checks import configuration, databases
+from django_jobs.conf import DATABASE_BACKEND
+from tests.unit import backends_of_tests as own
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "django_jobs" / "checks").glob("*.py"))
+DOCS = ROOT / "docs" / "reference" / "checks.md"
+OWN = "tests.unit.backends_of_tests"
+GOOD_KEY = "0123456789abcdefghijklmnopqrstuvwxyz"
+DATABASE = {"BACKEND": DATABASE_BACKEND}
+
+triggered: dict[str, dict] = {
+    "E001": {"LEASE": 5},
+    "E002": {"TIMEOUT": -1},
+    "E003": {"BACKENDS": {"database": {"BACKEND": "tests.unit.no_such.Backend"}}},
+    "E004": {"BACKENDS": {"database": {"BACKEND": f"{OWN}.NotABackend"}}},
+    "E005": {"DEFAULT_BACKEND": "databse"},
+    "E006": {"QUEUES": {"Mail": {}}},
+    "E007": {"BACKENDS": {"database": {**DATABASE, "OPTIONS": {"DATABASE": "othr"}}}},
+    "E009": {
+        "VERIFY_SIGNATURES": False,
+        "BACKENDS": {"database": {"BACKEND": f"{OWN}.OwnBroker"}},
+    },
+    "E010": {"SIGNING_KEYS": ["guess me"]},
+    "E011": {"SIGNING_KEYS": [("k", GOOD_KEY), ("k", GOOD_KEY[::-1])]},
+    "E012": {"SIGNING_KEYS": [""]},
+    "E013": {"LEASE_SECONDS": 2.5},
+    "E014": {"HANDLERS": {"resize": "tests.unit.no_such.resize"}},
+    "E015": {"RETRY": f"{OWN}.NotABackend"},
+    "E016": {"BACKENDS": {"database": {"BACKEND": f"{OWN}.NeedsUrl"}}},
+    "W001": {"VERIFY_SIGNATURES": False},
+    "W002": {"SIGNING_KEYS": ["only twenty-one bytes"]},
+    "W003": {"KILL_GRACE": 0},
+    "W004": {"KILL_GRACE": 60},
+    "W005": {"QUEUES": {"mail": {"HANDLERS": ["shop.nobody.knows"]}}},
+    "W006": {"QUEUES": {"mail": {"HANDLERS": ["command"]}}, "ALLOWED_EVENTS": ["paid"]},
+    "W007": {"BACKENDS": {"database": {**DATABASE, "OPTIONS": {"DATABASE": "other"}}}},
+    "W011": {"SCHEDULE": {"nightly": {"cron": "0 3 * * *"}}},
+}
+ON_A_DATABASE = {
+    "E008": {"vendor": "oracle", "display_name": "Oracle"},
+    "W008": {"vendor": "sqlite", "settings_dict": {"NAME": "file:x?mode=memory&cache=shared"}},
+    "W009": {
+        "vendor": "mysql",
+        "settings_dict": {"NAME": "x", "OPTIONS": {"isolation_level": "repeatable read"}},
+    },
+    "W010": {"vendor": "sqlite", "settings_dict": {"NAME": "x.sqlite3"}},
+}
+
+
+def ids(messages):
+    return [message.id.removeprefix("django_jobs.") for message in messages]
+
+
+@pytest.fixture(autouse=True)
+def no_key_in_the_environment(monkeypatch):
+    monkeypatch.delenv("JOBS_SIGNING_KEY", raising=False)
+
+
+@pytest.fixture
+def database(monkeypatch):
+    """Lets the default alias look like another database; nothing connects."""
+
+    def pretend(**looks):
+        monkeypatch.setattr(
+            databases,
+            "_connections",
+            lambda _settings, vendor="": (
+                [("default", SimpleNamespace(**looks))] if vendor in {"", looks["vendor"]} else []
+            ),
+        )
+
+    return pretend
+
+
+@pytest.fixture
+def plain_database(database):
+    database(vendor="postgresql", display_name="PostgreSQL", settings_dict={"NAME": "x"})
+
+
+@pytest.mark.parametrize("check_id", sorted(triggered))
+def test_a_set_up_triggers_its_check_and_no_other(check_id, settings, plain_database):
+    settings.DJANGO_JOBS = triggered[check_id]
+    messages = checks.check_jobs()
+    assert ids(messages) == [check_id]
+    (message,) = messages
+    is_error = message.level >= django_checks.ERROR
+    assert is_error == check_id.startswith("E")
+    assert message.msg.endswith(".")
+    assert message.hint
+
+
+@pytest.mark.parametrize("check_id", sorted(ON_A_DATABASE))
+def test_a_database_triggers_its_check_and_no_other(check_id, settings, database):
+    settings.DJANGO_JOBS = {}
+    database(**ON_A_DATABASE[check_id])
+    assert ids(checks.check_jobs()) == [check_id]
+
+
+def test_there_is_nothing_to_say_of_the_defaults(settings, plain_database):
+    settings.DJANGO_JOBS = {}
+    assert checks.check_jobs() == []
+
+
+def test_every_id_has_a_test_and_every_id_is_documented_in_order():
+    used = set()
+    for source in SOURCES:
+        used |= set(re.findall(r"django_jobs\.([EW]\d{3})", source.read_text()))
+    assert used == triggered.keys() | ON_A_DATABASE.keys()
+    documented = re.findall(r"^### `django_jobs\.([EW]\d{3})`", DOCS.read_text(), re.MULTILINE)
+    assert documented == sorted(used)
+
+
+def test_manage_py_check_runs_them(settings, plain_database):
+    settings.DJANGO_JOBS = {"KILL_GRACE": 0}
+    assert "W003" in ids(m for m in django_checks.run_checks() if "django_jobs" in (m.id or ""))
+    assert ids(django_checks.run_checks(tags=[checks.TAG])) == ["W003"]
+
+
+def test_checks_of_another_app_leave_ours_out(settings):
+    settings.DJANGO_JOBS = {"KILL_GRACE": 0}
+    assert checks.check_jobs(app_configs=[apps.get_app_config("auth")]) == []
+    assert "W003" in ids(checks.check_jobs(app_configs=[apps.get_app_config("django_jobs")]))
+
+
+def test_no_check_connects(settings, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise AssertionError("a check connected")
+
+    for alias in connections:
+        monkeypatch.setattr(connections[alias], "connect", refuse)
+    settings.DJANGO_JOBS = {"BACKENDS": {"a": DATABASE}, "DEFAULT_BACKEND": "a"}
+    checks.check_jobs()
+
+
+# ------------------------------------------------------------------------------ the details
+
+
+def messages_of(settings, **jobs):
+    settings.DJANGO_JOBS = jobs
+    return checks.check_jobs()
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (f"{OWN}.OwnDatabase", ["W001"]),
+        (f"{OWN}.OwnBroker", ["E009"]),
+        (f"{OWN}.OwnMemory", []),
+    ],
+)
+def test_unverified_messages_are_judged_by_where_they_wait(
+    path, expected, settings, plain_database
+):
+    found = messages_of(settings, VERIFY_SIGNATURES=False, BACKENDS={"database": {"BACKEND": path}})
+    assert ids(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("x" * 15, ["E010"]),
+        ("abcdefghijklmnop", ["W002"]),
+        ("a" * 64, ["W002"]),
+        (GOOD_KEY, []),
+    ],
+    ids=["15 bytes", "16 bytes", "one letter", "good"],
+)
+def test_keys_are_judged_by_length_and_variety_and_not_shown(
+    key, expected, settings, plain_database
+):
+    found = messages_of(settings, SIGNING_KEYS=[GOOD_KEY[::-1], ("second", key)])
+    assert ids(found) == expected
+    assert all("'second'" in m.msg and key not in f"{m.msg}{m.hint}" for m in found)
+
+
+def test_an_empty_key_in_the_environment_is_told(settings, monkeypatch, plain_database):
+    monkeypatch.setenv("JOBS_SIGNING_KEY", "")
+    found = messages_of(settings)
+    assert ids(found) == ["E012"]
+    assert "JOBS_SIGNING_KEY" in found[0].msg
+
+
+def test_a_short_lease_of_a_queue_is_told(settings, plain_database):
+    (message,) = messages_of(settings, QUEUES={"q": {"LEASE_SECONDS": 2}}, KILL_GRACE=1)
+    assert message.id == "django_jobs.E013"
+    assert "QUEUES['q']['LEASE_SECONDS'] is 2 seconds" in message.msg
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        (f"{OWN}.NOT_CALLABLE", "neither a function"),
+        (f"{OWN}.missing", "cannot be imported"),
+        (f"{OWN}.a_function", None),
+        (f"{OWN}.HANDLER_OBJECT", None),
+    ],
+)
+def test_a_handler_path_leads_to_something_to_run(path, says, settings, plain_database):
+    found = messages_of(settings, HANDLERS={"x": path})
+    assert ids(found) == ([] if says is None else ["E014"])
+    assert says is None or says in found[0].msg
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (f"{OWN}.missing", "cannot be imported"),
+        (f"{OWN}.a_function", "no delay"),
+        (f"{OWN}.NeedyPolicy", "without arguments"),
+        (f"{OWN}.Policy", None),
+        (f"{OWN}.POLICY_OBJECT", None),
+        ("exponential", None),
+        ([1, 2], None),
+        ({"STRATEGY": "fixed"}, None),
+    ],
+    ids=str,
+)
+def test_a_retry_policy_of_a_queue_can_be_used(spec, says, settings, plain_database):
+    found = messages_of(settings, QUEUES={"q": {"RETRY": spec}})
+    assert ids(found) == ([] if says is None else ["E015"])
+    assert says is None or says in found[0].msg
+
+
+def test_handlers_that_exist_may_be_allowed(settings, plain_database):
+    found = messages_of(
+        settings,
+        HANDLERS={"mine": f"{OWN}.a_function"},
+        ALLOWED_COMMANDS=["clearsessions"],
+        QUEUES={"q": {"HANDLERS": ["mine", "command"]}},
+    )
+    assert found == []
+
+
+def test_a_backend_speaks_for_itself(settings, plain_database):
+    found = messages_of(settings, BACKENDS={"database": {"BACKEND": f"{OWN}.Complaining"}})
+    assert found == own.COMPLAINTS
+
+
+def test_the_error_of_a_backend_may_hold_a_password_and_is_not_shown(settings, plain_database):
+    config = {"BACKEND": f"{OWN}.NeedsUrl", "OPTIONS": {"PASSWORD": "hush"}}
+    (message,) = messages_of(settings, BACKENDS={"database": config})
+    assert message.id == "django_jobs.E016"
+    assert "hush" not in f"{message.msg}{message.hint}"
+
+
+def test_a_refused_path_is_told_once(settings, plain_database):
+    found = messages_of(settings, BACKENDS={"database": {"BACKEND": "database"}})
+    assert ids(found) == ["E002"]
+
+
+def test_the_router_of_the_package_satisfies_the_route_check(settings, plain_database):
+    settings.DATABASE_ROUTERS = ["django_jobs.routers.JobsRouter"]
+    assert messages_of(settings, **triggered["W007"]) == []
+
+
+def test_a_router_of_ones_own_does_as_well(settings, plain_database):
+    settings.DATABASE_ROUTERS = [f"{OWN}.EverythingToOther"]
+    assert messages_of(settings, **triggered["W007"]) == []
+    assert ids(messages_of(settings)) == ["W007"]
+
+
+def test_the_router_does_not_hide_a_wrong_setting(settings, plain_database):
+    settings.DATABASE_ROUTERS = ["django_jobs.routers.JobsRouter"]
+    assert ids(messages_of(settings, TIMEOUT=-1)) == ["E002"]
+
+
+@pytest.mark.parametrize("level", ["read committed", "READ COMMITTED"])
+def test_read_committed_is_fine(level, settings, database):
+    database(vendor="mysql", settings_dict={"NAME": "x", "OPTIONS": {"isolation_level": level}})
+    assert messages_of(settings) == []
+
+
+def test_the_isolation_level_of_the_server_is_not_trusted(settings, database):
+    database(
+        vendor="mysql",
+        display_name="MySQL",
+        settings_dict={"NAME": "x", "OPTIONS": {"isolation_level": None}},
+    )
+    assert ids(messages_of(settings)) == ["W009"]
+
+
+@pytest.mark.parametrize("mode", ["IMMEDIATE", "immediate", "EXCLUSIVE"])
+def test_a_locking_sqlite_is_fine(mode, settings, database):
+    options = {"transaction_mode": mode}
+    database(vendor="sqlite", settings_dict={"NAME": "x.sqlite3", "OPTIONS": options})
+    assert messages_of(settings) == []
+
+
+def test_a_limited_queue_is_told_as_long_as_limits_are_not_enforced(
+    settings, monkeypatch, plain_database
+):
+    jobs = {"QUEUES": {"q": {"RATE_LIMIT": "5/s"}}}
+    monkeypatch.setattr(configuration, "NOT_YET_ENFORCED", frozenset({"RATE_LIMIT"}))
+    assert "QUEUES['q']['RATE_LIMIT']" in messages_of(settings, **jobs)[0].msg
+    monkeypatch.setattr(configuration, "NOT_YET_ENFORCED", frozenset())
+    assert messages_of(settings, **jobs) == []

@@ -1,0 +1,454 @@
+"""DJANGO_JOBS: what is accepted, what is refused, and what a refusal says."""
+
+import ast
+import hashlib
+import hmac
+import re
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_jobs import conf
+from django_jobs.conf import UNSET, JobsSettings, Kind, QueueConfig, get_settings, read
+from django_jobs.conf.reading import _SETTINGS
+from django_jobs.exceptions import SettingsError
+
+SECRET = "S3cret-that-must-never-be-shown-anywhere-0123456789"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+
+
+def good(raw):
+    settings, problems = read(raw, secret_key=SECRET)
+    assert problems == []
+    return settings
+
+
+def only_problem(raw, **around):
+    _, problems = read(raw, **{"secret_key": SECRET, **around})
+    assert len(problems) == 1, [str(problem) for problem in problems]
+    return problems[0]
+
+
+def test_without_any_setting_everything_has_a_default():
+    settings = good({})
+    assert settings.default_backend == "database"
+    assert settings.backends["database"].path == conf.DATABASE_BACKEND
+    assert settings.queue("mail") == QueueConfig("mail")
+    assert settings.queue("mail").handlers is None
+    assert settings.backend_for("mail") == "database"
+
+
+def test_every_field_can_be_set_and_nothing_else():
+    assert {key.lower() for key in _SETTINGS} == {field.name for field in fields(JobsSettings)}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("TIMEOUT", 10, 10.0),
+        ("TIMEOUT", timedelta(minutes=2), 120.0),
+        ("TIMEOUT", None, None),
+        ("KILL_GRACE", 0, 0.0),
+        ("LEASE_SECONDS", 1.5, 1.5),
+        ("RESULT_TTL", timedelta(0), 0.0),
+        ("MAX_RETRIES", 3, 3),
+        ("RETRY", [1, 5], [1, 5]),
+        ("RETRY", "shop.policies.Careful", "shop.policies.Careful"),
+        ("UNKNOWN_HANDLER", "dead-letter", "dead-letter"),
+        ("ENVIRONMENT", None, None),
+        ("SITE", "shop-eu", "shop-eu"),
+        ("ALLOWED_COMMANDS", ["clearsessions"], ("clearsessions",)),
+        ("ALLOWED_EVENTS", {"b", "a"}, ("a", "b")),
+        ("ALLOWED_URLS", ("https://a.example/x",), ("https://a.example/x",)),
+        ("TASK_MODULES", ["tasks", "shop.tasks"], ("tasks", "shop.tasks")),
+        ("METRICS", "shop.metrics.Collector", ("shop.metrics.Collector",)),
+        ("METRICS", ["a.B", "c.D"], ("a.B", "c.D")),
+        ("METRICS", None, ()),
+        ("STATE_STORE", None, None),
+        ("HANDLERS", {"resize": "shop.images.resize"}, {"resize": "shop.images.resize"}),
+        ("SCHEDULE", {"nightly": {"cron": "0 3 * * *"}}, {"nightly": {"cron": "0 3 * * *"}}),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_value_is_read(key, value, expected):
+    assert getattr(good({key: value}), key.lower()) == expected
+
+
+def test_nested_settings_are_read():
+    settings = good(
+        {
+            "CIRCUIT_BREAKER": {"THRESHOLD": 2},
+            "STATE_STORE": {"BACKEND": "shop.state.Store", "OPTIONS": {"url": "redis://x"}},
+        }
+    )
+    assert (settings.circuit_breaker.threshold, settings.circuit_breaker.cooldown) == (2, 60.0)
+    assert settings.state_store.path == "shop.state.Store"
+    assert settings.state_store.options == {"url": "redis://x"}
+
+
+def test_a_queue_overrides_what_it_names_and_nothing_more():
+    settings = good(
+        {
+            "BACKENDS": {"a": {"BACKEND": "x.A"}, "b": {"BACKEND": "x.B", "OPTIONS": {"k": 1}}},
+            "DEFAULT_BACKEND": "a",
+            "TIMEOUT": 60,
+            "QUEUES": {
+                "fast": {"BACKEND": "b", "TIMEOUT": 5, "RETRY": "fixed", "LEASE_SECONDS": 9},
+                "endless": {"TIMEOUT": None, "HANDLERS": [], "RATE_LIMIT": "60/m"},
+            },
+        }
+    )
+    assert settings.backends["b"].options == {"k": 1}
+    assert settings.backend_for("fast") == "b"
+    assert settings.backend_for("endless") == "a"
+    assert settings.effective_timeout("fast") == 5
+    assert settings.effective_timeout("endless") is None
+    assert settings.effective_timeout("unlisted") == 60
+    assert settings.queue("fast").timeout == 5
+    assert settings.queue("unlisted").timeout is UNSET
+    assert settings.effective_retry("fast") == "fixed"
+    assert settings.effective_retry("endless") == "none"
+    assert settings.effective_lease("fast") == 9
+    assert settings.effective_lease("endless") == 30
+    assert settings.queue("endless").handlers == ()
+    assert settings.queue("endless").rate_limit == "60/m"
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "says"),
+    [
+        ({"TIMEOUT": -5}, "TIMEOUT", "-5"),
+        ({"TIMEOUT": 0}, "TIMEOUT", "0"),
+        ({"TIMEOUT": True}, "TIMEOUT", "True"),
+        ({"TIMEOUT": float("nan")}, "TIMEOUT", "nan"),
+        ({"TIMEOUT": "30"}, "TIMEOUT", "'30'"),
+        ({"POLL_INTERVAL": 10**5000}, "POLL_INTERVAL", "a int"),
+        ({"LEASE_SECONDS": None}, "LEASE_SECONDS", "None"),
+        ({"MAX_RETRIES": -1}, "MAX_RETRIES", "-1"),
+        ({"MAX_RETRIES": 1.0}, "MAX_RETRIES", "1.0"),
+        ({"MAX_CRASHES": 0}, "MAX_CRASHES", "0"),
+        ({"MAX_PAYLOAD_BYTES": 0}, "MAX_PAYLOAD_BYTES", "0"),
+        ({"VERIFY_SIGNATURES": 0}, "VERIFY_SIGNATURES", "0"),
+        ({"STRICT_QUEUES": "no"}, "STRICT_QUEUES", "'no'"),
+        ({"SITE": ""}, "SITE", "''"),
+        ({"SITE": "a\nb"}, "SITE", r"'a\nb'"),
+        ({"RETRY": "sometimes"}, "RETRY", "'sometimes'"),
+        ({"RETRY": []}, "RETRY", "[]"),
+        ({"UNKNOWN_HANDLER": "ignore"}, "UNKNOWN_HANDLER", "'ignore'"),
+        ({"ALLOWED_COMMANDS": "clearsessions"}, "ALLOWED_COMMANDS", "not a list"),
+        ({"ALLOWED_COMMANDS": ["a", 5]}, "ALLOWED_COMMANDS[1]", "5"),
+        ({"ALLOWED_SHELL_COMMANDS": ["*"]}, "ALLOWED_SHELL_COMMANDS[0]", "'*'"),
+        ({"ALLOWED_URLS": ["ftp://x"]}, "ALLOWED_URLS[0]", "'ftp://x'"),
+        ({"ALLOWED_URLS": ["https://[x"]}, "ALLOWED_URLS[0]", "'https://[x'"),
+        ({"TASK_MODULES": ["a-b"]}, "TASK_MODULES[0]", "'a-b'"),
+        ({"HANDLERS": {"x": "nodots"}}, "HANDLERS['x']", "'nodots'"),
+        ({"HANDLERS": ["x"]}, "HANDLERS", "list"),
+        ({"METRICS": 5}, "METRICS", "5"),
+        ({"SCHEDULE": {"x": "0 3 * * *"}}, "SCHEDULE['x']", "str"),
+        ({"CIRCUIT_BREAKER": {"THRESHOLD": 0}}, "CIRCUIT_BREAKER['THRESHOLD']", "0"),
+        ({"STATE_STORE": {"OPTIONS": {}}}, "STATE_STORE", "no BACKEND"),
+        ({"BACKENDS": {}}, "BACKENDS", "empty"),
+        ({"BACKENDS": {"database": {}}}, "BACKENDS['database']", "no BACKEND"),
+        ({"BACKENDS": {"database": "a.B"}}, "BACKENDS['database']", "str"),
+        (
+            {"BACKENDS": {"database": {"BACKEND": "database"}}},
+            "BACKENDS['database']['BACKEND']",
+            "'database'",
+        ),
+        (
+            {"BACKENDS": {"database": {"BACKEND": "a.B", "OPTIONS": 1}}},
+            "BACKENDS['database']['OPTIONS']",
+            "int",
+        ),
+        ({"QUEUES": ["mail"]}, "QUEUES", "list"),
+        ({"QUEUES": {"mail": {"TIMEOUT": -1}}}, "QUEUES['mail']['TIMEOUT']", "-1"),
+        ({"QUEUES": {"mail": {"RATE_LIMIT": 60}}}, "QUEUES['mail']['RATE_LIMIT']", "60"),
+        ({"QUEUES": {"mail": {"RATE_LIMIT": "0/m"}}}, "QUEUES['mail']['RATE_LIMIT']", "'0/m'"),
+        ({"QUEUES": {"mail": {"HANDLERS": "x"}}}, "QUEUES['mail']['HANDLERS']", "not a list"),
+        ({"QUEUES": {"m": {"HANDLERS": ["a.*"]}}}, "QUEUES['m']['HANDLERS'][0]", "'a.*'"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_a_wrong_value_is_named_with_its_place_and_a_way_out(raw, path, says):
+    problem = only_problem(raw)
+    assert problem.kind is Kind.INVALID_VALUE
+    assert problem.setting == path
+    assert problem.message.startswith(path)
+    assert says in problem.message
+    assert problem.hint
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "near"),
+    [
+        ({"TIMEOUTS": 5}, "TIMEOUTS", "'TIMEOUT'"),
+        ({"timeout": 5}, "timeout", "'TIMEOUT'"),
+        ({"SIGNING_KEY": SECRET}, "SIGNING_KEY", "'SIGNING_KEYS'"),
+        ({5: 5}, "5", "known: "),
+        ({"QUEUES": {"mail": {"HANDLER": []}}}, "QUEUES['mail']['HANDLER']", "'HANDLERS'"),
+        (
+            {"BACKENDS": {"database": {"BACKEND": "a.B", "OPTION": {"p": SECRET}}}},
+            "BACKENDS['database']['OPTION']",
+            "'OPTIONS'",
+        ),
+        ({"CIRCUIT_BREAKER": {"TRESHOLD": 5}}, "CIRCUIT_BREAKER['TRESHOLD']", "'THRESHOLD'"),
+    ],
+    ids=lambda value: str(value)[:30] if isinstance(value, str) else "",
+)
+def test_an_unknown_key_names_the_nearest_known_one(raw, path, near):
+    problem = only_problem(raw)
+    assert problem.kind is Kind.UNKNOWN_KEY
+    assert problem.setting == path
+    assert near in problem.message
+    assert SECRET not in str(problem)
+
+
+def test_all_problems_are_told_at_once():
+    _, problems = read({"TIMEOUT": -1, "SITE": 5, "X": 1, "QUEUES": {"A": {}}}, secret_key=SECRET)
+    assert {problem.setting for problem in problems} == {"TIMEOUT", "SITE", "X", "QUEUES['A']"}
+
+
+def test_what_is_no_dict_is_one_problem():
+    problem = only_problem([("TIMEOUT", 5)])
+    assert "DJANGO_JOBS is a list, not a dict" in problem.message
+
+
+def test_a_refused_value_leaves_the_default_in_its_place():
+    settings, _ = read({"TIMEOUT": "x", "MAX_RETRIES": 2}, secret_key=SECRET)
+    assert (settings.timeout, settings.max_retries) == (300.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        ({"DEFAULT_BACKEND": "databse"}, "DEFAULT_BACKEND"),
+        ({"BACKENDS": {"main": {"BACKEND": "a.B"}}}, "DEFAULT_BACKEND"),
+        ({"QUEUES": {"mail": {"BACKEND": "redis"}}}, "QUEUES['mail']['BACKEND']"),
+    ],
+    ids=["typing error", "default left out", "on a queue"],
+)
+def test_an_alias_that_is_not_in_backends_is_told(raw, path):
+    problem = only_problem(raw)
+    assert (problem.kind, problem.setting) == (Kind.UNKNOWN_BACKEND, path)
+
+
+def test_a_refused_backend_is_not_told_again_by_those_who_use_it():
+    only_problem({"BACKENDS": {"x": {}}, "DEFAULT_BACKEND": "x", "QUEUES": {"q": {"BACKEND": "x"}}})
+
+
+@pytest.mark.parametrize("name", ["", "Mail", "a b", "-a", "a" * 65, "a\n", "é", 5])
+def test_a_bad_queue_name_is_refused(name):
+    assert only_problem({"QUEUES": {name: {}}}).kind is Kind.QUEUE_NAME
+    assert "lower-case" in good({}).queue_problem(name)
+
+
+@pytest.mark.parametrize("name", ["a", "0", "mail.out_1-b", "a" * 64])
+def test_a_good_queue_name_is_accepted(name):
+    good({"QUEUES": {name: {}}})
+    assert good({}).queue_problem(name) is None
+
+
+def test_listed_queues_are_the_only_ones_while_strict():
+    settings = good({"QUEUES": {"mail": {}, "reports": {}}})
+    assert settings.queue_problem("mail") is None
+    assert "did you mean 'mail'" in settings.queue_problem("male")
+    assert "mail, reports" in settings.queue_problem("zzz")
+
+
+@pytest.mark.parametrize(
+    "raw", [{}, {"QUEUES": {}}, {"QUEUES": {"mail": {}}, "STRICT_QUEUES": False}]
+)
+def test_other_queues_are_fine_unless_listed_and_strict(raw):
+    assert good(raw).queue_problem("other") is None
+
+
+# ------------------------------------------------------------------------------------- keys
+
+
+def test_signing_keys_come_first_then_the_environment_then_the_secret_key():
+    around = {"secret_key": SECRET, "fallbacks": ["old"], "environment_key": "from-environment"}
+    settings, _ = read({"SIGNING_KEYS": ["one", ("k2", "two")]}, **around)
+    assert [key.secret for key in settings.signing_keys] == [b"one", b"two"]
+    assert settings.signing_keys[1].key_id == "k2"
+    settings, _ = read({"SIGNING_KEYS": None}, **around)
+    assert [key.secret for key in settings.signing_keys] == [b"from-environment"]
+    settings, _ = read({}, secret_key=SECRET, fallbacks=["old"])
+    expected = [
+        hmac.new(secret, b"django_jobs.signing_key.v1", hashlib.sha256).digest()
+        for secret in (SECRET.encode(), b"old")
+    ]
+    assert [key.secret for key in settings.signing_keys] == expected
+
+
+def test_a_secret_key_among_its_own_fallbacks_signs_and_is_listed_once():
+    settings, problems = read({}, secret_key="b", fallbacks=["b", "a", b"a", ""])
+    alone, _ = read({}, secret_key="b")
+    assert problems == []
+    assert len(settings.signing_keys) == 2
+    assert settings.signing_keys[0] == alone.signing_keys[0]
+
+
+@pytest.mark.parametrize(
+    ("raw", "around", "kind", "path"),
+    [
+        ({"SIGNING_KEYS": SECRET}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS"),
+        ({"SIGNING_KEYS": [5]}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS[0]"),
+        ({"SIGNING_KEYS": [(SECRET, "k1")]}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS[0]"),
+        ({"SIGNING_KEYS": [(f"{SECRET}!", SECRET)]}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS[0]"),
+        ({"SIGNING_KEYS": [("k", SECRET, "x")]}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS[0]"),
+        ({"SIGNING_KEYS": [("k", 5)]}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS[0]"),
+        ({"SIGNING_KEYS": []}, {}, Kind.NO_KEY, "SIGNING_KEYS"),
+        ({"SIGNING_KEYS": ["ok-key", ""]}, {}, Kind.NO_KEY, "SIGNING_KEYS[1]"),
+        ({"SIGNING_KEYS": [SECRET, SECRET]}, {}, Kind.DUPLICATE_KEY, "SIGNING_KEYS"),
+        ({"SIGNING_KEYS": [("k", SECRET), ("k", "x")]}, {}, Kind.DUPLICATE_KEY, "SIGNING_KEYS"),
+        ({}, {"environment_key": " "}, Kind.NO_KEY, "JOBS_SIGNING_KEY"),
+        ({}, {"secret_key": ""}, Kind.NO_KEY, "SECRET_KEY"),
+    ],
+)
+def test_a_key_problem_is_told_without_the_key(raw, around, kind, path):
+    problem = only_problem(raw, **around)
+    assert (problem.kind, problem.setting) == (kind, path)
+    assert SECRET not in repr(problem)
+    assert problem.hint
+
+
+def test_refused_keys_are_not_replaced_by_others():
+    settings, _ = read({"SIGNING_KEYS": []}, secret_key=SECRET, environment_key="other")
+    assert settings.signing_keys == ()
+
+
+def test_no_secret_is_in_the_repr():
+    settings = good(
+        {
+            "SIGNING_KEYS": [("k1", SECRET)],
+            "BACKENDS": {"database": {"BACKEND": "a.B", "OPTIONS": {"URL": SECRET}}},
+            "STATE_STORE": {"BACKEND": "a.B", "OPTIONS": {"URL": SECRET}},
+        }
+    )
+    assert SECRET not in repr(settings)
+    assert "k1" in repr(settings)
+
+
+def test_a_url_with_a_password_is_refused_and_not_shown():
+    problem = only_problem({"ALLOWED_URLS": [f"https://me:{SECRET}@host/"]})
+    assert SECRET not in str(problem)
+
+
+# -------------------------------------------------------------------------- never raises
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=4)
+    | st.timedeltas(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(
+            st.text(max_size=5) | st.integers() | st.sampled_from([*_SETTINGS, "BACKEND"]),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(_SETTINGS)), anything, max_size=4) | anything)
+def test_reading_never_raises(raw):
+    settings, problems = read(raw, secret_key=SECRET)
+    assert isinstance(settings, JobsSettings)
+    assert all(problem.message and problem.hint for problem in problems)
+    repr(settings)
+
+
+# ------------------------------------------------------------------------- get_settings()
+
+
+def test_the_settings_are_one_object_until_they_change(settings):
+    first = get_settings()
+    assert get_settings() is first
+    settings.DJANGO_JOBS = {"MAX_RETRIES": 7}
+    second = get_settings()
+    assert second is not first
+    assert second.max_retries == 7
+    settings.SECRET_KEY = "another one, long enough to be a good key"
+    assert get_settings().signing_keys != second.signing_keys
+    third = get_settings()
+    settings.SECRET_KEY_FALLBACKS = ["yet another"]
+    assert len(get_settings().signing_keys) == len(third.signing_keys) + 1
+
+
+def test_a_wrong_setting_raises_and_names_every_problem(settings):
+    settings.DJANGO_JOBS = {"TIMEOUT": -1, "LEASE": 5}
+    with pytest.raises(SettingsError) as caught:
+        get_settings()
+    assert isinstance(caught.value, ImproperlyConfigured)
+    assert "TIMEOUT is -1" in str(caught.value)
+    assert "'LEASE'" in str(caught.value)
+
+
+def test_the_site_is_the_settings_module_even_under_an_override(settings):
+    before = get_settings().site
+    settings.DJANGO_JOBS = {"MAX_RETRIES": 1}
+    assert get_settings().site == before == "testproject.settings"
+
+
+def test_the_key_of_the_environment_is_used(settings, monkeypatch):
+    monkeypatch.setenv("JOBS_SIGNING_KEY", SECRET)
+    settings.DJANGO_JOBS = {}
+    assert [key.secret for key in get_settings().signing_keys] == [SECRET.encode()]
+
+
+def test_a_site_without_a_secret_key_is_told_so(settings, monkeypatch):
+    monkeypatch.delenv("JOBS_SIGNING_KEY", raising=False)
+    settings.SECRET_KEY = ""
+    with pytest.raises(ImproperlyConfigured):
+        _ = django_settings.SECRET_KEY
+    with pytest.raises(SettingsError, match="SECRET_KEY is empty"):
+        get_settings()
+
+
+# ---------------------------------------------------------------------------------- docs
+
+
+def plain(value):
+    """A default as somebody would write it in DJANGO_JOBS."""
+    if isinstance(value, conf.BackendConfig):
+        return {"BACKEND": value.path}
+    if is_dataclass(value):
+        return {f.name.upper(): getattr(value, f.name) for f in fields(value)}
+    if hasattr(value, "items"):
+        return {key: plain(inner) for key, inner in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_the_docs_list_every_setting_with_its_true_default():
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", DOCS.read_text(), re.MULTILINE)
+    documented = dict(rows)
+    assert len(documented) == len(rows)
+    derived = {
+        "SIGNING_KEYS": "from the environment, else from `SECRET_KEY`",
+        "SITE": "the settings module",
+    }
+    actual = {
+        key: derived.get(key, plain(getattr(JobsSettings(), key.lower()))) for key in _SETTINGS
+    }
+    assert {
+        key: text if key in derived else ast.literal_eval(text.strip("`"))
+        for key, text in documented.items()
+    } == actual
+
+
+def test_the_docs_list_every_key_of_a_queue():
+    documented = set(re.findall(r"^\| `QUEUES\[…\]\['([A-Z_]+)'\]` \|", DOCS.read_text(), re.M))
+    assert documented == {field.name.upper() for field in fields(QueueConfig)} - {"NAME"}
