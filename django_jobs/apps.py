@@ -16,5 +16,10 @@ class DjangoJobsConfig(AppConfig):
 
     def ready(self) -> None:
         from django_jobs import checks  # noqa: F401, PLC0415 - registers them; needs loaded apps
+        from django_jobs.backends import sync  # noqa: PLC0415 - as above
+        from django_jobs.telemetry import events, logs  # noqa: PLC0415 - as above
+        from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
 
+        events.subscribe(logs.write)
+        sync.run_lease = run_lease
         autodiscover_modules("jobs", "tasks")

@@ -7,7 +7,6 @@ is an error in the editor already.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -27,19 +26,21 @@ from asgiref.sync import sync_to_async
 from django_jobs.definition import Options
 from django_jobs.enqueue import Handle, Plan, PreparedJob
 from django_jobs.exceptions import InvalidJob, InvalidOption
-from django_jobs.handlers.base import JobContext
+from django_jobs.handlers.base import Conduct, JobContext
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
 from django_jobs.ids import new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from datetime import datetime, timedelta
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
+
+LONGEST_KEY = 255
 
 
 class JobOptions(TypedDict, total=False):
@@ -67,6 +68,15 @@ class JobOptions(TypedDict, total=False):
     tenant: str | None
     trace_id: str | None
     meta: Mapping[str, Any] | None
+
+
+class HandlerOptions(JobOptions, total=False):
+    """What ``@job`` takes beside them, because it belongs to the code: see ``Conduct``."""
+
+    retry_on: type[BaseException] | tuple[type[BaseException], ...]
+    discard_on: type[BaseException] | tuple[type[BaseException], ...]
+    before: Callable[[JobContext], Any] | None
+    after: Callable[[JobContext, BaseException | None], Any] | None
 
 
 class JobFunction(Generic[P, R_co, T_co]):
@@ -149,14 +159,14 @@ def job(
 def job(function: Callable[P, T], /) -> JobFunction[P, T, T]: ...
 @overload
 def job(
-    *, key: str | None = None, takes_context: Literal[True], **options: Unpack[JobOptions]
+    *, key: str | None = None, takes_context: Literal[True], **options: Unpack[HandlerOptions]
 ) -> ContextDecorator: ...
 @overload
 def job(
     *,
     key: str | None = None,
     takes_context: Literal[False] = False,
-    **options: Unpack[JobOptions],
+    **options: Unpack[HandlerOptions],
 ) -> Decorator: ...
 def job(
     function: Callable[..., Any] | None = None,
@@ -164,18 +174,21 @@ def job(
     *,
     key: str | None = None,
     takes_context: bool = False,
-    **options: Unpack[JobOptions],
+    **options: Unpack[HandlerOptions],
 ) -> Any:
     """Make a function a handler. Bare, or with options.
 
     ``key`` is the name messages carry; by default the function's dotted path. Give one
     to be free to move the function while jobs wait.
     """
-    checked = Options().using(**options)
+    given: dict[str, Any] = dict(options)
+    conduct_options = {name: given.pop(name) for name in _CONDUCT if name in given}
+    checked = Options().using(**given)
+    conduct = _conduct(conduct_options, checked)
 
     def decorate(function: Callable[..., Any]) -> JobFunction[Any, Any, Any]:
         handler = FunctionHandler(
-            _checked_key(function, key), function, takes_context=takes_context
+            _checked_key(function, key), function, takes_context=takes_context, conduct=conduct
         )
         registry.register(handler)
         return JobFunction(function, handler, checked)
@@ -183,18 +196,44 @@ def job(
     return decorate if function is None else decorate(function)
 
 
-def _checked_key(function: Callable[..., Any], key: str | None) -> str:
-    if not callable(function) or isinstance(function, type):
+_CONDUCT = ("retry_on", "discard_on", "before", "after")
+
+
+def _conduct(given: dict[str, Any], options: Options) -> Conduct:
+    for name in ("retry_on", "discard_on"):
+        if name in given:
+            given[name] = _exceptions(name, given[name])
+    for name in ("before", "after"):
+        hook = given.get(name)
+        if hook is not None and not callable(hook):
+            raise InvalidOption(f"{name} is {hook!r}; give a function")
+    return Conduct(**given, retry=options.retry)
+
+
+def _exceptions(name: str, value: Any) -> tuple[type[BaseException], ...]:
+    classes = value if isinstance(value, tuple | list) else (value,)
+    for one in classes:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise InvalidOption(f"{name} holds {one!r}; it takes exception classes")
+    return tuple(classes)
+
+
+def _checked_key(function: Callable[..., Any], key: Any) -> str:
+    if isinstance(function, type) or not hasattr(function, "__qualname__"):
         raise InvalidJob(f"@job takes a function, not {function!r}")
     if key is not None:
-        if not isinstance(key, str) or not 0 < len(key) <= 255 or not key.isprintable():
-            raise InvalidOption(f"key is {key!r}; it is a text of 1 to 255 printable characters")
+        if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
+            raise InvalidOption(
+                f"key is {key!r}; it is a text of 1 to {LONGEST_KEY} printable characters"
+            )
         return key
     path = f"{function.__module__}.{function.__qualname__}"
     if "<" in path:
         raise InvalidJob(
             f"{path} cannot be found by a worker; define it at module level, or give it a key="
         )
-    if len(path) > 255:
-        raise InvalidJob(f"the path {path} has more than 255 characters; give the job a key=")
+    if len(path) > LONGEST_KEY:
+        raise InvalidJob(
+            f"the path {path} has more than {LONGEST_KEY} characters; give the job a key="
+        )
     return path

@@ -7,7 +7,6 @@ and not in a worker at night.
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django_jobs.exceptions import InvalidOption
 from django_jobs.execution.retry import InvalidRetry, normalised
-from django_jobs.wire.opening import MAX_COUNT, MAX_SECONDS
+from django_jobs.wire import strict_json
+from django_jobs.wire.opening import MAX_COUNT, MAX_SECONDS, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ class Options:
     priority: int = 0
     max_retries: int | None = None
     retry: RetrySpec | None = None
-    timeout: float | None | Unsaid = UNSAID
+    timeout: float | Unsaid | None = UNSAID
     delay: float | None = None
     run_at: datetime | None = None
     expires: float | datetime | None = None
@@ -71,17 +71,18 @@ class Options:
         """A copy with the given options, each checked; raises InvalidOption."""
         if not given:
             return self
+        if given.get("delay") is not None and given.get("run_at") is not None:
+            raise InvalidOption("delay and run_at exclude each other; give one of them")
         if isinstance(given.get("run_at"), timedelta):
-            if given.get("delay") is not None:
-                raise InvalidOption("delay and run_at exclude each other; give one of them")
             given["delay"] = given.pop("run_at")
         checked = {name: _checked(name, value) for name, value in given.items()}
         changed = replace(self, **checked)
         if changed.delay is not None and changed.run_at is not None:
-            if "delay" in checked and "run_at" in checked:
-                raise InvalidOption("delay and run_at exclude each other; give one of them")
             # The later word wins over what the decorator said.
-            changed = replace(changed, **{"run_at" if "delay" in checked else "delay": None})
+            if "delay" in checked:
+                changed = replace(changed, run_at=None)
+            else:
+                changed = replace(changed, delay=None)
         if changed.concurrency is not None and changed.concurrency_key is None:
             raise InvalidOption("concurrency needs a concurrency_key to count by")
         return changed
@@ -93,7 +94,7 @@ class JobDefinition:
 
     handler: str
     payload: Any = None
-    options: Options = Options()  # noqa: RUF009 - frozen, so sharing it is safe
+    options: Options = Options()
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -157,10 +158,10 @@ def _seconds(name: str, value: Any) -> float | None:
         return None
     if isinstance(value, timedelta):
         value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidOption(f"{name} is {_shown(value)}; give seconds or a timedelta")
     if not 0 <= value <= MAX_SECONDS:
-        raise InvalidOption(f"{name} is {value!r} seconds; it lies between 0 and 100 years")
+        raise InvalidOption(f"{name} is {_shown(value)} seconds; it lies between 0 and 100 years")
     return value
 
 
@@ -220,18 +221,23 @@ def _conflict(name: str, value: Any) -> str:
 
 
 def _meta(name: str, value: Any) -> Mapping[str, Any] | None:
-    if value is not None and not isinstance(value, dict):
+    if value is None:
+        return None
+    if not isinstance(value, dict):
         raise InvalidOption(f"{name} is {_shown(value)}; it is a dict of plain JSON values")
-    return value
+    try:
+        # A copy of its own: changing the dict later does not change the job.
+        return strict_json.loads(strict_json.dumps(value, name))  # type: ignore[no-any-return]  # a dict
+    except strict_json.NotStrictJson as error:
+        raise InvalidOption(str(error)) from None
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return shortened(repr(value))
 
 
 NOT_YET_ENFORCED = frozenset(
-    {"idempotency_key", "single_instance", "concurrency_key", "concurrency", "atomic"}
+    {"idempotency_key", "single_instance", "concurrency_key", "concurrency"}
 )
 """Options whose enforcement is still to be built: giving one is an error, never ignored."""
 
@@ -260,4 +266,6 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "meta": _meta,
 }
 
-assert set(_CHECKS) == {field.name for field in fields(Options)}
+_UNCHECKED = {field.name for field in fields(Options)} - _CHECKS.keys()
+if _UNCHECKED:
+    raise RuntimeError(f"options without a check: {_UNCHECKED}")

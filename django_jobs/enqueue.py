@@ -19,10 +19,12 @@ from django_jobs.conf import get_settings
 from django_jobs.definition import UNSAID, Options
 from django_jobs.exceptions import (
     EnqueueOutcomeUnknown,
+    InvalidOption,
     InvalidPayload,
     NotSupported,
     QueueRefused,
 )
+from django_jobs.execution.retry import built_in
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
 from django_jobs.wire import strict_json
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Backend
     from django_jobs.conf import JobsSettings
+    from django_jobs.handlers.base import Handler
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -69,10 +72,13 @@ class Plan:
         queue = self.options.queue or DEFAULT_QUEUE
         if problem := settings.queue_problem(queue):
             raise QueueRefused(problem)
-        registry.find(self.handler)
+        handler = registry.find(self.handler)
         check_allowed(self.handler, queue, settings.queue(queue).handlers)
         backend = backends[self.options.backend or settings.backend_for(queue)]
         _check_capabilities(self.options, backend)
+        _check_retry(self.options, handler, settings)
+        if self.options.atomic:
+            _check_atomic(self.options, handler, backend, settings, queue)
         terms = _terms(self.handler, queue, self.options, backend.alias, settings)
         seal = Seal(terms, _signer(settings))
         # A length of time that counts from now is sealed anew for every enqueue.
@@ -220,6 +226,39 @@ def _check_capabilities(options: Options, backend: Backend) -> None:
             )
 
 
+def _check_retry(options: Options, handler: Handler, settings: JobsSettings) -> None:
+    """A worker imports no policy that only a message names, so such a one is refused here."""
+    spec = options.retry
+    if not isinstance(spec, str) or built_in(spec) is not None:
+        return
+    named = [settings.retry, *(queue.retry for queue in settings.queues.values())]
+    if spec not in named and spec != getattr(handler, "retry", None):
+        raise InvalidOption(
+            f"retry {spec!r} is a policy of your own; name it in the @job decorator, in "
+            "QUEUES or as RETRY, so that workers know it without trusting a message"
+        )
+
+
+def _check_atomic(
+    options: Options, handler: Handler, backend: Backend, settings: JobsSettings, queue: str
+) -> None:
+    if getattr(handler, "is_coroutine", False):
+        raise InvalidOption(f"atomic=True needs a plain function; {handler.key} is a coroutine")
+    if not backend.capabilities.transactional_enqueue:
+        raise NotSupported(
+            f"atomic=True needs jobs in the handler's own database; the backend "
+            f"{backend.alias!r} ({type(backend).__name__}) keeps them elsewhere"
+        )
+    given = options.timeout
+    timeout = settings.effective_timeout(queue) if given is UNSAID else given
+    limit = backend.longest_atomic(settings.effective_lease(queue))
+    if limit is not None and (timeout is None or timeout >= limit):
+        raise InvalidOption(
+            f"atomic=True on this database needs a timeout below {limit:g} seconds (a third "
+            f"of the lease, which cannot be renewed meanwhile); it is {timeout!r}"
+        )
+
+
 def _terms(
     handler: str, queue: str, options: Options, backend: str, settings: JobsSettings
 ) -> Terms:
@@ -236,6 +275,7 @@ def _terms(
         timeout=_timeout(options),
         max_crashes=options.max_crashes,
         retry=options.retry,
+        atomic=options.atomic,
         unique_key=options.unique_key,
         result_ttl=options.result_ttl,
         tenant=options.tenant,
@@ -254,10 +294,7 @@ def _timeout(options: Options) -> float | None:
 def _meta(handler: str, options: Options) -> Any:
     if not options.meta:
         return None
-    try:
-        text = strict_json.dumps(options.meta)
-    except strict_json.NotStrictJson as error:
-        raise InvalidPayload(f"{handler}: meta: {error}") from None
+    text = strict_json.dumps(options.meta, "meta")
     if len(text) > MAX_META_BYTES:
         raise InvalidPayload(
             f"{handler}: meta has {len(text):,} bytes as JSON, {MAX_META_BYTES:,} are allowed"

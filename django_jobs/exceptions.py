@@ -112,8 +112,9 @@ class EnqueueOutcomeUnknown(JobsError):
     """
 
     def __init__(self, prepared: Sequence[Any], cause: str) -> None:
-        ids = ", ".join(str(job.id) for job in prepared[:3])
-        more = f" and {len(prepared) - 3} more" if len(prepared) > 3 else ""
+        named, unnamed = prepared[:3], len(prepared[3:])
+        ids = ", ".join(str(job.id) for job in named)
+        more = f" and {unnamed} more" if unnamed else ""
         super().__init__(
             f"the store did not answer the enqueue of {ids}{more} ({cause}); "
             "enqueue the same prepared jobs again, which is a no-op for those that arrived"

@@ -63,7 +63,7 @@ class Job(Identity):
     lease_expires = models.BigIntegerField(null=True, blank=True)
     worker = models.CharField(max_length=128, null=True, blank=True)
     # A digest of the key: of fixed length, and the same under every collation.
-    unique_key = models.CharField(max_length=64, null=True, blank=True, unique=True)
+    unique_key = models.CharField(max_length=64, null=True, blank=True)
     concurrency_key = models.CharField(max_length=255, null=True, blank=True)
     cancel_requested = models.BooleanField(default=False, db_default=False)
     expires = models.BigIntegerField(null=True, blank=True)
@@ -71,6 +71,10 @@ class Job(Identity):
 
     class Meta:
         verbose_name = "live job"
+        constraints = (
+            # Not unique=True: that makes a second index for LIKE on PostgreSQL.
+            models.UniqueConstraint(fields=("backend", "unique_key"), name="dj_job_unique_key"),
+        )
         indexes = (
             # A claim walks this index from its start and sorts nothing.
             models.Index(fields=("queue", "state", "rank", "due", "id"), name="dj_job_claim"),
@@ -113,6 +117,11 @@ class FailedJob(Identity):
 
     class Meta:
         verbose_name = "dead letter"
+        permissions = (
+            ("replay_failedjob", "Can replay dead letters"),
+            ("discard_failedjob", "Can discard dead letters"),
+            ("view_payload", "Can view the payload of jobs"),
+        )
         constraints = (
             models.UniqueConstraint(fields=("backend", "job_id"), name="dj_failed_once"),
         )
@@ -227,9 +236,7 @@ class QueueMinute(models.Model):
     class Meta:
         verbose_name = "queue minute"
         constraints = (
-            models.UniqueConstraint(
-                fields=("backend", "queue", "minute"), name="dj_minute_once"
-            ),
+            models.UniqueConstraint(fields=("backend", "queue", "minute"), name="dj_minute_once"),
         )
 
     def __str__(self) -> str:

@@ -17,6 +17,7 @@ from django_jobs.exceptions import NotSupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
     from datetime import datetime
 
     from django_jobs.wire.envelope import Message, Outgoing
@@ -157,6 +158,21 @@ class Glimpse:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a job ended: ``succeeded``, ``skipped``, ``cancelled`` or ``dead``."""
+
+    status: str
+    value_json: str = "null"
+    reason: str = ""
+    error_type: str = ""
+    error_message: str = ""
+    traceback: str = ""
+    output: str = ""
+    attempts: int = 0
+    finished_at: datetime | None = None
+
+
 class Backend(ABC):
     """One alias of ``BACKENDS``. Instances hold no message state and may be shared by threads."""
 
@@ -244,6 +260,32 @@ class Backend(ABC):
     def find(self, job_id: str) -> Glimpse | None:
         """The live message with an id, or None."""
         raise self._lacking("peek", job_id)
+
+    def queues(self) -> list[str]:
+        """The names of the queues that hold live messages, as far as they can be told."""
+        return []
+
+    def tidy(self, limit: int = 1000) -> int:
+        """Housekeeping in one bounded step: what is due is readied, what is over dropped."""
+        del limit
+        return 0
+
+    def joint_transaction(self) -> AbstractContextManager[Any]:
+        """A transaction in which a handler's writes and the settle of its job end together."""
+        raise self._lacking("share a transaction with a handler", "atomic=True")
+
+    def longest_atomic(self, lease_seconds: float) -> float | None:
+        """The longest run of an ``atomic=True`` job, where a lease cannot be renewed during it."""
+        del lease_seconds
+        return None
+
+    def works_from_threads(self) -> bool:
+        """Whether another thread may use the backend just now, beside a running handler."""
+        return True
+
+    def result(self, job_id: str) -> Ended | None:
+        """How a job ended, while that is kept, or None."""
+        raise self._lacking("keep results", job_id)
 
     def check(self) -> list[Any]:
         """System check messages about this alias's own set-up."""

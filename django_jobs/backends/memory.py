@@ -187,7 +187,8 @@ class MemoryBackend(base.Backend):
             if delay_seconds is not None:
                 job.due = now + to_microseconds(max(delay_seconds, 0))
             self._charge(job, charge, attempt)
-            job.suspect = charge is Charge.CRASH
+            if charge is not Charge.NOTHING or delay_seconds is not None:
+                job.suspect = charge is Charge.CRASH
             self._placed(job, now)
             return Settled.SETTLED
 

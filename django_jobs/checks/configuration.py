@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from django.core.checks import CheckMessage
 
-    from django_jobs.conf import JobsSettings, Problem
+    from django_jobs.conf import BackendConfig, JobsSettings, Problem
 
 SHORTEST_LEASE = 3
 
@@ -41,9 +41,9 @@ def check_backend_classes(
 ) -> Iterator[CheckMessage]:
     """Each BACKEND leads to a Backend, and each Backend is content with its OPTIONS."""
     for config in settings.backends.values():
-        where = f"BACKENDS[{config.alias!r}]"
         if not config.path:
             continue
+        where = f"BACKENDS[{config.alias!r}]"
         try:
             found = import_string(config.path)
         except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
@@ -53,23 +53,27 @@ def check_backend_classes(
                 "beanstalk and servicebus).",
                 id="django_jobs.E003",
             )
-            continue
-        if not (isinstance(found, type) and issubclass(found, Backend)):
-            yield Error(
-                f"{where}['BACKEND'] is {config.path!r}, which is not a Backend.",
-                hint="Name a subclass of django_jobs.backends.base.Backend.",
-                id="django_jobs.E004",
-            )
-            continue
-        try:
-            yield from found(config.alias, config.options).check()
-        except Exception as error:  # noqa: BLE001 - the class may be anybody's
-            yield Error(
-                f"{where} ({config.path}) cannot be set up: {type(error).__name__}.",
-                hint=f"Correct {where}['OPTIONS']; build it in a shell to see the whole error, "
-                "which is not shown here because it may hold a password.",
-                id="django_jobs.E016",
-            )
+        else:
+            yield from _check_backend(config, found, where)
+
+
+def _check_backend(config: BackendConfig, found: object, where: str) -> Iterator[CheckMessage]:
+    if not (isinstance(found, type) and issubclass(found, Backend)):
+        yield Error(
+            f"{where}['BACKEND'] is {config.path!r}, which is not a Backend.",
+            hint="Name a subclass of django_jobs.backends.base.Backend.",
+            id="django_jobs.E004",
+        )
+        return
+    try:
+        yield from found(config.alias, config.options).check()
+    except Exception as error:  # noqa: BLE001 - the class may be anybody's
+        yield Error(
+            f"{where} ({config.path}) cannot be set up: {type(error).__name__}.",
+            hint=f"Correct {where}['OPTIONS']; build it in a shell to see the whole error, "
+            "which is not shown here because it may hold a password.",
+            id="django_jobs.E016",
+        )
 
 
 def check_lease(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:

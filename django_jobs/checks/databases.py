@@ -51,21 +51,27 @@ def check_vendors(settings: JobsSettings, _problems: Sequence[Problem]) -> Itera
 
 def check_routes(settings: JobsSettings, problems: Sequence[Problem]) -> Iterator[CheckMessage]:
     """The admin and ``migrate`` find the tables where the backend keeps them."""
-    alias = job_databases(settings)[0]
+    aliases = job_databases(settings)
     # The router reads the settings too, and would raise what is reported already.
-    if problems or alias not in connections.settings:
+    if problems or not all(alias in connections.settings for alias in aliases):
         return
     models = list(apps.get_app_config(APP_LABEL).get_models())
-    targets = {router.db_for_read(model) for model in models}
-    targets |= {router.db_for_write(model) for model in models}
-    strays = sorted(targets - {alias})
-    if strays or not all(router.allow_migrate_model(alias, model) for model in models):
-        yield Warning(
-            f"The jobs are in the database {alias!r}, but the database routers send the "
-            f"models of django_jobs to {', '.join(map(repr, strays)) or 'nowhere'}.",
-            hint='Put "django_jobs.routers.JobsRouter" first in DATABASE_ROUTERS.',
-            id="django_jobs.W007",
-        )
+    used = {router.db_for_read(model) for model in models}
+    used |= {router.db_for_write(model) for model in models}
+    if strays := sorted(used - {aliases[0]}):
+        yield _misrouted(f"are read or written in {', '.join(map(repr, strays))}", aliases[0])
+    for alias in aliases:
+        if not all(router.allow_migrate_model(alias, model) for model in models):
+            yield _misrouted("may not be migrated there", alias)
+
+
+def _misrouted(where: str, alias: str) -> CheckMessage:
+    return Warning(
+        f"The database {alias!r} carries jobs, but DATABASE_ROUTERS decides that the models of "
+        f"django_jobs {where}.",
+        hint='Put "django_jobs.routers.JobsRouter" first in DATABASE_ROUTERS.',
+        id="django_jobs.W007",
+    )
 
 
 def check_sqlite(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:

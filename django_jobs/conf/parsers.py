@@ -6,7 +6,6 @@ a secret.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -141,7 +140,7 @@ def whole(low: int, high: int) -> Parser[int]:
 def seconds(place: Place, value: object) -> float:
     """A length of time, zero or more."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
+    if isinstance(number, bool) or not isinstance(number, int | float):
         raise place.refused(f"is {shown(value)}", "Give a number of seconds or a timedelta.")
     if not 0 <= number <= MAX_SECONDS:
         raise place.refused(f"is {shown(value)}", "Give a time between 0 and 100 years.")

@@ -66,9 +66,10 @@ def _implied_keys(
 
 def _unknown_backends(raw: object, settings: JobsSettings) -> Iterable[Problem]:
     known: Collection[str] = settings.backends
-    if isinstance(raw, Mapping) and isinstance(raw.get("BACKENDS"), Mapping):
+    written = raw.get("BACKENDS") if isinstance(raw, Mapping) else None
+    if written and isinstance(written, Mapping):
         # An entry that is itself refused is reported once, not again by all who use it.
-        known = [alias for alias in raw["BACKENDS"] if isinstance(alias, str)]
+        known = [alias for alias in written if isinstance(alias, str)]
     wanted = {"DEFAULT_BACKEND": settings.default_backend} | {
         f"QUEUES[{name!r}]['BACKEND']": queue.backend
         for name, queue in settings.queues.items()

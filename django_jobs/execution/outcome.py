@@ -7,7 +7,7 @@ that the attempt hands back; what follows from it is decided elsewhere, once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -38,6 +38,10 @@ class Failed:
     delay: float | None = None
     output: str = ""
     timed_out: bool = False
+    fingerprint: str = ""
+
+    def with_output(self, output: str) -> Failed:
+        return replace(self, output=output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,10 @@ class Interrupted:
     reason: str = ""
 
 
-Outcome = (
-    Succeeded | Failed | Snoozed | Cancelled | Rejected | Skipped | Crashed | Interrupted
-)
+Outcome = Succeeded | Failed | Snoozed | Cancelled | Rejected | Skipped | Crashed | Interrupted
 
 
-class HandlerSignal(Exception):  # noqa: N818 - a handler's request, not an error
+class HandlerSignal(Exception):
     """Base of what a handler raises on purpose to steer its own job."""
 
 
@@ -126,6 +128,6 @@ class Cancel(HandlerSignal):
 def _seconds(delay: float | timedelta | None) -> float | None:
     if isinstance(delay, timedelta):
         delay = delay.total_seconds()
-    if delay is not None and not 0 <= delay:
+    if delay is not None and not delay >= 0:
         raise ValueError(f"a delay of {delay!r} seconds lies in the past; give 0 or more")
     return delay

@@ -27,16 +27,19 @@ RetrySpec = str | list[float] | dict[str, Any]
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """Tells the seconds to wait before retry number ``retry_number`` (1 is the first)."""
+    """Tells the seconds to wait before retry number ``retry_number`` (1 is the first).
 
-    def delay(self, retry_number: int) -> float: ...
+    None gives up: the job dies now, whatever retries it had left.
+    """
+
+    def delay(self, retry_number: int) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoBackoff:
     """Again at once."""
 
-    def delay(self, retry_number: int) -> float:  # noqa: ARG002 - the protocol's argument
+    def delay(self, retry_number: int) -> float:
         return 0.0
 
 
@@ -46,7 +49,7 @@ class Fixed:
 
     base: float = DEFAULT_BASE
 
-    def delay(self, retry_number: int) -> float:  # noqa: ARG002 - the protocol's argument
+    def delay(self, retry_number: int) -> float:
         return _clamped(self.base)
 
 
@@ -133,7 +136,9 @@ def _number(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidRetry(f"{what} is {value!r}, not a number of seconds")
     if not 0 <= value <= LONGEST_DELAY:
-        raise InvalidRetry(f"{what} is {value!r}; it lies between 0 and {LONGEST_DELAY:.0f} seconds")
+        raise InvalidRetry(
+            f"{what} is {value!r}; it lies between 0 and {LONGEST_DELAY:.0f} seconds"
+        )
     return value
 
 

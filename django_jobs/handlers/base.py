@@ -31,6 +31,22 @@ class JobContext:
         self.report_progress(min(max(float(fraction), 0.0), 1.0), note)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conduct:
+    """What a handler wants done around its runs. It stays with the code and never travels.
+
+    ``retry_on``: when given, only these exceptions are worth a retry. ``discard_on``: these
+    end the job without one, and without a dead letter. ``before(context)`` may refuse the
+    run by raising; ``after(context, error)`` always runs, and its own error changes nothing.
+    """
+
+    retry_on: tuple[type[BaseException], ...] = ()
+    discard_on: tuple[type[BaseException], ...] = ()
+    before: Callable[[JobContext], Any] | None = None
+    after: Callable[[JobContext, BaseException | None], Any] | None = None
+    retry: Any = None
+
+
 @runtime_checkable
 class Handler(Protocol):
     """Anything the registry can hold."""

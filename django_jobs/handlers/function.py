@@ -5,23 +5,37 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.exceptions import InvalidPayload
+from django_jobs.exceptions import InvalidJob, InvalidPayload
+from django_jobs.handlers.base import Conduct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_jobs.handlers.base import JobContext
 
+_POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+
 
 class FunctionHandler:
     """Calls a function with the payload's arguments."""
 
-    def __init__(self, key: str, function: Callable[..., Any], *, takes_context: bool) -> None:
+    def __init__(
+        self,
+        key: str,
+        function: Callable[..., Any],
+        *,
+        takes_context: bool,
+        conduct: Conduct | None = None,
+    ) -> None:
         self.key = key
         self.function = function
         self.takes_context = takes_context
+        conduct = conduct or Conduct()
+        self.retry_on, self.discard_on = conduct.retry_on, conduct.discard_on
+        self.before, self.after = conduct.before, conduct.after
+        self.retry = conduct.retry
         self.is_coroutine = inspect.iscoroutinefunction(function)
-        self._signature = _payload_signature(function, takes_context=takes_context)
+        self._signature = _payload_signature(key, function, takes_context=takes_context)
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The payload of a call; raises InvalidPayload where the call would be wrong."""
@@ -52,11 +66,18 @@ class FunctionHandler:
         return self.function(*args, **kwargs)
 
 
-def _payload_signature(function: Callable[..., Any], *, takes_context: bool) -> inspect.Signature:
+def _payload_signature(
+    key: str, function: Callable[..., Any], *, takes_context: bool
+) -> inspect.Signature:
     signature = inspect.signature(function)
     if takes_context:
-        rest = list(signature.parameters.values())[1:]
-        signature = signature.replace(parameters=rest)
+        parameters = list(signature.parameters.values())
+        if not parameters or parameters[0].kind not in _POSITIONAL:
+            raise InvalidJob(
+                f"{key}{signature} cannot take the context: its first argument must be one "
+                "that can be given by position"
+            )
+        signature = signature.replace(parameters=parameters[1:])
     # Annotations of a signature shown in an error would only be in the way.
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
     return signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)

@@ -60,6 +60,11 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "dead letter",
+                "permissions": (
+                    ("replay_failedjob", "Can replay dead letters"),
+                    ("discard_failedjob", "Can discard dead letters"),
+                    ("view_payload", "Can view the payload of jobs"),
+                ),
                 "indexes": [
                     models.Index(fields=["failed_at", "id"], name="dj_failed_when"),
                     models.Index(fields=["queue", "failed_at"], name="dj_failed_queue"),
@@ -107,7 +112,7 @@ class Migration(migrations.Migration):
                 ("lease_token", models.CharField(blank=True, max_length=32, null=True)),
                 ("lease_expires", models.BigIntegerField(blank=True, null=True)),
                 ("worker", models.CharField(blank=True, max_length=128, null=True)),
-                ("unique_key", models.CharField(blank=True, max_length=64, null=True, unique=True)),
+                ("unique_key", models.CharField(blank=True, max_length=64, null=True)),
                 ("concurrency_key", models.CharField(blank=True, max_length=255, null=True)),
                 ("cancel_requested", models.BooleanField(db_default=False, default=False)),
                 ("expires", models.BigIntegerField(blank=True, null=True)),
@@ -129,6 +134,11 @@ class Migration(migrations.Migration):
                         fields=["lease_expires"],
                         name="dj_job_reap",
                     ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("backend", "unique_key"), name="dj_job_unique_key"
+                    )
                 ],
             },
         ),

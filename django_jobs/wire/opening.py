@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.exceptions import Rejection
+from django_jobs.execution.retry import InvalidRetry, normalised
 from django_jobs.ids import parse_id
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import VERSION, WIRE_NAMES, Envelope, Message, Terms, index_of
@@ -141,8 +142,12 @@ def _built(body: dict[str, Any]) -> Envelope:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """A text that fits an error message."""
+    return text if len(text) <= SHOWN_LENGTH else f"{text[: SHOWN_LENGTH - 3]}..."
 
 
 def _text(limit: int) -> Callable[[Any], bool]:
@@ -158,9 +163,13 @@ def _seconds(value: Any) -> bool:
 
 
 def _retry(value: Any) -> bool:
-    return isinstance(value, str | list | dict) and bool(value)
+    try:
+        return bool(normalised(value) == value)
+    except InvalidRetry:
+        return False
 
 
+SHOWN_LENGTH = 80
 MAX_SECONDS = 100 * 366 * 86_400
 MAX_MOMENT = 2**53 - 1
 MAX_COUNT = 2**31 - 1

@@ -13,12 +13,15 @@ import re
 from typing import Any, NoReturn
 
 MAX_DEPTH = 64
+_SHOWN_LENGTH = 60
 # CPython refuses to turn longer digit strings into integers; so do we, on every version.
 MAX_INTEGER_DIGITS = 4300
 _INTEGER_BOUND = 10**MAX_INTEGER_DIGITS
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-_ESCAPED_SURROGATE = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|d[89a-f][0-9a-f]{2})", re.I)
+_ESCAPED_SURROGATE = re.compile(
+    r"\\\\|\\u(d[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|d[89a-f][0-9a-f]{2})", re.IGNORECASE
+)
 _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -26,11 +29,11 @@ class NotStrictJson(ValueError):
     """A value or text is not strict JSON; the message says where and why."""
 
 
-def dumps(value: Any) -> str:
+def dumps(value: Any, where: str = "payload") -> str:
     """ASCII JSON text of a plain value; raises NotStrictJson naming the culprit."""
-    _check_value(value, "payload", MAX_DEPTH - 1)
+    _check_value(value, where, MAX_DEPTH - 1)
     text = _encode(value)
-    _refuse_odd_characters(text)
+    _refuse_odd_characters(text, where)
     return text
 
 
@@ -39,7 +42,7 @@ def loads(text: str) -> Any:
     if not text.isascii():
         raise NotStrictJson("the text is not ASCII")
     _refuse_deep_text(text)
-    _refuse_odd_characters(text)
+    _refuse_odd_characters(text, "the text")
     try:
         return _decoder.decode(text)
     except NotStrictJson:
@@ -95,18 +98,18 @@ def _check_scalar_subclass(value: Any, where: str) -> None:
 
 
 def _shorten(where: str) -> str:
-    return where if len(where) <= 60 else f"{where[:40]}…{where[-15:]}"
+    return where if len(where) <= _SHOWN_LENGTH else f"{where[:40]}…{where[-15:]}"
 
 
-def _refuse_odd_characters(text: str) -> None:
+def _refuse_odd_characters(text: str, where: str) -> None:
     """NUL and lone surrogates parse as JSON, but no database stores them."""
     if "\\u0000" in text and _NUL.search(text):
-        raise NotStrictJson("the text holds a NUL character (\\u0000)")
+        raise NotStrictJson(f"{where} holds a NUL character (\\u0000)")
     if "\\ud" in text or "\\uD" in text:
         for match in _ESCAPED_SURROGATE.finditer(text):
             escape = match.group(1)
             if escape is not None and len(escape) == len("d83d"):
-                raise NotStrictJson(f"the text holds half a surrogate pair (\\u{escape})")
+                raise NotStrictJson(f"{where} holds half a surrogate pair (\\u{escape})")
 
 
 # A string that never ends counts as one too: looking for its end from every quote inside
@@ -121,21 +124,21 @@ def _refuse_deep_text(text: str) -> None:
         return
     depth = 0
     for match in _STRUCTURE.finditer(text):
-        token = match.group()
-        if token in "[{":
+        mark = match.group()
+        if mark in "[{":
             depth += 1
             if depth > MAX_DEPTH:
                 raise NotStrictJson(f"the text is nested deeper than {MAX_DEPTH} levels")
-        elif token in "]}":
+        elif mark in "]}":
             depth -= 1
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise NotStrictJson(f"the key {twice[:60]!r} occurs twice in one object")
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise NotStrictJson(f"the key {twice[:_SHOWN_LENGTH]!r} occurs twice in one object")
     return result
 
 

@@ -22,7 +22,7 @@ def test_a_broken_backend_fails_on_the_promise_it_breaks(broken):
     for intended in BROKEN[broken]:
         assert intended in run.failed, f"{intended} passed; failed: {sorted(run.failed)}"
         assert "AssertionError" in run.failed[intended], "it failed, but not on its assertion"
-    assert len(run.failed) < len(run.ran) / 3, "when everything fails, nothing is told apart"
+    assert len(run.failed) < len(run.ran) / 5, "when everything fails, nothing is told apart"
 
 
 def test_every_broken_backend_names_tests_that_exist():

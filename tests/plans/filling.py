@@ -23,7 +23,7 @@ INSERT INTO django_jobs_job
 _ROWS = {
     "postgresql": """
 SELECT (lpad(to_hex(i), 12, '0') || '70008000000000000000')::uuid, '{backend}',
-       'queue-' || i % {queues}, 'plans.noop', '{{}}', repeat('0', 64), 'a-key', i / 7 % 3,
+       'queue-' || (i % {queues}), 'plans.noop', '{{}}', repeat('0', 64), 'a-key', i / 7 % 3,
        {state}, {due} + i, now(), {token}, {expires}
 FROM generate_series({first}, {last}) AS i
 """,
@@ -37,7 +37,7 @@ FROM seq_{first}_to_{last}
 WITH RECURSIVE numbers(i) AS (
     SELECT {first} UNION ALL SELECT i + 1 FROM numbers WHERE i < {last}
 )
-SELECT printf('%012x', i) || '70008000000000000000', '{backend}', 'queue-' || i % {queues},
+SELECT printf('%012x', i) || '70008000000000000000', '{backend}', 'queue-' || (i % {queues}),
        'plans.noop', '{{}}', printf('%064d', 0), 'a-key', i / 7 % 3, {state}, {due} + i,
        datetime('now'), {token}, {expires}
 FROM numbers

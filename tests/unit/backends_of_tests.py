@@ -58,6 +58,11 @@ class EverythingToOther:
     db_for_write = db_for_read
 
 
+class NothingMigrates:
+    def allow_migrate(self, db, app_label, **hints):
+        return False
+
+
 class _Handler:
     key = "x"
 

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import pytest
 from django.apps import apps
 from django.core import checks as django_checks
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from django_jobs import checks
 from django_jobs.checks import configuration, databases
-from django_jobs.conf import DATABASE_BACKEND
+from django_jobs.conf import DATABASE_BACKEND, read
 from tests.unit import backends_of_tests as own
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +37,7 @@ triggered: dict[str, dict] = {
     "E010": {"SIGNING_KEYS": ["guess me"]},
     "E011": {"SIGNING_KEYS": [("k", GOOD_KEY), ("k", GOOD_KEY[::-1])]},
     "E012": {"SIGNING_KEYS": [""]},
-    "E013": {"LEASE_SECONDS": 2.5},
+    "E013": {"LEASE_SECONDS": 2.5, "KILL_GRACE": 1},
     "E014": {"HANDLERS": {"resize": "tests.unit.no_such.resize"}},
     "E015": {"RETRY": f"{OWN}.NotABackend"},
     "E016": {"BACKENDS": {"database": {"BACKEND": f"{OWN}.NeedsUrl"}}},
@@ -125,7 +126,7 @@ def test_every_id_has_a_test_and_every_id_is_documented_in_order():
 
 def test_manage_py_check_runs_them(settings, plain_database):
     settings.DJANGO_JOBS = {"KILL_GRACE": 0}
-    assert "W003" in ids(m for m in django_checks.run_checks() if "django_jobs" in (m.id or ""))
+    assert checks.check_jobs in django_checks.registry.registry.get_checks()
     assert ids(django_checks.run_checks(tags=[checks.TAG])) == ["W003"]
 
 
@@ -275,6 +276,47 @@ def test_a_router_of_ones_own_does_as_well(settings, plain_database):
 def test_the_router_does_not_hide_a_wrong_setting(settings, plain_database):
     settings.DATABASE_ROUTERS = ["django_jobs.routers.JobsRouter"]
     assert ids(messages_of(settings, TIMEOUT=-1)) == ["E002"]
+
+
+def test_a_router_that_keeps_the_tables_away_is_told(settings, plain_database):
+    settings.DATABASE_ROUTERS = [f"{OWN}.NothingMigrates"]
+    (message,) = messages_of(settings)
+    assert message.id == "django_jobs.W007"
+    assert "may not be migrated" in message.msg
+
+
+def test_each_database_is_looked_at_once_and_those_without_a_driver_not_at_all(monkeypatch):
+    backends = {
+        "one": DATABASE,
+        "two": DATABASE,
+        "broker": {"BACKEND": f"{OWN}.OwnBroker"},
+        "gone": {**DATABASE, "OPTIONS": {"DATABASE": "gone"}},
+        "driverless": {**DATABASE, "OPTIONS": {"DATABASE": "driverless"}},
+    }
+    parsed, problems = read({"BACKENDS": backends, "DEFAULT_BACKEND": "one"}, secret_key="x")
+    assert problems == []
+    monkeypatch.setattr(databases, "connections", PretendedConnections())
+    assert [alias for alias, _ in databases._connections(parsed)] == ["default"]
+    assert [alias for alias, _ in databases._connections(parsed, "mysql")] == ["default"]
+    assert list(databases._connections(parsed, "sqlite")) == []
+
+
+class PretendedConnections:
+    settings = {"default": {}, "driverless": {}}
+
+    def __getitem__(self, alias):
+        if alias == "driverless":
+            raise ImproperlyConfigured("no driver")
+        return SimpleNamespace(vendor="mysql")
+
+
+@pytest.mark.only_on("sqlite")
+def test_the_real_connection_is_read(settings, monkeypatch):
+    assert messages_of(settings) == []
+    monkeypatch.setitem(connections["default"].settings_dict, "OPTIONS", {})
+    assert ids(messages_of(settings)) == ["W010"]
+    monkeypatch.setitem(connections["default"].settings_dict, "NAME", ":memory:")
+    assert ids(messages_of(settings)) == ["W008"]
 
 
 @pytest.mark.parametrize("level", ["read committed", "READ COMMITTED"])

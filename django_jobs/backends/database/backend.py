@@ -5,30 +5,30 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from django.db import Error, connections
-from django.db.models import Count, Min
+from django.db import Error, connections, transaction
 
-from django_jobs.backends.base import Backend, Capabilities, Charge, OnConflict, QueueStats, Settled
-from django_jobs.backends.database import settling
+from django_jobs.backends.base import Backend, Capabilities, Charge, OnConflict, Settled
+from django_jobs.backends.database import reading, settling
 from django_jobs.backends.database.cancelling import remove_waiting
-from django_jobs.backends.database.claiming import Claim
+from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
-from django_jobs.backends.database.inserting import insert
-from django_jobs.backends.database.rows import ROW_FIELDS, glimpse_of
-from django_jobs.backends.database.transactions import is_connection_lost
+from django_jobs.backends.database.inserting import Inserter
+from django_jobs.backends.database.transactions import is_connection_lost, mended
 from django_jobs.clock import SECOND
 from django_jobs.ids import parse_id
-from django_jobs.models import Job, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from django_jobs.backends.base import (
         AttemptRecord,
+        Ended,
         Enqueued,
         Failure,
         Glimpse,
         Lease,
+        QueueStats,
         ResultRecord,
     )
     from django_jobs.wire.envelope import Outgoing
@@ -51,30 +51,36 @@ class DatabaseBackend(Backend):
         unique=True,
     )
 
+    claim_class = Claim
+
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
         self.database: str = self.options.get("DATABASE", "default")
         self.clock = StoreClock()
+        self._inserter = Inserter(self.database)
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
     ) -> list[Enqueued]:
         if not outgoing:
             return []
-        return insert(self.database, self.clock, outgoing, on_conflict)
+        return self._inserter.insert(self.clock, outgoing, on_conflict)
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
-        claim = Claim(
+        claim = self._claim(limit, lease_seconds)
+        for queue in queues:
+            if leases := claim.from_queue(queue):
+                return leases
+        return []
+
+    def _claim(self, limit: int, lease_seconds: float) -> Claim:
+        return self.claim_class(
             self.database,
             self.clock,
             backend=self.alias,
             limit=limit,
             lease_seconds=lease_seconds,
         )
-        for queue in queues:
-            if leases := claim.from_queue(queue):
-                return leases
-        return []
 
     def ack(
         self, leases: Sequence[Lease], results: Mapping[str, ResultRecord] | None = None
@@ -92,9 +98,7 @@ class DatabaseBackend(Backend):
         attempt: AttemptRecord | None = None,
     ) -> Settled:
         def work() -> list[Settled]:
-            return [
-                settling.nack(self.database, self.clock, lease, delay_seconds, charge, attempt)
-            ]
+            return [settling.nack(self.database, self.clock, lease, delay_seconds, charge, attempt)]
 
         return _answered(work, 1)[0]
 
@@ -114,50 +118,56 @@ class DatabaseBackend(Backend):
 
     def wait(self, queues: Sequence[str], timeout: float) -> None:
         """Sleep until the next job of the queues is due, at the longest for the timeout."""
-        waiting = Job.objects.using(self.database).filter(
-            queue__in=queues, state__in=(JobState.SCHEDULED, JobState.READY)
-        )
-        soonest = waiting.aggregate(due=Min("due"))["due"]
-        if soonest is not None:
-            now = self.clock.read(connections[self.database])
-            timeout = min(timeout, max(soonest - now, 0) / SECOND)
+        with mended(self.database) as connection:
+            soonest = reading.next_due(self.database, self.alias, queues)
+            if soonest is not None:
+                now = self.clock.read(connection)
+                timeout = min(timeout, max(soonest - now, 0) / SECOND)
         time.sleep(min(max(timeout, 0.0), LONGEST_NAP_SECONDS))
 
     def stats(self, queue: str) -> QueueStats:
-        jobs = Job.objects.using(self.database).filter(queue=queue, backend=self.alias)
-        counted = jobs.order_by().values("state").annotate(jobs=Count("pk"), oldest=Min("due"))
-        found = {row["state"]: row for row in counted}
-        ready = found.get(JobState.READY)
-        age = 0.0
-        if ready is not None:
-            now = self.clock.read(connections[self.database])
-            age = max(now - ready["oldest"], 0) / SECOND
-        return QueueStats(
-            ready=ready["jobs"] if ready else 0,
-            scheduled=found.get(JobState.SCHEDULED, {}).get("jobs", 0),
-            running=found.get(JobState.RUNNING, {}).get("jobs", 0),
-            suspect=jobs.filter(suspect=True).count(),
-            oldest_ready_seconds=age,
-        )
+        with mended(self.database):
+            return reading.stats(self.database, self.clock, self.alias, queue)
 
     def peek(self, queue: str, limit: int = 20) -> list[Glimpse]:
-        jobs = Job.objects.using(self.database).filter(queue=queue, backend=self.alias)
-        waiting = [
-            *jobs.filter(state=JobState.READY).order_by("rank", "due", "id").values_list(
-                *ROW_FIELDS
-            )[:limit],
-            *jobs.filter(state=JobState.SCHEDULED).order_by("due", "rank", "id").values_list(
-                *ROW_FIELDS
-            )[:limit],
-        ]
-        return [glimpse_of(row) for row in waiting[:limit]]
+        with mended(self.database):
+            return reading.peek(self.database, self.alias, queue, limit)
 
     def find(self, job_id: str) -> Glimpse | None:
         key = parse_id(job_id)
-        if key is None:
-            return None
-        row = Job.objects.using(self.database).filter(pk=key).values_list(*ROW_FIELDS).first()
-        return None if row is None else glimpse_of(row)
+        with mended(self.database):
+            return None if key is None else reading.find(self.database, self.alias, key)
+
+    def result(self, job_id: str) -> Ended | None:
+        key = parse_id(job_id)
+        with mended(self.database):
+            return None if key is None else reading.ended(self.database, self.alias, key)
+
+    def queues(self) -> list[str]:
+        with mended(self.database):
+            return reading.queues(self.database)
+
+    def tidy(self, limit: int = 1000) -> int:
+        return promote(self.database, self.clock, None, limit) + settling.sweep_results(
+            self.database, self.clock, limit
+        )
+
+    def joint_transaction(self) -> AbstractContextManager[Any]:
+        return transaction.atomic(using=self.database)
+
+    def longest_atomic(self, lease_seconds: float) -> float | None:
+        """SQLite's one write lock is the handler's for as long as it runs."""
+        return lease_seconds / 3 if connections[self.database].vendor == "sqlite" else None
+
+    def works_from_threads(self) -> bool:
+        """Not inside a transaction, which another connection cannot see into.
+
+        Nor with a SQLite database in memory, which is this connection's own.
+        """
+        connection: Any = connections[self.database]
+        if connection.in_atomic_block:
+            return False
+        return connection.vendor != "sqlite" or not connection.is_in_memory_db()
 
     def cancel(self, job_id: str) -> bool:
         key = parse_id(job_id)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 from django.db.models import F
 
+from django_jobs.backends.database import reading
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
-from django_jobs.backends.database.transactions import in_transition
+from django_jobs.backends.database.transactions import in_statement, in_transition
 from django_jobs.clock import to_microseconds
 from django_jobs.models import Job, JobState
 
@@ -49,44 +50,61 @@ class Claim:
 
     def from_queue(self, queue: str) -> list[Lease]:
         """Up to ``limit`` leases, in order; a suspect comes alone."""
-        if _locks_rows(connections[self.alias]):
+        if self.keeps_what_it_read(connections[self.alias]):
             return in_transition(self.alias, lambda _: self._locking(queue))
         return self._optimistic(queue)
 
+    def keeps_what_it_read(self, connection: BaseDatabaseWrapper) -> bool:
+        """Whether rows read in a transition stay free for its UPDATE, without waiting."""
+        skips = connection.features.has_select_for_update_skip_locked
+        return skips or connection.vendor == "sqlite"
+
     def _locking(self, queue: str) -> list[Lease]:
-        promote(self.alias, self.clock, queue, PROMOTED_PER_CLAIM)
-        candidates = self._ready(queue).select_for_update(skip_locked=True)
+        _promote(self.alias, self.clock, queue, PROMOTED_PER_CLAIM)
+        return self._lease(self._ready(queue))
+
+    def only(self, job_id: str) -> list[Lease]:
+        """A lease of one given job, unless it runs or is gone; whether it is due is not asked."""
+        waiting = self._jobs().filter(pk=job_id, backend=self.backend)
+        waiting = waiting.exclude(state=JobState.RUNNING)
+        return in_transition(self.alias, lambda _: self._lease(waiting))
+
+    def _lease(self, candidates: QuerySet[Job]) -> list[Lease]:
+        if connections[self.alias].features.has_select_for_update_skip_locked:
+            candidates = candidates.select_for_update(skip_locked=True)
         rows, now = self._read(candidates)
-        rows = _until_suspect(rows)
         if not rows:
             return []
         self._jobs().filter(pk__in=[row[0] for row in rows]).update(**self._claimed(now))
-        return self._leases(rows, now)
+        expires = now + self.lease
+        return [lease_of(row, token=self.token, expires_at=expires) for row in rows]
 
     def _optimistic(self, queue: str) -> list[Lease]:
         promote(self.alias, self.clock, queue, PROMOTED_PER_CLAIM)
         for _ in range(_OPTIMISTIC_TRIES):
-            rows, now = self._read(self._ready(queue))
-            rows = _until_suspect(rows)
+            rows, now = in_statement(self.alias, lambda _: self._read(self._ready(queue)))
             if not rows:
                 return []
-            keys = [row[0] for row in rows]
-            # Several claimers may have picked the same rows; each row lets one through.
-            taken = in_transition(
-                self.alias,
-                lambda _: (
-                    self._jobs()
-                    .filter(pk__in=keys, state=JobState.READY, lease_token=None)  # noqa: B023 - called at once
-                    .update(**self._claimed(now))  # noqa: B023 - called at once
-                ),
-            )
-            if taken == len(rows):
-                return self._leases(rows, now)
-            if taken:
-                mine = self._jobs().filter(lease_token=self.token).values_list("pk", flat=True)
-                won = set(mine)
-                return self._leases([row for row in rows if row[0] in won], now)
+            if leases := in_transition(self.alias, lambda _: self._take(rows, now)):  # noqa: B023 - called at once
+                return leases
         return []
+
+    def _take(self, seen: Sequence[Any], now: int) -> list[Lease]:
+        """Lease what is still as it was seen; each row lets one claimer through."""
+        keys = [row[0] for row in seen]
+        suspect = seen[0][_SUSPECT]
+        free = self._jobs().filter(
+            pk__in=keys, state=JobState.READY, lease_token=None, suspect=suspect
+        )
+        if not free.update(**self._claimed(now)):
+            return []
+        # Read again: a row may have been leased and given back since, with other counters.
+        mine = self._jobs().filter(pk__in=keys, lease_token=self.token)
+        rows = mine.order_by("rank", "due", "id").values_list(*ROW_FIELDS)
+        expires = now + self.lease
+        return [
+            lease_of(row, token=self.token, expires_at=expires, extra_deliveries=0) for row in rows
+        ]
 
     def _jobs(self) -> QuerySet[Job]:
         return Job.objects.using(self.alias)
@@ -98,7 +116,7 @@ class Claim:
     def _read(self, candidates: QuerySet[Job]) -> tuple[list[Any], int]:
         found = candidates.annotate(store_now=self.clock.now())
         rows = list(found.values_list(*ROW_FIELDS, "store_now")[: self.limit])
-        return rows, (rows[0][-1] if rows else 0)
+        return _until_suspect(rows), (rows[0][-1] if rows else 0)
 
     def _claimed(self, now: int) -> dict[str, Any]:
         return {
@@ -108,37 +126,34 @@ class Claim:
             "deliveries": F("deliveries") + 1,
         }
 
-    def _leases(self, rows: Sequence[Any], now: int) -> list[Lease]:
-        expires_at = now + self.lease
-        return [lease_of(row, token=self.token, expires_at=expires_at) for row in rows]
-
 
 def promote(alias: str, clock: StoreClock, queue: str | None, limit: int) -> int:
-    """Make due jobs ready, the longest due first; how many."""
-
-    def work(_: BaseDatabaseWrapper) -> int:
-        keys = list(_lockable(_due(alias, clock, queue)).values_list("pk", flat=True)[:limit])
-        if not keys:
-            return 0
-        still = Job.objects.using(alias).filter(pk__in=keys, state=JobState.SCHEDULED)
-        return still.update(state=JobState.READY)
-
-    return in_transition(alias, work)
+    """Make due jobs of a queue ready, or of each in turn; the longest due first; how many."""
+    promoted = 0
+    for name in reading.queues(alias) if queue is None else [queue]:
+        left = limit - promoted
+        promoted += in_transition(alias, lambda _: _promote(alias, clock, name, left))  # noqa: B023 - called at once
+    return promoted
 
 
-def _due(alias: str, clock: StoreClock, queue: str | None) -> QuerySet[Job]:
-    due = Job.objects.using(alias).filter(state=JobState.SCHEDULED, due__lte=clock.now())
-    return (due if queue is None else due.filter(queue=queue)).order_by("due")
+def _promote(alias: str, clock: StoreClock, queue: str, limit: int) -> int:
+    keys = list(_lockable(_due(alias, clock, queue)).values_list("pk", flat=True)[:limit])
+    if not keys:
+        return 0
+    still = Job.objects.using(alias).filter(pk__in=keys, state=JobState.SCHEDULED)
+    return still.update(state=JobState.READY)
+
+
+def _due(alias: str, clock: StoreClock, queue: str) -> QuerySet[Job]:
+    jobs = Job.objects.using(alias)
+    scheduled = jobs.filter(queue=queue, state=JobState.SCHEDULED)
+    return scheduled.filter(due__lte=clock.now()).order_by("due")
 
 
 def _lockable(jobs: QuerySet[Job]) -> QuerySet[Job]:
     if connections[jobs.db].features.has_select_for_update_skip_locked:
         return jobs.select_for_update(skip_locked=True)
     return jobs
-
-
-def _locks_rows(connection: BaseDatabaseWrapper) -> bool:
-    return connection.vendor == "sqlite" or connection.features.has_select_for_update_skip_locked
 
 
 def _until_suspect(rows: list[Any]) -> list[Any]:

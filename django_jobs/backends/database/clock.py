@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from django_jobs.clock import Clock
 
 _EXPRESSIONS = {
-    # Moves on inside a transaction, so that a long one does not enqueue in its past.
-    "postgresql": "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+    # Moves on inside a transaction, so that a long one does not enqueue in its past, and
+    # stands still in a statement, so that an index can be searched for what is due.
+    "postgresql": "(extract(epoch from statement_timestamp()) * 1000000)::bigint",
     # Reckoned in UTC throughout: UNIX_TIMESTAMP() would repeat an hour in autumn.
     "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
 }
@@ -66,7 +67,8 @@ class StoreNow(Func):
         self,
         compiler: SQLCompiler,
         connection: BaseDatabaseWrapper,
+        *_args: Any,
         **_extra: Any,
-    ) -> tuple[str, list[Any]]:
+    ) -> tuple[str, tuple[str | int, ...]]:
         del compiler
-        return self.clock.sql(connection.vendor), []
+        return self.clock.sql(connection.vendor), ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from django.conf import settings
 from django.utils import timezone
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, Glimpse, Lease, ResultRecord
@@ -69,9 +70,11 @@ def _message(row: Sequence[Any], extra_deliveries: int = 0) -> Message:
     )
 
 
-def lease_of(row: Sequence[Any], *, token: str, expires_at: int) -> Lease:
-    """The lease of a row that was just claimed: this delivery is counted in it."""
-    message = _message(row, extra_deliveries=1)
+def lease_of(
+    row: Sequence[Any], *, token: str, expires_at: int, extra_deliveries: int = 1
+) -> Lease:
+    """The lease of a row that was read before it was claimed: this delivery is added."""
+    message = _message(row, extra_deliveries)
     return Lease(
         id=message.index["id"],
         queue=message.index["queue"],
@@ -122,8 +125,8 @@ def results_of(
                 tenant=index["tenant"],
                 worker=record.worker,
                 enqueued_at=lease.created_at,
-                started_at=for_people(record.started_at),
-                finished_at=for_people(record.finished_at),
+                started_at=_maybe_for_people(record.started_at),
+                finished_at=_maybe_for_people(record.finished_at),
                 body=lease.message.body,
                 expires=now + int(record.ttl_seconds * SECOND),
             )
@@ -179,11 +182,13 @@ def attempt_of(lease: Lease, record: AttemptRecord) -> JobAttempt:
     )
 
 
-def for_people(microseconds: int | None) -> datetime | None:
+def _maybe_for_people(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else for_people(microseconds)
+
+
+def for_people(microseconds: int) -> datetime:
     """A moment as a DateTimeField of this site wants it: naive where USE_TZ is off."""
-    if microseconds is None:
-        return None
     moment = to_datetime(microseconds)
-    if timezone.now().tzinfo is None:
+    if not settings.USE_TZ:
         return timezone.make_naive(moment)
     return moment

@@ -14,7 +14,7 @@ from django_jobs.backends.base import Charge, Settled
 from django_jobs.backends.database.rows import attempt_of, failed_job_of, results_of
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import to_microseconds
-from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
+from django_jobs.models import FailedJob, Job, JobResult, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,8 +58,10 @@ def nack(
     changes: dict[str, Any] = {
         **_WITHOUT_LEASE,
         "state": JobState.SCHEDULED if delay_seconds else JobState.READY,
-        "suspect": charge is Charge.CRASH,
     }
+    # A suspect that was never started, and so returns to its place, stays one.
+    if charge is not Charge.NOTHING or delay_seconds is not None:
+        changes["suspect"] = charge is Charge.CRASH
     if delay_seconds is not None:
         changes["due"] = clock.now() + to_microseconds(delay_seconds)
     if charge is Charge.ATTEMPT:
@@ -99,9 +101,9 @@ def renew(
 
     def work(connection: BaseDatabaseWrapper) -> list[Settled]:
         held = _matching(alias, leases, _candidates(alias, leases))
+        # Where rows cannot be skipped, it waits for the settle and finds the lease lost.
         skips = connection.features.has_select_for_update_skip_locked
-        free = _candidates(alias, leases)
-        free = free.select_for_update(skip_locked=True) if skips else free
+        free = _candidates(alias, leases).select_for_update(skip_locked=skips)
         renewable = _matching(alias, leases, free)
         expires = clock.now() + to_microseconds(lease_seconds)
         Job.objects.using(alias).filter(pk__in=renewable).update(lease_expires=expires)
@@ -124,21 +126,34 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
         )
         if queue is not None:
             expired = expired.filter(queue=queue)
-        chosen = expired.order_by("lease_expires")
+        chosen, still = expired.order_by("lease_expires"), expired
         if connection.features.has_select_for_update_skip_locked:
-            chosen = chosen.select_for_update(skip_locked=True)
+            # By primary key alone: given more, PostgreSQL likes to read all expired ones.
+            chosen, still = chosen.select_for_update(skip_locked=True), Job.objects.using(alias)
         keys = list(chosen.values_list("pk", flat=True)[:limit])
         if not keys:
             return 0
-        # Asked again in the UPDATE: where rows were not locked, one may have been
-        # renewed or settled since. crashes stands before suspect, because MySQL lets
-        # later assignments see earlier ones.
-        return expired.filter(pk__in=keys).update(
+        # Where rows were not locked, one may have been renewed or settled since. crashes
+        # stands before suspect, because MySQL lets later assignments see earlier ones.
+        return still.filter(pk__in=keys).update(
             crashes=F("crashes") + Case(When(suspect=True, then=Value(1)), default=Value(0)),
             suspect=True,
             state=JobState.READY,
             **_WITHOUT_LEASE,
         )
+
+    return in_transition(alias, work)
+
+
+def sweep_results(alias: str, clock: StoreClock, limit: int) -> int:
+    """Drop results whose time is over, some at a time."""
+
+    def work(_: BaseDatabaseWrapper) -> int:
+        over = JobResult.objects.using(alias).filter(expires__lte=clock.now()).order_by("expires")
+        keys = list(over.values_list("pk", flat=True)[:limit])
+        if keys:
+            JobResult.objects.using(alias).filter(pk__in=keys).delete()
+        return len(keys)
 
     return in_transition(alias, work)
 
@@ -173,4 +188,4 @@ def _delete(alias: str, leases: Sequence[Lease]) -> int:
     held = Job.objects.using(alias).filter(
         pk__in=ids, lease_token__in=tokens, state=JobState.RUNNING
     )
-    return held._raw_delete(alias)  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 - no signals, no collector
+    return held._raw_delete(alias)  # noqa: SLF001 - no signals, no collector

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import (
-    DatabaseError,
     Error,
     InterfaceError,
     OperationalError,
@@ -33,8 +32,8 @@ _PAUSE_SECONDS = 0.02
 _POSTGRESQL_CONFLICTS = frozenset({"40001", "40P01"})
 # ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK, ER_CHECKREAD (a row changed under the statement)
 _MYSQL_CONFLICTS = frozenset({1205, 1213, 1020})
-# server gone, lost during query, lost at a packet, killed, shutting down
-_MYSQL_LOST = frozenset({2006, 2013, 2055, 1927, 1053, 4031, 0})
+# server not there, gone, lost during query, lost at a packet, killed, shutting down
+_MYSQL_LOST = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 4031, 0})
 
 
 def in_transition(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
@@ -47,25 +46,80 @@ def in_transition(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
     if connection.in_atomic_block:
         with transaction.atomic(using=alias):
             return work(connection)
+
+    def once(again: bool) -> T:
+        with _transition(connection, again):
+            return work(connection)
+
+    return _again_after_conflicts(connection, once)
+
+
+def in_statement(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
+    """Run a single statement, which needs no transaction: alone it commits itself.
+
+    Inside a transaction of the caller it belongs to that.
+    """
+    connection = connections[alias]
+    if connection.in_atomic_block:
+        return work(connection)
+
+    def once(again: bool) -> T:
+        if not again:
+            return work(connection)
+        with _transition(connection, again):
+            return work(connection)
+
+    return _again_after_conflicts(connection, once)
+
+
+@contextmanager
+def mended(alias: str) -> Iterator[BaseDatabaseWrapper]:
+    """A connection that is let go of if it turns out to be broken, so that the next is new."""
+    connection = connections[alias]
+    try:
+        yield connection
+    except Error as error:
+        _close_if_lost(connection, error)
+        raise
+
+
+def _close_if_lost(connection: BaseDatabaseWrapper, error: Error) -> None:
+    """What Django does between requests, which a worker has none of.
+
+    The connection is not asked whether it works: PyMySQL would reconnect by itself, and
+    without the settings of the session.
+    """
+    if is_connection_lost(error) and not connection.in_atomic_block:
+        connection.close()
+
+
+def _again_after_conflicts(connection: BaseDatabaseWrapper, once: Callable[[bool], T]) -> T:
     for tries_left in reversed(range(TRIES)):
         try:
-            with _transition(connection):
-                return work(connection)
-        except DatabaseError as error:
+            return once(tries_left < TRIES - 1)
+        except Error as error:
             if not tries_left or not is_conflict(error):
+                _close_if_lost(connection, error)
                 raise
         time.sleep(_PAUSE_SECONDS * random.random() * (TRIES - tries_left))  # noqa: S311 - jitter
     raise AssertionError("the last try returns or raises")  # pragma: no cover - unreachable
 
 
 @contextmanager
-def _transition(connection: BaseDatabaseWrapper) -> Iterator[None]:
+def _transition(connection: Any, again: bool) -> Iterator[None]:
+    # Only a connection that was made knows its isolation level and its transaction mode.
+    connection.ensure_connection()
     if connection.vendor == "mysql" and connection.isolation_level != "read committed":
         # Gap locks of the stricter levels would make claims wait for each other. Holds
         # for the next transaction only, which is ours.
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     with _immediate(connection), transaction.atomic(using=connection.alias):
+        if again and connection.vendor == "postgresql":
+            # A conflict tells of a stricter level, where claimers that share an index
+            # page may meet one at every try. Whose default it is cannot be seen from here.
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         yield
 
 
@@ -87,7 +141,7 @@ def _immediate(connection: Any) -> Iterator[None]:
         connection.transaction_mode = configured
 
 
-def is_conflict(error: DatabaseError) -> bool:
+def is_conflict(error: Error) -> bool:
     """Whether the database gave way to somebody else's transaction: trying again helps."""
     cause = error.__cause__
     if getattr(cause, "sqlstate", None) in _POSTGRESQL_CONFLICTS:

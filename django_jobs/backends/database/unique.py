@@ -15,7 +15,7 @@ from django_jobs.models import Job
 from django_jobs.wire.envelope import key_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # A holder may end between our insert and our look; then the insert is tried again.
 _TRIES = 20
+_IDS_PER_QUERY = 1000
 
 
 def resolve_conflicts(
@@ -31,24 +32,37 @@ def resolve_conflicts(
     clock: StoreClock,
     outgoing: Sequence[Outgoing],
     on_conflict: OnConflict,
+    *,
+    known: Iterable[str],
     insert_again: Callable[[Sequence[Outgoing]], bool],
 ) -> list[Enqueued]:
-    """Settle one message at a time where an insert found something in its way."""
-    # The signature differs with every sealing, so an equal one is the row just written.
-    jobs = Job.objects.using(connection.alias)
-    stored = {
-        str(pk): signature
-        for pk, signature in jobs.filter(pk__in=[message.id for message in outgoing]).values_list(
-            "pk", "signature"
-        )
-    }
+    """Settle one message at a time where an insert found something in its way.
+
+    ``known``: the ids that were there before the insert.
+    """
+    stored = signatures_of(connection, outgoing)
+    new = set(stored).difference(known)
     answers = []
     for message in outgoing:
         if message.id in stored:
-            answers.append(Enqueued(message.id, stored[message.id] == message.signature))
+            # Two in one batch may share their id, and another process may have been faster.
+            created = message.id in new and stored[message.id] == message.signature
+            new.discard(message.id)
+            answers.append(Enqueued(message.id, created))
         else:
             answers.append(_one(connection, clock, message, on_conflict, insert_again))
     return answers
+
+
+def signatures_of(connection: BaseDatabaseWrapper, outgoing: Sequence[Outgoing]) -> dict[str, str]:
+    """The signatures of those messages that are there, by id."""
+    jobs = Job.objects.using(connection.alias)
+    found: dict[str, str] = {}
+    for start in range(0, len(outgoing), _IDS_PER_QUERY):
+        ids = [message.id for message in outgoing[start : start + _IDS_PER_QUERY]]
+        rows = jobs.filter(pk__in=ids).values_list("pk", "signature")
+        found.update((str(pk), signature) for pk, signature in rows)
+    return found
 
 
 def _one(
@@ -81,5 +95,9 @@ def _holder(connection: BaseDatabaseWrapper, message: Outgoing) -> str | None:
     found = jobs.filter(pk=message.id).values_list("pk", flat=True).first()
     key = key_digest(message.terms.unique_key)
     if found is None and key is not None:
-        found = jobs.filter(unique_key=key).values_list("pk", flat=True).first()
+        found = (
+            jobs.filter(backend=message.terms.backend, unique_key=key)
+            .values_list("pk", flat=True)
+            .first()
+        )
     return None if found is None else str(found)

@@ -1,0 +1,106 @@
+"""Looking without touching: depth, what comes next, one job, and how a job ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import connections
+from django.db.models import Count, Min
+
+from django_jobs.backends.base import Ended, QueueStats
+from django_jobs.backends.database.rows import ROW_FIELDS, glimpse_of
+from django_jobs.clock import SECOND
+from django_jobs.models import FailedJob, Job, JobResult, JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_jobs.backends.base import Glimpse
+    from django_jobs.backends.database.clock import StoreClock
+
+
+def stats(alias: str, clock: StoreClock, backend: str, queue: str) -> QueueStats:
+    """Count what waits in a queue."""
+    jobs = Job.objects.using(alias).filter(queue=queue, backend=backend)
+    counted = list(jobs.order_by().values("state").annotate(jobs=Count("pk"), oldest=Min("due")))
+    depth = {row["state"]: row["jobs"] for row in counted}
+    oldest = {row["state"]: row["oldest"] for row in counted}.get(JobState.READY)
+    age = 0.0
+    if oldest is not None:
+        age = max(clock.read(connections[alias]) - oldest, 0) / SECOND
+    return QueueStats(
+        ready=depth.get(JobState.READY, 0),
+        scheduled=depth.get(JobState.SCHEDULED, 0),
+        running=depth.get(JobState.RUNNING, 0),
+        suspect=jobs.filter(suspect=True).count(),
+        oldest_ready_seconds=age,
+    )
+
+
+def next_due(alias: str, backend: str, names: Sequence[str]) -> int | None:
+    """When the next waiting job of the queues is due, or None when none waits."""
+    dues = []
+    for queue in names:
+        for state in (JobState.READY, JobState.SCHEDULED):
+            waiting = Job.objects.using(alias).filter(queue=queue, state=state, backend=backend)
+            order = ("rank", "due", "id") if state == JobState.READY else ("due",)
+            due = waiting.order_by(*order).values_list("due", flat=True).first()
+            if due is not None:
+                dues.append(due)
+    return min(dues, default=None)
+
+
+def peek(alias: str, backend: str, queue: str, limit: int) -> list[Glimpse]:
+    """The next messages, ready ones first."""
+    jobs = Job.objects.using(alias).filter(queue=queue, backend=backend)
+    ready = jobs.filter(state=JobState.READY).order_by("rank", "due", "id")
+    scheduled = jobs.filter(state=JobState.SCHEDULED).order_by("due", "rank", "id")
+    rows = [
+        *ready.values_list(*ROW_FIELDS)[:limit],
+        *scheduled.values_list(*ROW_FIELDS)[:limit],
+    ]
+    return [glimpse_of(row) for row in rows[:limit]]
+
+
+def find(alias: str, backend: str, job_id: str) -> Glimpse | None:
+    """A live job."""
+    jobs = Job.objects.using(alias).filter(pk=job_id, backend=backend)
+    row = jobs.values_list(*ROW_FIELDS).first()
+    return None if row is None else glimpse_of(row)
+
+
+def queues(alias: str) -> list[str]:
+    """The queues that hold live jobs: one look into the claim index for each."""
+    found: list[str] = []
+    jobs = Job.objects.using(alias).order_by("queue").values_list("queue", flat=True)
+    name = jobs.first()
+    while name is not None:
+        found.append(name)
+        name = jobs.filter(queue__gt=name).first()
+    return found
+
+
+def ended(alias: str, backend: str, job_id: str) -> Ended | None:
+    """How a job ended, from its result or its dead letter."""
+    result = JobResult.objects.using(alias).filter(pk=job_id, backend=backend).first()
+    if result is not None:
+        return Ended(
+            status=result.status,
+            value_json=result.value,
+            output=result.output,
+            attempts=result.attempts,
+            finished_at=result.finished_at,
+        )
+    dead = FailedJob.objects.using(alias).filter(job_id=job_id, backend=backend).first()
+    if dead is None:
+        return None
+    return Ended(
+        status="dead",
+        reason=dead.reason,
+        error_type=dead.error_type,
+        error_message=dead.error_message,
+        traceback=dead.traceback,
+        output=dead.output,
+        attempts=dead.attempts,
+        finished_at=dead.failed_at,
+    )

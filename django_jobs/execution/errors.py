@@ -1,0 +1,77 @@
+"""Exceptions as text: capped, printable, without the values of local variables."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import traceback
+from typing import TYPE_CHECKING
+
+from django_jobs.execution.outcome import ErrorText
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+MAX_MESSAGE = 4096
+MAX_TRACEBACK = 64 * 1024
+_CUT = "\n… cut …\n"
+
+# What no database stores (NUL, lone surrogates), and what would play with a terminal or
+# a log file when shown there (the other control characters).
+_ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+def printable(text: str) -> str:
+    """The text with odd characters written as escapes."""
+    return _ODD.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def capped(text: str, limit: int) -> str:
+    """The text, with its middle cut out where it is longer than the limit."""
+    if len(text) <= limit:
+        return text
+    half = (limit - len(_CUT)) // 2
+    return f"{text[:half]}{_CUT}{text[-half:]}"
+
+
+def error_text(error: BaseException) -> ErrorText:
+    """An exception as it is kept: where it came from is told, what the variables held is not."""
+    try:
+        message = str(error)
+    except Exception as unprintable:  # noqa: BLE001 - an error's own str() may be broken
+        message = f"<its text raised {type(unprintable).__name__}>"
+    formatted = traceback.TracebackException.from_exception(error, capture_locals=False)
+    try:
+        told = "".join(formatted.format())
+    except Exception:  # noqa: BLE001 - as above, for a cause further down
+        told = "".join(traceback.format_tb(error.__traceback__))
+    return ErrorText(
+        type=type_path(type(error)),
+        message=capped(_without_credentials(printable(message)), MAX_MESSAGE),
+        traceback=capped(_without_credentials(printable(told)), MAX_TRACEBACK),
+    )
+
+
+def type_path(kind: type[BaseException]) -> str:
+    """The dotted path of an exception class, plain for built-in ones."""
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def fingerprint(handler: str, error: BaseException) -> str:
+    """The same for failures that are likely the same bug: handler, type and place."""
+    places = [f"{frame.filename}:{frame.name}" for frame in _frames(error.__traceback__)]
+    told = _NUMBERS.sub("#", "\n".join((handler, type_path(type(error)), *places[-3:])))
+    return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def _frames(trace: TracebackType | None) -> traceback.StackSummary:
+    return traceback.extract_tb(trace)
+
+
+def _without_credentials(text: str) -> str:
+    """URLs in messages of drivers and HTTP clients are apt to hold a password."""
+    return _CREDENTIALS.sub("…", text)

@@ -1,0 +1,95 @@
+"""``manage.py jobs_work``: parse, build, run."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from django_jobs.backends.registry import backends
+from django_jobs.conf import get_settings
+from django_jobs.exceptions import ConfigurationError, InvalidOption
+from django_jobs.management.arguments import positive_float, positive_int
+from django_jobs.worker.build import build_cycle
+from django_jobs.worker.loop import InProcessWorker, Limits
+from django_jobs.worker.queues import parse
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django_jobs.worker.cycle import Report
+
+
+class Command(BaseCommand):
+    """Run jobs until told to stop."""
+
+    help = (
+        "Runs due jobs until it is told to stop: SIGTERM or Ctrl-C lets the running job end, "
+        "a second one stops it at once (it runs again later, and nothing is charged). "
+        "Failing jobs do not make the command fail."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--queue", help="a,b strictly in order; a:3,b:1 by weight; default: every queue")
+        add("--backend", help="an alias of BACKENDS; default: DEFAULT_BACKEND")
+        add(
+            "--processes",
+            type=int,
+            default=0,
+            help="0 runs jobs in this process, one at a time (the only choice so far)",
+        )
+        add("--once", action="store_true", help="process one due job, if there is one, and end")
+        add(
+            "--until-empty",
+            action="store_true",
+            help="end when nothing is due; jobs that are due later are not waited for",
+        )
+        add("--max-jobs", type=positive_int, metavar="N", help="end after N jobs")
+        add("--max-seconds", type=positive_float, metavar="S", help="end after S seconds")
+        add("--poll-interval", type=positive_float, metavar="S", help="default: POLL_INTERVAL")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        if options["processes"]:
+            raise CommandError(
+                f"--processes {options['processes']} is not there yet; use --processes 0, and "
+                "start jobs_work several times to use several cores",
+                returncode=2,
+            )
+        try:
+            worker = self._worker(options)
+        except (ConfigurationError, InvalidOption) as error:
+            raise CommandError(str(error), returncode=2) from error
+        code = worker.run()
+        if options["verbosity"]:
+            self.stdout.write(f"{worker.processed} jobs processed")
+        if code:
+            sys.exit(code)
+
+    def _worker(self, options: dict[str, Any]) -> InProcessWorker:
+        settings = get_settings()
+        backend = backends[options["backend"] or settings.default_backend]
+        return InProcessWorker(
+            build_cycle(backend, settings),
+            parse(options["queue"], backend, settings),
+            Limits(
+                once=options["once"],
+                until_empty=options["until_empty"],
+                max_jobs=options["max_jobs"],
+                max_seconds=options["max_seconds"],
+            ),
+            poll_interval=options["poll_interval"] or settings.poll_interval,
+            on_report=self._tell if options["verbosity"] else None,
+        )
+
+    def _tell(self, report: Report) -> None:
+        told = f"{report.status:<14} {report.handler} {report.job_id} on {report.queue}"
+        if report.status != "acked":
+            told += (
+                f" (attempt {report.attempt}): {report.reason.splitlines()[0][:200]}"
+                if report.reason
+                else ""
+            )
+        self.stdout.write(told)
+        self.stdout.flush()

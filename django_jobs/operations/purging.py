@@ -1,0 +1,174 @@
+"""Deleting what nobody needs any more, in small steps. Live jobs are never touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from django.db import connections
+from django.db.models import Exists, OuterRef, Q
+
+from django_jobs.backends.database.transactions import in_transition
+from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
+from django_jobs.operations.database import clock_of, jobs_database, moment_before, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime, timedelta
+
+    from django.db.models import Model, QuerySet
+
+PurgeState = Literal["succeeded", "dead", "all"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purged:
+    """How many rows were deleted from each table, or would be."""
+
+    results: int = 0
+    dead_letters: int = 0
+    attempts: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.results + self.dead_letters + self.attempts
+
+
+def purge(
+    *,
+    state: PurgeState,
+    older_than: timedelta,
+    queue: str | None = None,
+    dry_run: bool = False,
+    batch: int = 1000,
+    by: str = "",
+    using: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Purged:
+    """Delete the records of jobs that ended more than ``older_than`` ago.
+
+    ``succeeded``: results (of skipped and cancelled jobs too); ``dead``: dead letters,
+    resolved or not; the attempts of a job go with it. ``all``: both, and the attempts of
+    jobs of which nothing else is left. ``progress`` is told the rows of each step.
+    """
+    if state not in {"succeeded", "dead", "all"}:
+        raise ValueError(f"there is no state {state!r} to purge; use succeeded, dead or all")
+    alias = using or jobs_database()
+    before = moment_before(alias, older_than)
+    steps = _Steps(alias, batch, dry_run=dry_run, progress=progress or (lambda _: None))
+    results, dead = _ended(alias, before, queue), _dead(alias, before, queue)
+    counted = {"results": 0, "dead_letters": 0, "attempts": 0}
+    if state != "dead":
+        counted["results"], attempts = steps.with_attempts(results)
+        counted["attempts"] += attempts
+    if state != "succeeded":
+        counted["dead_letters"], attempts = steps.with_attempts(dead)
+        counted["attempts"] += attempts
+    if state == "all" and queue is None:
+        counted["attempts"] += steps.alone(_orphans(alias, before))
+    purged = Purged(**counted)
+    if purged.total and not dry_run:
+        detail = {"state": state, "older_than": str(older_than), **counted}
+        record(alias, "purge", by=by, queue=queue or "", detail=detail)
+    return purged
+
+
+def sweep_results(limit: int = 1000, *, using: str | None = None) -> int:
+    """Delete up to ``limit`` results whose time is over on the store's clock; how many.
+
+    For the worker's housekeeping: bounded, and several sweepers do not wait for each other.
+    """
+    alias = using or jobs_database()
+    expired = JobResult.objects.using(alias).filter(expires__lte=clock_of(alias).now())
+    expired = expired.order_by("expires")
+    if connections[alias].features.has_select_for_update_skip_locked:
+        expired = expired.select_for_update(skip_locked=True)
+
+    def work(_: Any) -> int:
+        keys = list(expired.values_list("pk", flat=True)[:limit])
+        if not keys:
+            return 0
+        _delete(alias, JobAttempt.objects.using(alias).filter(job_id__in=keys))
+        return _delete(alias, JobResult.objects.using(alias).filter(pk__in=keys))
+
+    return in_transition(alias, work)
+
+
+class _Steps:
+    """Walks tables by primary key, a batch in a transaction."""
+
+    def __init__(
+        self, alias: str, batch: int, *, dry_run: bool, progress: Callable[[int], None]
+    ) -> None:
+        self.alias = alias
+        self.batch = batch
+        self.dry_run = dry_run
+        self.progress = progress
+
+    def with_attempts(self, rows: QuerySet[Any]) -> tuple[int, int]:
+        """Delete rows that name a job, and that job's attempts; how many of each."""
+        attempts = JobAttempt.objects.using(self.alias)
+        if self.dry_run:
+            of_them = attempts.filter(job_id__in=rows.order_by().values("job_id"))
+            return rows.count(), of_them.exclude(_lives()).count()
+        gone = gone_attempts = 0
+
+        def work(_: Any) -> tuple[int, int]:
+            keys = list(rows.order_by("pk").values_list("pk", "job_id")[: self.batch])
+            jobs = [job_id for _pk, job_id in keys]
+            of_them = attempts.filter(job_id__in=jobs).exclude(_lives())
+            went = _delete(self.alias, of_them) if jobs else 0
+            chosen = rows.filter(pk__in=[pk for pk, _job_id in keys])
+            return (_delete(self.alias, chosen) if keys else 0), went
+
+        while True:
+            count, with_them = in_transition(self.alias, work)
+            gone, gone_attempts = gone + count, gone_attempts + with_them
+            if not count:
+                return gone, gone_attempts
+            self.progress(count + with_them)
+
+    def alone(self, rows: QuerySet[Any]) -> int:
+        """Delete rows that nothing hangs on."""
+        if self.dry_run:
+            return rows.count()
+        gone = 0
+
+        def work(_: Any) -> int:
+            keys = list(rows.order_by("pk").values_list("pk", flat=True)[: self.batch])
+            return _delete(self.alias, rows.model._base_manager.filter(pk__in=keys))
+
+        while count := in_transition(self.alias, work):
+            gone += count
+            self.progress(count)
+        return gone
+
+
+def _ended(alias: str, before: datetime, queue: str | None) -> QuerySet[JobResult]:
+    over = Q(finished_at__lt=before) | Q(finished_at=None, enqueued_at__lt=before)
+    rows = JobResult.objects.using(alias).filter(over)
+    return rows if queue is None else rows.filter(queue=queue)
+
+
+def _dead(alias: str, before: datetime, queue: str | None) -> QuerySet[FailedJob]:
+    rows = FailedJob.objects.using(alias).filter(failed_at__lt=before)
+    return rows if queue is None else rows.filter(queue=queue)
+
+
+def _orphans(alias: str, before: datetime) -> QuerySet[JobAttempt]:
+    """Old attempts of jobs that are neither live nor dead, and have no result."""
+    attempts = JobAttempt.objects.using(alias).filter(finished_at__lt=before)
+    return attempts.exclude(_lives() | _known(JobResult, "job_id") | _known(FailedJob, "job_id"))
+
+
+def _lives() -> Exists:
+    return _known(Job, "pk")
+
+
+def _known(model: type[Model], field: str) -> Exists:
+    return Exists(model._base_manager.filter(**{field: OuterRef("job_id")}))
+
+
+def _delete(alias: str, rows: QuerySet[Any]) -> int:
+    # Nothing refers to these tables, so no collector has to be asked.
+    return int(rows.order_by()._raw_delete(alias))  # noqa: SLF001 - no signals, no collector

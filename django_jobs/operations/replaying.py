@@ -1,0 +1,137 @@
+"""A dead letter lives on as a new job, and only as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from uuid import UUID
+
+from django_jobs.backends.base import OnConflict
+from django_jobs.backends.database import DatabaseBackend
+from django_jobs.backends.database.transactions import in_transition
+from django_jobs.backends.registry import backends
+from django_jobs.exceptions import ConfigurationError, DuplicateJob, InvalidJob, Rejection
+from django_jobs.ids import new_id
+from django_jobs.operations.database import jobs_database, store_now
+from django_jobs.operations.resealing import checked, resealed
+from django_jobs.operations.resolving import REPLAYED, locked, resolve, resolved_how, write
+
+if TYPE_CHECKING:
+    from django_jobs.backends.base import Backend
+    from django_jobs.models import FailedJob
+    from django_jobs.operations.resolving import Witness
+    from django_jobs.wire.envelope import Envelope
+
+ReplayStatus = Literal["replayed", "already-replayed", "discarded", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What became of a wish to replay.
+
+    ``new_id`` is the job that a dead letter lives on as, ``why`` the sentence for a
+    refusal (or about who came before).
+    """
+
+    failed_id: int
+    job_id: str
+    status: ReplayStatus
+    new_id: str | None = None
+    why: str = ""
+
+
+def replay(
+    failed_id: int,
+    *,
+    by: str,
+    reason: str = "",
+    using: str | None = None,
+    witness: Witness | None = None,
+) -> Replayed:
+    """Enqueue a dead letter as a new job, once; raises FailedJob.DoesNotExist.
+
+    The new job has the payload and the terms of the old one, its queue and backend, no
+    attempts behind it, no delay, and as long to live as the old one had. What cannot be
+    verified, or could not run, is refused. ``witness`` is called with the dead letter
+    and its former resolution, in the transaction that marks it.
+    """
+    return _Replay(failed_id, by, reason, using or jobs_database(), witness).run()
+
+
+class _Replay:
+    """One wish to replay.
+
+    Where the new job goes into the same database, all of it is one transaction. Anywhere
+    else the new id is written down first: after a failure in between, the same id is
+    enqueued again, which is a no-op if it had arrived.
+    """
+
+    def __init__(
+        self, failed_id: int, by: str, reason: str, alias: str, witness: Witness | None
+    ) -> None:
+        self.failed_id = failed_id
+        self.by = by
+        self.reason = reason
+        self.alias = alias
+        self.witness = witness
+
+    def run(self) -> Replayed:
+        answer = in_transition(self.alias, lambda _: self._begin())
+        if isinstance(answer, Replayed):
+            return answer
+        backend, envelope, identifier = answer
+        refusal = self._enqueue(backend, envelope, identifier)
+        return in_transition(self.alias, lambda _: self._finish(identifier, refusal))
+
+    def _begin(self) -> Replayed | tuple[Backend, Envelope, str]:
+        failed = locked(self.alias, self.failed_id)
+        if failed.resolution:
+            return self._resolved_before(failed)
+        try:
+            envelope = checked(failed)
+            backend = backends[failed.backend]
+        except (Rejection, InvalidJob, ConfigurationError) as error:
+            return self._answer(failed, "refused", why=str(error))
+        identifier = str(failed.replayed_as or new_id())
+        if isinstance(backend, DatabaseBackend) and backend.database == self.alias:
+            if refusal := self._enqueue(backend, envelope, identifier):
+                return self._answer(failed, "refused", why=refusal)
+            return self._replayed(failed, identifier)
+        write(self.alias, failed, replayed_as=UUID(identifier))
+        return backend, envelope, identifier
+
+    def _enqueue(self, backend: Backend, envelope: Envelope, identifier: str) -> str:
+        """Store the new job; why it was refused, or nothing."""
+        outgoing = resealed(envelope, identifier, store_now(self.alias))
+        try:
+            backend.enqueue([outgoing], on_conflict=OnConflict.RAISE)
+        except (DuplicateJob, InvalidJob) as error:
+            return str(error)
+        return ""
+
+    def _finish(self, identifier: str, refusal: str) -> Replayed:
+        failed = locked(self.alias, self.failed_id)
+        if failed.resolution == REPLAYED:
+            return self._resolved_before(failed)
+        if refusal:
+            write(self.alias, failed, replayed_as=None)
+            return self._answer(failed, "refused", why=refusal)
+        return self._replayed(failed, identifier)
+
+    def _replayed(self, failed: FailedJob, identifier: str) -> Replayed:
+        failed.replayed_as = UUID(identifier)
+        resolve(self.alias, failed, REPLAYED, by=self.by, note=self.reason, witness=self.witness)
+        return self._answer(failed, "replayed", identifier)
+
+    def _resolved_before(self, failed: FailedJob) -> Replayed:
+        if failed.resolution == REPLAYED:
+            how = resolved_how(failed)
+            return self._answer(failed, "already-replayed", str(failed.replayed_as), how)
+        return self._answer(failed, "discarded", why=resolved_how(failed))
+
+    def _answer(
+        self, failed: FailedJob, status: ReplayStatus, new_id: str | None = None, why: str = ""
+    ) -> Replayed:
+        return Replayed(
+            failed_id=failed.pk, job_id=str(failed.job_id), status=status, new_id=new_id, why=why
+        )

@@ -1,0 +1,104 @@
+"""The words of the log: every sentence, its level and its stable key, in one table.
+
+Each record carries ``key`` and the event's fields as attributes, for structured logs.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from django_jobs.telemetry import events
+
+if TYPE_CHECKING:
+    from django_jobs.telemetry.events import Event
+
+logger = logging.getLogger("django_jobs")
+
+_JOB = "%(handler)s %(job_id)s on %(queue)s"
+_ERROR = "%(error_type)s: %(error_message)s"
+
+SENTENCES: dict[type[Event], tuple[str, int, str]] = {
+    events.JobSucceeded: ("job.succeeded", logging.INFO, f"{_JOB} succeeded in %(seconds).3f s"),
+    events.JobRetried: (
+        "job.retried",
+        logging.WARNING,
+        f"{_JOB} failed in attempt %(attempt)d and is retried in %(delay).1f s: {_ERROR}",
+    ),
+    events.JobDied: (
+        "job.dead",
+        logging.CRITICAL,
+        f"{_JOB} is dead (%(reason)s): {_ERROR}",
+    ),
+    events.JobEnded: ("job.ended", logging.INFO, f"{_JOB} was %(status)s: %(reason)s"),
+    events.JobReturned: (
+        "job.returned",
+        logging.INFO,
+        f"{_JOB} was given back for %(delay).1f s: %(reason)s",
+    ),
+    events.LeaseLost: (
+        "lease.lost",
+        logging.WARNING,
+        f"{_JOB} was settled too late: its lease belongs to another worker or it is gone",
+    ),
+    events.AfterHookFailed: (
+        "hook.failed",
+        logging.ERROR,
+        f"the after-hook of {_JOB} raised; the outcome stands",
+    ),
+    events.RetryPolicyFailed: (
+        "policy.failed",
+        logging.ERROR,
+        f"the retry policy of {_JOB} raised; the job is retried at once",
+    ),
+    events.Reaped: (
+        "lease.reaped",
+        logging.WARNING,
+        "%(count)d jobs of %(backend)s were returned: their lease ended without a verdict",
+    ),
+    events.StoreLost: (
+        "store.lost",
+        logging.ERROR,
+        "the backend %(backend)s does not answer: %(error)s; the worker keeps trying",
+    ),
+    events.StoreFound: (
+        "store.found",
+        logging.WARNING,
+        "the backend %(backend)s answers again after %(seconds).1f s",
+    ),
+    events.WorkerStarted: (
+        "worker.started",
+        logging.INFO,
+        "serving %(queues)s of the backend %(backend)s",
+    ),
+    events.WorkerStopped: (
+        "worker.stopped",
+        logging.INFO,
+        "stopped after %(processed)d jobs: %(why)s",
+    ),
+}
+"""Event → (key, level, sentence)."""
+
+
+def write(event: Event) -> None:
+    """Put an event into the log."""
+    known = SENTENCES.get(type(event))
+    if known is None:
+        return
+    key, level, sentence = known
+    if not logger.isEnabledFor(level):
+        return
+    facts = {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
+    error = getattr(event, "error", None)
+    logger.log(
+        level,
+        sentence,
+        facts,
+        extra={"key": key, **facts},
+        exc_info=error if level == logging.ERROR and "hook" in key else None,
+    )
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | float | str) else f"{type(value).__name__}: {value}"

@@ -1,0 +1,104 @@
+"""Whether a leased message may run here. What may not never reaches a handler.
+
+The order: open and verify, then what has already been decided about the job (crashed
+too often, spent, expired), then whether this process knows its handler, then whether the
+queue allows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_jobs.clock import to_microseconds
+from django_jobs.exceptions import HandlerRefused, Rejection
+from django_jobs.execution.outcome import Cancelled, ErrorText, Failed, Rejected, Snoozed
+from django_jobs.handlers.registry import check_allowed
+from django_jobs.wire.opening import NewerVersion
+
+if TYPE_CHECKING:
+    from django_jobs.backends.base import Lease
+    from django_jobs.conf import JobsSettings
+    from django_jobs.handlers.base import Handler
+    from django_jobs.handlers.registry import Registry
+    from django_jobs.wire.envelope import Envelope, Header
+    from django_jobs.wire.opening import Opener
+
+UNKNOWN_DELIVERIES = 300
+LONGEST_SNOOZE = 300.0
+_DOUBLINGS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A message that may run, opened, with its handler."""
+
+    envelope: Envelope
+    header: Header
+    handler: Handler
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message that may not run now, or ever; the outcome says which."""
+
+    outcome: Rejected | Snoozed | Failed | Cancelled
+    envelope: Envelope | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gatekeeper:
+    """Admits the messages of one backend."""
+
+    settings: JobsSettings
+    opener: Opener
+    registry: Registry
+
+    def admit(self, lease: Lease, now: int) -> Admitted | Refused:
+        """Look at a message that was leased at ``now`` on the store's clock."""
+        try:
+            envelope = self.opener.open(lease.message, lease.queue)
+        except NewerVersion as newer:
+            return self._unknown(lease, newer.detail, None)
+        except Rejection as rejection:
+            return Refused(Rejected(rejection.reason, rejection.detail))
+        header = lease.message.header.clamped(envelope.terms)
+        if over := self._over(envelope, header, now):
+            return Refused(over, envelope)
+        handler = self.registry.get(envelope.terms.job)
+        if handler is None:
+            told = f"no handler is registered as {envelope.terms.job!r} in this process"
+            return self._unknown(lease, told, envelope)
+        try:
+            allowed = self.settings.queue(lease.queue).handlers
+            check_allowed(envelope.terms.job, lease.queue, allowed)
+        except HandlerRefused as refusal:
+            return Refused(Rejected("rejected-handler", str(refusal)), envelope)
+        return Admitted(envelope, header, handler)
+
+    def _over(self, envelope: Envelope, header: Header, now: int) -> Rejected | None:
+        """A job whose end is decided is never run again, only abandoned."""
+        terms = envelope.terms
+        crashes_allowed = terms.max_crashes or self.settings.max_crashes
+        if header.crashes >= crashes_allowed:
+            return Rejected("crashed", f"its process died {header.crashes} times running it alone")
+        if header.attempts > terms.max_retries:
+            return Rejected("exhausted", f"all {header.attempts} attempts were made")
+        if terms.expires_at is not None and now >= terms.expires_at:
+            late = (now - terms.expires_at) / to_microseconds(1)
+            return Rejected("expired", f"it was to run before {late:.0f} s ago")
+        return None
+
+    def _unknown(self, lease: Lease, told: str, envelope: Envelope | None) -> Refused:
+        """A rolling deploy is the likely cause, so that by default the job waits."""
+        policy = self.settings.unknown_handler
+        deliveries = lease.message.header.deliveries
+        if policy == "fail" and envelope is not None:
+            return Refused(Failed(ErrorText("UnknownHandler", told)), envelope)
+        if policy == "discard":
+            return Refused(Cancelled(f"discarded: {told}"), envelope)
+        if policy == "snooze" and deliveries < UNKNOWN_DELIVERIES:
+            doublings = min(max(deliveries - 1, 0), _DOUBLINGS)
+            delay = min(self.settings.snooze_delay * 2**doublings, LONGEST_SNOOZE)
+            return Refused(Snoozed(delay, told), envelope)
+        return Refused(Rejected("unknown-handler", told), envelope)

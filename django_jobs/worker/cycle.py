@@ -1,0 +1,226 @@
+"""One message from lease to settle: the whole life of a delivery, readable at one go."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.db import Error
+
+from django_jobs.backends.base import Settled
+from django_jobs.clock import SECOND, SystemClock, to_microseconds
+from django_jobs.execution.attempt import Attempt
+from django_jobs.execution.errors import error_text, fingerprint
+from django_jobs.execution.hygiene import clean_connections
+from django_jobs.execution.outcome import Failed, Outcome, Succeeded
+from django_jobs.handlers.base import JobContext
+from django_jobs.telemetry import events
+from django_jobs.worker.admission import Admitted
+from django_jobs.worker.settle import Run, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_jobs.backends.base import Backend, Lease
+    from django_jobs.conf import JobsSettings
+    from django_jobs.worker.admission import Gatekeeper
+    from django_jobs.worker.policies import Policies
+    from django_jobs.worker.renewal import Renewer
+    from django_jobs.worker.settle import Settler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What one call of ``process_once()`` did."""
+
+    status: str
+    job_id: str = ""
+    queue: str = ""
+    handler: str = ""
+    attempt: int = 0
+    delay: float = 0.0
+    reason: str = ""
+    seconds: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.status not in {"empty", "error", "paused"}
+
+
+EMPTY = Report(status="empty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """Fetch, admit, run, settle; for one backend."""
+
+    backend: Backend
+    settings: JobsSettings
+    gatekeeper: Gatekeeper
+    settler: Settler
+    policies: Policies
+    renewer: Renewer
+    worker: str
+
+    def once(self, queues: Sequence[str]) -> Report:
+        """Process one message of the first queue that has any."""
+        lease_seconds = self.settings.lease_seconds
+        leases = self.backend.fetch(queues, 1, lease_seconds)
+        return self.deliver(leases[0], lease_seconds) if leases else EMPTY
+
+    def deliver(self, lease: Lease, lease_seconds: float) -> Report:
+        """Take one leased message to its end."""
+        started = _clock.now()
+        leased_at = lease.expires_at - to_microseconds(lease_seconds)
+        decision = self.gatekeeper.admit(lease, leased_at)
+        if isinstance(decision, Admitted):
+            with self.renewer.holding(lease, lease_seconds):
+                run, verdict, outcome = self._run(lease, decision, started)
+        else:
+            outcome = decision.outcome
+            run = _run_of(lease, decision.envelope, started, self.worker)
+            verdict = self.settler.settle(run, outcome)
+        report = _report(run, verdict)
+        for event in _events(run, verdict, report, outcome):
+            events.emit(event)
+        return report
+
+    def _run(self, lease: Lease, admitted: Admitted, started: int) -> tuple[Run, Verdict, Outcome]:
+        attempt = self._attempt(lease, admitted)
+        if admitted.envelope.terms.atomic:
+            return self._run_atomically(lease, admitted, attempt, started)
+        with clean_connections():
+            outcome = attempt.run()
+        run = _run_of(lease, admitted.envelope, started, self.worker)
+        return run, self.settler.settle(run, outcome), outcome
+
+    def _run_atomically(
+        self, lease: Lease, admitted: Admitted, attempt: Attempt, started: int
+    ) -> tuple[Run, Verdict, Outcome]:
+        """The handler's writes and the ack commit together, or neither does."""
+        try:
+            with self.backend.joint_transaction():
+                outcome: Outcome = _success(attempt.run())
+                run = _run_of(lease, admitted.envelope, started, self.worker)
+                verdict = _settled(self.settler.settle(run, outcome), outcome)
+        except _UndoneError as undone:
+            outcome, settled = undone.outcome, undone.verdict
+            run = _run_of(lease, admitted.envelope, started, self.worker)
+            return run, settled or self.settler.settle(run, outcome), outcome
+        except Error as error:
+            # The commit itself failed. Should it have come through after all, the token
+            # is gone with it, and this settle changes nothing.
+            key = admitted.handler.key
+            failed = Failed(error_text(error), fingerprint=fingerprint(key, error))
+            run = _run_of(lease, admitted.envelope, started, self.worker)
+            return run, self.settler.settle(run, failed), failed
+        return run, verdict, outcome
+
+    def _attempt(self, lease: Lease, admitted: Admitted) -> Attempt:
+        terms = admitted.envelope.terms
+        timeout = terms.timeout
+        seconds = self.settings.effective_timeout(lease.queue) if timeout is None else timeout
+        context = JobContext(
+            id=lease.id,
+            payload=admitted.envelope.payload,
+            name=terms.name or terms.job,
+            queue=lease.queue,
+            attempt=admitted.header.attempts + 1,
+            meta=terms.meta or {},
+            trace_id=terms.trace_id or lease.id.replace("-", ""),
+            deadline=time.time() + seconds if seconds else None,
+        )
+        return Attempt(
+            handler=admitted.handler,
+            context=context,
+            timeout=seconds or None,
+            own_policy=self.policies.own(terms.retry, lease.queue),
+        )
+
+
+class _UndoneError(Exception):
+    """Rolls the joint transaction back on its way out."""
+
+    def __init__(self, outcome: Outcome, verdict: Verdict | None = None) -> None:
+        super().__init__()
+        self.outcome = outcome
+        self.verdict = verdict
+
+
+def _success(outcome: Outcome) -> Succeeded:
+    if not isinstance(outcome, Succeeded):
+        raise _UndoneError(outcome)
+    return outcome
+
+
+def _settled(verdict: Verdict, outcome: Outcome) -> Verdict:
+    if verdict.answer is not Settled.SETTLED:
+        raise _UndoneError(outcome, verdict)
+    return verdict
+
+
+_clock = SystemClock()
+
+
+def _run_of(lease: Lease, envelope: Any, started: int, worker: str) -> Run:
+    header = lease.message.header
+    counted = header.clamped(envelope.terms) if envelope is not None else header
+    return Run(
+        lease=lease,
+        envelope=envelope,
+        attempts=counted.attempts,
+        crashes=counted.crashes,
+        started_at=started,
+        finished_at=_clock.now(),
+        worker=worker,
+    )
+
+
+def _report(run: Run, verdict: Verdict) -> Report:
+    lost = verdict.answer is Settled.LOST
+    return Report(
+        status="lease-lost" if lost else verdict.status,
+        job_id=run.lease.id,
+        queue=run.lease.queue,
+        handler=_handler_of(run),
+        attempt=run.attempts + 1,
+        delay=verdict.delay,
+        reason=verdict.reason,
+        seconds=(run.finished_at - run.started_at) / SECOND,
+    )
+
+
+def _handler_of(run: Run) -> str:
+    if run.envelope is not None:
+        return run.envelope.terms.job
+    return str(run.lease.message.index.get("handler", ""))
+
+
+def _events(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> list[events.Event]:
+    about: dict[str, Any] = {
+        "job_id": report.job_id,
+        "queue": report.queue,
+        "handler": report.handler,
+        "attempt": report.attempt,
+        "trace_id": (run.envelope and run.envelope.terms.trace_id) or "",
+    }
+    error = outcome.error if isinstance(outcome, Failed) else None
+    wrong: dict[str, Any] = {
+        "error_type": error.type if error else "",
+        "error_message": error.message if error else verdict.reason,
+    }
+    match report.status:
+        case "lease-lost":
+            return [events.LeaseLost(**about)]
+        case "acked":
+            return [events.JobSucceeded(**about, seconds=report.seconds)]
+        case "requeued" if error is not None:
+            return [events.JobRetried(**about, delay=verdict.delay, **wrong)]
+        case "dead-lettered" | "rejected":
+            return [events.JobDied(**about, reason=verdict.reason.partition(":")[0], **wrong)]
+        case "crashed":
+            return [events.JobDied(**about, reason="crashed", **wrong)]
+        case "cancelled" | "skipped-idempotent":
+            return [events.JobEnded(**about, status=report.status, reason=verdict.reason)]
+        case _:
+            return [events.JobReturned(**about, delay=verdict.delay, reason=verdict.reason)]

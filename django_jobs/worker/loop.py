@@ -1,0 +1,106 @@
+"""The worker that runs everything in one process: cycle after cycle until it is to stop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_jobs.execution.attempt import StopNow
+from django_jobs.telemetry import events
+from django_jobs.worker.housekeeping import Housekeeping
+from django_jobs.worker.stop import Stop
+from django_jobs.worker.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_jobs.worker.cycle import Cycle, Report
+    from django_jobs.worker.queues import QueueOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a worker ends by itself."""
+
+    once: bool = False
+    until_empty: bool = False
+    max_jobs: int | None = None
+    max_seconds: float | None = None
+
+
+class InProcessWorker:
+    """Claims, runs and settles one job after the other."""
+
+    def __init__(
+        self,
+        cycle: Cycle,
+        queues: QueueOrder,
+        limits: Limits,
+        *,
+        poll_interval: float,
+        on_report: Callable[[Report], None] | None = None,
+    ) -> None:
+        self.stop = Stop()
+        self.processed = 0
+        self._cycle = cycle
+        self._queues = queues
+        self._limits = limits
+        self._poll_interval = poll_interval
+        self._on_report = on_report
+        self._store = Store(cycle.backend, self.stop.asked.is_set)
+        self._house = Housekeeping(cycle.backend, cycle.settings.lease_seconds)
+        self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
+
+    def run(self) -> int:
+        """Work until told to stop or a limit is reached; the exit code."""
+        alias = self._cycle.backend.alias
+        events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
+        why = "stopped"
+        try:
+            with self.stop.listening():
+                why = self._loop()
+        except StopNow:
+            why = "stopped at once by a second signal"
+        events.emit(events.WorkerStopped(backend=alias, processed=self.processed, why=why))
+        return self.stop.exit_code
+
+    def _loop(self) -> str:
+        while (why := self._reason_to_stop()) is None:
+            report = self._store.call(self._turn)
+            if report is not None and (why := self._after(report)) is not None:
+                return why
+        return why
+
+    def _turn(self) -> Report:
+        self._house.step()
+        return self._cycle.once(self._queues.next())
+
+    def _after(self, report: Report) -> str | None:
+        """What a cycle's report means for the loop; a reason when it was the last."""
+        if report:
+            self.processed += 1
+            if self._on_report is not None:
+                self._on_report(report)
+        if self._limits.once:
+            return "one cycle was asked for"
+        if not report:
+            if self._limits.until_empty:
+                return "nothing is due"
+            self._wait()
+        return None
+
+    def _reason_to_stop(self) -> str | None:
+        if self.stop.asked.is_set():
+            return "a signal asked for it" if self.stop.signal_number else "asked to stop"
+        limit = self._limits.max_jobs
+        if limit is not None and self.processed >= limit:
+            return f"{limit} jobs were processed"
+        if time.monotonic() >= self._ends_at:
+            return f"{self._limits.max_seconds:g} seconds are over"
+        return None
+
+    def _wait(self) -> None:
+        left = self._ends_at - time.monotonic()
+        queues = self._queues.next()
+        self._store.call(lambda: self._cycle.backend.wait(queues, min(self._poll_interval, left)))

@@ -1,0 +1,115 @@
+"""In which order a worker looks at its queues.
+
+``a,b``: strictly, b only when a is empty. ``a:3,b:1``: by weight. None named: each in
+turn, whatever queues there are.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from django_jobs.definition import QUEUE_NAME
+from django_jobs.enqueue import DEFAULT_QUEUE
+from django_jobs.exceptions import InvalidOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_jobs.backends.base import Backend
+    from django_jobs.conf import JobsSettings
+
+MAX_WEIGHT = 1000
+LOOK_AGAIN_SECONDS = 5.0
+
+
+class QueueOrder(Protocol):
+    """Tells the queues to try, first one first."""
+
+    def next(self) -> Sequence[str]: ...
+
+
+class Strict:
+    """Always the same order."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+
+    def next(self) -> Sequence[str]:
+        return self._names
+
+    def __str__(self) -> str:
+        return ",".join(self._names)
+
+
+class Weighted:
+    """Each queue comes first as often as its weight says, evenly spread."""
+
+    def __init__(self, weights: dict[str, int]) -> None:
+        self._weights = weights
+        self._credit = dict.fromkeys(weights, 0)
+
+    def next(self) -> Sequence[str]:
+        for name, weight in self._weights.items():
+            self._credit[name] += weight
+        first = max(self._credit, key=lambda name: self._credit[name])
+        self._credit[first] -= sum(self._weights.values())
+        rest = sorted(self._credit, key=lambda name: -self._credit[name])
+        return [first, *(name for name in rest if name != first)]
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}:{weight}" for name, weight in self._weights.items())
+
+
+class InTurn:
+    """Every queue of the backend, each coming first once a round."""
+
+    def __init__(self, backend: Backend, settings: JobsSettings) -> None:
+        self._backend = backend
+        configured = settings.queues
+        self._named = [q for q in configured if settings.backend_for(q) == backend.alias]
+        self._names: list[str] = []
+        self._looked_at = float("-inf")
+        self._turn = 0
+
+    def next(self) -> Sequence[str]:
+        if time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS:
+            found = self._backend.queues()
+            self._names = list(dict.fromkeys([*self._named, *sorted(found)])) or [DEFAULT_QUEUE]
+            self._looked_at = time.monotonic()
+        self._turn = (self._turn + 1) % len(self._names)
+        return [*self._names[self._turn :], *self._names[: self._turn]]
+
+    def look_again(self) -> None:
+        """Ask for the names of queues anew at the next turn."""
+        self._looked_at = float("-inf")
+
+    def __str__(self) -> str:
+        return "every queue"
+
+
+def parse(text: str | None, backend: Backend, settings: JobsSettings) -> QueueOrder:
+    """The order that ``--queue`` asks for; raises InvalidOption."""
+    if not text:
+        return InTurn(backend, settings)
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    weights = {_name(part, settings): _weight(part) for part in parts}
+    if any(":" in part for part in parts):
+        return Weighted(weights)
+    return Strict(list(weights))
+
+
+def _name(part: str, settings: JobsSettings) -> str:
+    name = part.partition(":")[0]
+    if not QUEUE_NAME.fullmatch(name):
+        raise InvalidOption(f"{name!r} is no queue name; write --queue a,b or --queue a:3,b:1")
+    if problem := settings.queue_problem(name):
+        raise InvalidOption(problem)
+    return name
+
+
+def _weight(part: str) -> int:
+    text = part.partition(":")[2] or "1"
+    if not (text.isdecimal() and 1 <= int(text) <= MAX_WEIGHT):
+        raise InvalidOption(f"the weight {text!r} of {part!r} is no whole number from 1 to 1000")
+    return int(text)

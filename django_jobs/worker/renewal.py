@@ -1,0 +1,57 @@
+"""Keep the lease of a running handler alive, from a thread beside it.
+
+This serves the worker that runs everything in one process. A handler that never lets
+go of the interpreter stops the thread too; the pool's parent renews from a process of
+its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from django.db import connections
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_jobs.backends.base import Backend, Lease
+
+RENEWALS_PER_LEASE = 3
+
+
+class Renewer:
+    """Renews leases of one backend while a block runs."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @contextmanager
+    def holding(self, lease: Lease, lease_seconds: float) -> Iterator[None]:
+        """Renew a lease until the block ends."""
+        if not (self._backend.capabilities.renew and self._backend.works_from_threads()):
+            yield
+            return
+        done = threading.Event()
+        thread = threading.Thread(
+            target=self._renew, args=(lease, lease_seconds, done), name="django_jobs-renewal"
+        )
+        thread.daemon = True
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _renew(self, lease: Lease, lease_seconds: float, done: threading.Event) -> None:
+        pause = lease_seconds / RENEWALS_PER_LEASE
+        try:
+            while not done.wait(pause):
+                try:
+                    self._backend.renew([lease], lease_seconds)
+                except Exception:  # noqa: BLE001 - the next turn tries again; the settle tells a loss
+                    connections.close_all()
+        finally:
+            connections.close_all()

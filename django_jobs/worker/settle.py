@@ -1,0 +1,201 @@
+"""What happens to a job after its outcome. The one place that decides about retries.
+
+Every outcome is matched; a type checker complains when one is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
+
+from django_jobs.backends.base import AttemptRecord, Charge, Failure, ResultRecord, Settled
+from django_jobs.execution.outcome import (
+    Cancelled,
+    Crashed,
+    Failed,
+    Interrupted,
+    Outcome,
+    Rejected,
+    Skipped,
+    Snoozed,
+    Succeeded,
+)
+from django_jobs.execution.retry import built_in
+from django_jobs.wire import strict_json
+
+if TYPE_CHECKING:
+    from django_jobs.backends.base import Backend, Lease
+    from django_jobs.conf import JobsSettings
+    from django_jobs.wire.envelope import Envelope
+
+MAX_RESULT_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One delivery as settling sees it. Without an envelope the message was not believed."""
+
+    lease: Lease
+    envelope: Envelope | None
+    attempts: int
+    crashes: int
+    started_at: int
+    finished_at: int
+    worker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was done: the status of the report, the store's answer, and why."""
+
+    status: str
+    answer: Settled
+    delay: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settler:
+    """Turns outcomes into the verbs of a backend."""
+
+    backend: Backend
+    settings: JobsSettings
+
+    def settle(self, run: Run, outcome: Outcome) -> Verdict:  # noqa: C901, PLR0912 - one arm an outcome
+        """Settle one delivery."""
+        match outcome:
+            case Succeeded():
+                return self._ack(run, "acked", self._result(run, outcome))
+            case Skipped(reason):
+                record = self._record(run, "skipped", output=reason)
+                return self._ack(run, "skipped-idempotent", record, reason)
+            case Cancelled(reason, output):
+                told = "\n".join(part for part in (reason, output) if part)
+                record = self._record(run, "cancelled", output=told)
+                return self._ack(run, "cancelled", record, reason)
+            case Snoozed(delay, reason):
+                return self._give_back(run, "snoozed", delay, reason)
+            case Interrupted(reason):
+                return self._give_back(run, "requeued", None, reason)
+            case Rejected(reason, detail):
+                return self._reject(run, reason, detail)
+            case Crashed(detail):
+                return self._crashed(run, detail)
+            case Failed():
+                return self._failed(run, outcome)
+            case _:
+                assert_never(outcome)
+
+    def _failed(self, run: Run, failed: Failed) -> Verdict:
+        """Retry or dead letter: here it is decided, and nowhere else."""
+        max_retries = run.envelope.terms.max_retries if run.envelope else 0
+        attempt = _attempt(run, failed)
+        if failed.retryable and run.attempts < max_retries:
+            delay = self._delay(run, failed)
+            answer = self.backend.nack(run.lease, delay, charge=Charge.ATTEMPT, attempt=attempt)
+            return Verdict("requeued", answer, delay, failed.error.message)
+        if not failed.retryable:
+            reason = "not-retryable"
+        elif failed.timed_out:
+            reason = "timed-out"
+        else:
+            reason = "exhausted"
+        failure = Failure(
+            reason=reason,
+            error_type=failed.error.type,
+            error_message=failed.error.message,
+            traceback=failed.error.traceback,
+            output=failed.output,
+            fingerprint=failed.fingerprint,
+            charge=Charge.ATTEMPT,
+            attempt=attempt,
+        )
+        return Verdict("dead-lettered", self.backend.abandon(run.lease, failure), reason=reason)
+
+    def _delay(self, run: Run, failed: Failed) -> float:
+        if failed.delay is not None:
+            return failed.delay
+        spec = run.envelope.terms.retry if run.envelope else None
+        policy = built_in(
+            spec if spec is not None else self.settings.effective_retry(run.lease.queue)
+        )
+        # One's own policies ran with the attempt, and their delay came with the outcome.
+        return (policy and policy.delay(run.attempts + 1)) or 0.0
+
+    def _reject(self, run: Run, reason: str, detail: str) -> Verdict:
+        failure = Failure(reason=reason, error_message=detail)
+        status = "rejected" if reason.startswith("rejected-") else "dead-lettered"
+        status = "crashed" if reason == "crashed" else status
+        return Verdict(
+            status, self.backend.abandon(run.lease, failure), reason=f"{reason}: {detail}"
+        )
+
+    def _crashed(self, run: Run, detail: str) -> Verdict:
+        allowed = (run.envelope and run.envelope.terms.max_crashes) or self.settings.max_crashes
+        if run.crashes + 1 < allowed:
+            answer = self.backend.nack(run.lease, None, charge=Charge.CRASH)
+            return Verdict("crashed", answer, reason=detail)
+        failure = Failure(reason="crashed", error_message=detail, charge=Charge.CRASH)
+        return Verdict("crashed", self.backend.abandon(run.lease, failure), reason=detail)
+
+    def _give_back(self, run: Run, status: str, delay: float | None, reason: str) -> Verdict:
+        answer = self.backend.nack(run.lease, delay, charge=Charge.NOTHING)
+        return Verdict(status, answer, delay or 0.0, reason)
+
+    def _ack(self, run: Run, status: str, record: ResultRecord, reason: str = "") -> Verdict:
+        keeps = self.backend.capabilities.results and record.ttl_seconds > 0
+        answers = self.backend.ack([run.lease], {run.lease.id: record} if keeps else None)
+        return Verdict(status, answers[0], reason=reason)
+
+    def _result(self, run: Run, succeeded: Succeeded) -> ResultRecord:
+        value_json, note = _value_json(succeeded.value)
+        output = "\n".join(part for part in (succeeded.output, note) if part)
+        return self._record(run, "succeeded", value_json=value_json, output=output)
+
+    def _record(self, run: Run, status: str, **said: Any) -> ResultRecord:
+        ttl = run.envelope.terms.result_ttl if run.envelope else None
+        return ResultRecord(
+            status=status,
+            started_at=run.started_at,
+            finished_at=run.finished_at,
+            worker=run.worker,
+            ttl_seconds=self.settings.result_ttl if ttl is None else ttl,
+            **said,
+        )
+
+
+def _value_json(value: Any) -> tuple[str, str]:
+    """A return value as it is kept, and a note where it cannot be.
+
+    The work is done by then: to fail the attempt for its return value would do it again.
+    """
+    try:
+        text = strict_json.dumps(value)
+    except strict_json.NotStrictJson as error:
+        return "null", f"the return value was not kept: {error}"
+    if len(text) > MAX_RESULT_BYTES:
+        return "null", (
+            f"the return value was not kept: {len(text):,} bytes as JSON, "
+            f"{MAX_RESULT_BYTES:,} are allowed"
+        )
+    return text, ""
+
+
+def _attempt(run: Run, failed: Failed) -> AttemptRecord:
+    return AttemptRecord(
+        number=run.attempts + 1,
+        outcome="timed-out" if failed.timed_out else "failed",
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        error_type=failed.error.type,
+        error_message=failed.error.message,
+        traceback=failed.error.traceback,
+        output=failed.output,
+        worker=run.worker,
+    )
+
+
+def result_value(value_json: str) -> Any:
+    """A kept return value."""
+    return json.loads(value_json)
