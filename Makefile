@@ -14,7 +14,7 @@ TEST_READY := $(VENV)/.ready-test-$(STATE)
 DEV_READY := $(VENV)/.ready-dev-$(STATE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev test coverage bench lint format types layers docs audit check clean
+.PHONY: help setup dev demo test coverage bench lint format types layers docs audit check clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-10s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ $(DEV_READY): | $(TEST_READY)
 setup: | $(TEST_READY) ## Make the environment for the tests
 
 dev: | $(DEV_READY) ## Make the environment for the tests, linters and docs
+
+demo: setup ## Watch a job run, fail, be retried, die, and be replayed from the admin
+	@$(BIN)/python -m testproject.demo
 
 test: setup ## Run the tests on SQLite, or on DJANGO_JOBS_TEST_DB=postgres|mariadb|mysql
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from django_jobs.decorators import JobFunction, job
 from django_jobs.enqueue import (
     DefinedJob,
-    Handle,
     PreparedJob,
     aenqueue_many,
     define,
     enqueue_many,
 )
 from django_jobs.execution.outcome import Cancel, Retry, Snooze
+from django_jobs.handle import Handle
 from django_jobs.handlers.base import JobContext
 
 __all__ = [

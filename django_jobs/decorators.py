@@ -24,7 +24,7 @@ from typing import (
 from asgiref.sync import sync_to_async
 
 from django_jobs.definition import Options
-from django_jobs.enqueue import Handle, Plan, PreparedJob
+from django_jobs.enqueue import Plan, PreparedJob
 from django_jobs.exceptions import InvalidJob, InvalidOption
 from django_jobs.handlers.base import Conduct, JobContext
 from django_jobs.handlers.function import FunctionHandler
@@ -34,6 +34,8 @@ from django_jobs.ids import new_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from datetime import datetime, timedelta
+
+    from django_jobs.handle import Handle
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)

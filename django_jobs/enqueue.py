@@ -7,28 +7,26 @@ the worker checks again, because it does not trust what it reads.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 
+from django_jobs import terms
 from django_jobs.backends.base import Enqueued, OnConflict
 from django_jobs.backends.registry import backends
-from django_jobs.clock import SystemClock, from_datetime, to_microseconds
+from django_jobs.clock import SystemClock
 from django_jobs.conf import get_settings
-from django_jobs.definition import UNSAID, Options
+from django_jobs.definition import Options
 from django_jobs.exceptions import (
     EnqueueOutcomeUnknown,
-    InvalidOption,
     InvalidPayload,
-    NotSupported,
     QueueRefused,
 )
-from django_jobs.execution.retry import built_in
+from django_jobs.handle import Handle
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
 from django_jobs.wire import strict_json
-from django_jobs.wire.envelope import Outgoing, Seal, Terms
+from django_jobs.wire.envelope import Outgoing, Seal
 from django_jobs.wire.signing import Signer
 
 if TYPE_CHECKING:
@@ -36,21 +34,11 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Backend
     from django_jobs.conf import JobsSettings
-    from django_jobs.handlers.base import Handler
 
 T_co = TypeVar("T_co", covariant=True)
 
 DEFAULT_QUEUE = "default"
 _clock = SystemClock()
-
-
-@dataclass(frozen=True, slots=True)
-class Handle(Generic[T_co]):
-    """A job that was enqueued. ``created`` is False when it had been there before."""
-
-    id: str
-    backend: str
-    created: bool = True
 
 
 class Plan:
@@ -75,12 +63,9 @@ class Plan:
         handler = registry.find(self.handler)
         check_allowed(self.handler, queue, settings.queue(queue).handlers)
         backend = backends[self.options.backend or settings.backend_for(queue)]
-        _check_capabilities(self.options, backend)
-        _check_retry(self.options, handler, settings)
-        if self.options.atomic:
-            _check_atomic(self.options, handler, backend, settings, queue)
-        terms = _terms(self.handler, queue, self.options, backend.alias, settings)
-        seal = Seal(terms, _signer(settings))
+        terms.check(self.options, handler, backend, settings, queue)
+        sealed_terms = terms.resolved(self.handler, queue, self.options, backend.alias, settings)
+        seal = Seal(sealed_terms, _signer(settings))
         # A length of time that counts from now is sealed anew for every enqueue.
         if not isinstance(self.options.expires, int | float):
             self._resolved = (settings, backend, seal)
@@ -210,107 +195,6 @@ def _stored(
 
 def _handles(backend: Backend, stored: Sequence[Enqueued]) -> list[Handle[Any]]:
     return [Handle(job_id, backend.alias, created) for job_id, created in stored]
-
-
-def _check_capabilities(options: Options, backend: Backend) -> None:
-    asked = {
-        "delay": options.delay is not None or options.run_at is not None,
-        "priority": options.priority != 0,
-        "unique": options.unique_key is not None,
-    }
-    for capability, wanted in asked.items():
-        if wanted and not getattr(backend.capabilities, capability):
-            raise NotSupported(
-                f"the backend {backend.alias!r} ({type(backend).__name__}) has no "
-                f"{capability}, which the options of this job ask for"
-            )
-
-
-def _check_retry(options: Options, handler: Handler, settings: JobsSettings) -> None:
-    """A worker imports no policy that only a message names, so such a one is refused here."""
-    spec = options.retry
-    if not isinstance(spec, str) or built_in(spec) is not None:
-        return
-    named = [settings.retry, *(queue.retry for queue in settings.queues.values())]
-    if spec not in named and spec != getattr(handler, "retry", None):
-        raise InvalidOption(
-            f"retry {spec!r} is a policy of your own; name it in the @job decorator, in "
-            "QUEUES or as RETRY, so that workers know it without trusting a message"
-        )
-
-
-def _check_atomic(
-    options: Options, handler: Handler, backend: Backend, settings: JobsSettings, queue: str
-) -> None:
-    if getattr(handler, "is_coroutine", False):
-        raise InvalidOption(f"atomic=True needs a plain function; {handler.key} is a coroutine")
-    if not backend.capabilities.transactional_enqueue:
-        raise NotSupported(
-            f"atomic=True needs jobs in the handler's own database; the backend "
-            f"{backend.alias!r} ({type(backend).__name__}) keeps them elsewhere"
-        )
-    given = options.timeout
-    timeout = settings.effective_timeout(queue) if given is UNSAID else given
-    limit = backend.longest_atomic(settings.effective_lease(queue))
-    if limit is not None and (timeout is None or timeout >= limit):
-        raise InvalidOption(
-            f"atomic=True on this database needs a timeout below {limit:g} seconds (a third "
-            f"of the lease, which cannot be renewed meanwhile); it is {timeout!r}"
-        )
-
-
-def _terms(
-    handler: str, queue: str, options: Options, backend: str, settings: JobsSettings
-) -> Terms:
-    return Terms(
-        job=handler,
-        queue=queue,
-        backend=backend,
-        site=settings.site,
-        priority=options.priority,
-        max_retries=settings.max_retries if options.max_retries is None else options.max_retries,
-        name=options.name,
-        schedule=None if options.run_at is None else from_datetime(options.run_at),
-        delay=options.delay or None,
-        timeout=_timeout(options),
-        max_crashes=options.max_crashes,
-        retry=options.retry,
-        atomic=options.atomic,
-        unique_key=options.unique_key,
-        result_ttl=options.result_ttl,
-        tenant=options.tenant,
-        meta=_meta(handler, options),
-        expires_at=_expires_at(options),
-        trace_id=options.trace_id,
-    )
-
-
-def _timeout(options: Options) -> float | None:
-    if options.timeout is UNSAID:
-        return None
-    return 0 if options.timeout is None else options.timeout
-
-
-def _meta(handler: str, options: Options) -> Any:
-    if not options.meta:
-        return None
-    text = strict_json.dumps(options.meta, "meta")
-    if len(text) > MAX_META_BYTES:
-        raise InvalidPayload(
-            f"{handler}: meta has {len(text):,} bytes as JSON, {MAX_META_BYTES:,} are allowed"
-        )
-    return options.meta
-
-
-MAX_META_BYTES = 16 * 1024
-
-
-def _expires_at(options: Options) -> int | None:
-    if options.expires is None:
-        return None
-    if isinstance(options.expires, datetime):
-        return from_datetime(options.expires)
-    return _clock.now() + to_microseconds(options.expires)
 
 
 _last_signer: tuple[tuple[Any, ...], Signer] | None = None

@@ -14,7 +14,8 @@
     ├── DuplicateJob                unique_key: a live job holds the key
     ├── EnqueueOutcomeUnknown       the connection broke before the store answered
     ├── Rejection                   a message failed a check and must not run
-    └── ResultUnavailable           a result was asked for that is not (or no longer) there
+    ├── ResultUnavailable           a result was asked for that is not (or no longer) there
+    └── JobFailed                   a result was asked for of a job that did not succeed
 
 Control flow is kept apart: what a handler raises to steer its own job lives in
 ``django_jobs.execution.outcome``.
@@ -38,6 +39,7 @@ __all__ = [
     "InvalidJob",
     "InvalidOption",
     "InvalidPayload",
+    "JobFailed",
     "JobsError",
     "NotSupported",
     "QueueRefused",
@@ -133,6 +135,25 @@ class Rejection(JobsError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class JobFailed(JobsError):
+    """A result was asked for of a job that ended otherwise than by success.
+
+    ``status`` is ``dead``, ``cancelled`` or ``skipped``; ``reason``, ``error_type``,
+    ``error_message`` and ``traceback`` are texts, as the job left them.
+    """
+
+    def __init__(self, job_id: str, ended: Any) -> None:
+        told = ": ".join(part for part in (ended.error_type, ended.error_message) if part)
+        why = f" ({ended.reason})" if ended.reason else ""
+        super().__init__(f"the job {job_id} is {ended.status}{why}" + (f": {told}" if told else ""))
+        self.job_id = job_id
+        self.status: str = ended.status
+        self.reason: str = ended.reason
+        self.error_type: str = ended.error_type
+        self.error_message: str = ended.error_message
+        self.traceback: str = ended.traceback
 
 
 class ResultUnavailable(JobsError):

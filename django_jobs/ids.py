@@ -10,6 +10,12 @@ from uuid import UUID
 _lock = threading.Lock()
 _last = 0
 
+# Randomness is asked of the system for many ids at a time.
+_POOL_BYTES = 4096
+_RANDOM_BYTES = 8
+_pool = b""
+_used = 0
+
 # 60 bits of time: 48 of milliseconds, and the 12 below them that version 7 leaves to the
 # implementation, used here for the fraction of the millisecond and as a counter.
 _TICKS_PER_MILLISECOND = 1 << 12
@@ -17,14 +23,16 @@ _TICKS_PER_MILLISECOND = 1 << 12
 
 def new_id() -> str:
     """A fresh id, greater than every id this process made before."""
-    global _last  # noqa: PLW0603 - one sequence per process is the point
+    global _last, _pool, _used  # noqa: PLW0603 - one sequence per process is the point
     ticks = time.time_ns() * _TICKS_PER_MILLISECOND // 1_000_000
     with _lock:
         # Also keeps ids rising while the clock stands still or is set back.
         _last = ticks = max(ticks, _last + 1)
-    stamp = ticks >> 12
-    head = f"{stamp:012x}"
-    random = os.urandom(8)
+        if _used + _RANDOM_BYTES > len(_pool):
+            _pool, _used = os.urandom(_POOL_BYTES), 0
+        random = _pool[_used : _used + _RANDOM_BYTES]
+        _used += _RANDOM_BYTES
+    head = f"{ticks >> 12:012x}"
     tail = random.hex()
     variant = "89ab"[random[0] >> 6]
     return f"{head[:8]}-{head[8:]}-7{ticks & 0xFFF:03x}-{variant}{tail[1:4]}-{tail[4:]}"
@@ -38,3 +46,13 @@ def parse_id(text: object) -> str | None:
         return str(UUID(str(text)))
     except ValueError:
         return None
+
+
+def _forget_randomness() -> None:
+    """A forked child must not draw the numbers its parent draws."""
+    global _pool, _used
+    _pool, _used = b"", 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_randomness)

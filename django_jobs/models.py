@@ -32,9 +32,10 @@ class Identity(models.Model):
     body = models.TextField()
     signature = models.CharField(max_length=64)
     key_id = models.CharField(max_length=64)
-    attempts = models.PositiveIntegerField(default=0, db_default=0)
-    deliveries = models.PositiveIntegerField(default=0, db_default=0)
-    crashes = models.PositiveIntegerField(default=0, db_default=0)
+    # Plain integers: every INSERT would pay for the checks of positive ones.
+    attempts = models.IntegerField(default=0, db_default=0)
+    deliveries = models.IntegerField(default=0, db_default=0)
+    crashes = models.IntegerField(default=0, db_default=0)
     # Null means "none was given"; an empty string would be a value of its own.
     trace_id = models.CharField(max_length=64, null=True, blank=True)
     trace_parent = models.CharField(max_length=64, null=True, blank=True)
@@ -56,7 +57,7 @@ class Job(Identity):
     """A live job. Ack and abandon delete the row, so that the table stays small."""
 
     id = models.UUIDField(primary_key=True, editable=False)
-    state = models.PositiveSmallIntegerField(choices=JobState.choices)
+    state = models.SmallIntegerField(choices=JobState.choices)
     due = models.BigIntegerField()
     suspect = models.BooleanField(default=False, db_default=False)
     lease_token = models.CharField(max_length=32, null=True, blank=True)
@@ -73,7 +74,7 @@ class Job(Identity):
         verbose_name = "live job"
         constraints = (
             # Not unique=True: that makes a second index for LIKE on PostgreSQL.
-            models.UniqueConstraint(fields=("backend", "unique_key"), name="dj_job_unique_key"),
+            models.UniqueConstraint(fields=("unique_key",), name="dj_job_unique_key"),
         )
         indexes = (
             # A claim walks this index from its start and sorts nothing.

@@ -111,7 +111,7 @@ class MemoryBackend(base.Backend):
         return Enqueued(new.id, created=True)
 
     def _holder(self, unique_key: str) -> Job | None:
-        key = key_digest(unique_key)
+        key = key_digest(self.alias, unique_key)
         return next((job for job in self.jobs.values() if job.index["unique_key"] == key), None)
 
     def _placed(self, job: Job, now: int) -> Job:

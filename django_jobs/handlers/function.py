@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.exceptions import InvalidJob, InvalidPayload
@@ -14,6 +15,33 @@ if TYPE_CHECKING:
     from django_jobs.handlers.base import JobContext
 
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A signature of plain parameters only: most calls of it can be judged at a glance.
+
+    It only ever says yes. Whatever it does not recognise is for ``Signature.bind``.
+    """
+
+    names: tuple[str, ...]
+    required: int
+
+    @classmethod
+    def of(cls, signature: inspect.Signature) -> _Shape | None:
+        parameters = list(signature.parameters.values())
+        if any(p.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
+            return None
+        required = [p for p in parameters if p.default is inspect.Parameter.empty]
+        return cls(tuple(p.name for p in parameters), len(required))
+
+    def fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        given = len(args)
+        if not kwargs:
+            return self.required <= given <= len(self.names)
+        return given + len(kwargs) == len(self.names) and all(
+            name in kwargs for name in self.names[given:]
+        )
 
 
 class FunctionHandler:
@@ -36,9 +64,12 @@ class FunctionHandler:
         self.retry = conduct.retry
         self.is_coroutine = inspect.iscoroutinefunction(function)
         self._signature = _payload_signature(key, function, takes_context=takes_context)
+        self._shape = _Shape.of(self._signature)
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The payload of a call; raises InvalidPayload where the call would be wrong."""
+        if self._shape is not None and self._shape.fits(args, kwargs):
+            return {"args": list(args), "kwargs": kwargs}
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:

@@ -20,9 +20,9 @@ class Migration(migrations.Migration):
                 ("body", models.TextField()),
                 ("signature", models.CharField(max_length=64)),
                 ("key_id", models.CharField(max_length=64)),
-                ("attempts", models.PositiveIntegerField(db_default=0, default=0)),
-                ("deliveries", models.PositiveIntegerField(db_default=0, default=0)),
-                ("crashes", models.PositiveIntegerField(db_default=0, default=0)),
+                ("attempts", models.IntegerField(db_default=0, default=0)),
+                ("deliveries", models.IntegerField(db_default=0, default=0)),
+                ("crashes", models.IntegerField(db_default=0, default=0)),
                 ("trace_id", models.CharField(blank=True, max_length=64, null=True)),
                 ("trace_parent", models.CharField(blank=True, max_length=64, null=True)),
                 ("tenant", models.CharField(blank=True, max_length=255, null=True)),
@@ -90,9 +90,9 @@ class Migration(migrations.Migration):
                 ("body", models.TextField()),
                 ("signature", models.CharField(max_length=64)),
                 ("key_id", models.CharField(max_length=64)),
-                ("attempts", models.PositiveIntegerField(db_default=0, default=0)),
-                ("deliveries", models.PositiveIntegerField(db_default=0, default=0)),
-                ("crashes", models.PositiveIntegerField(db_default=0, default=0)),
+                ("attempts", models.IntegerField(db_default=0, default=0)),
+                ("deliveries", models.IntegerField(db_default=0, default=0)),
+                ("crashes", models.IntegerField(db_default=0, default=0)),
                 ("trace_id", models.CharField(blank=True, max_length=64, null=True)),
                 ("trace_parent", models.CharField(blank=True, max_length=64, null=True)),
                 ("tenant", models.CharField(blank=True, max_length=255, null=True)),
@@ -103,7 +103,7 @@ class Migration(migrations.Migration):
                 ("id", models.UUIDField(editable=False, primary_key=True, serialize=False)),
                 (
                     "state",
-                    models.PositiveSmallIntegerField(
+                    models.SmallIntegerField(
                         choices=[(0, "scheduled"), (1, "ready"), (2, "running")]
                     ),
                 ),
@@ -136,9 +136,7 @@ class Migration(migrations.Migration):
                     ),
                 ],
                 "constraints": [
-                    models.UniqueConstraint(
-                        fields=("backend", "unique_key"), name="dj_job_unique_key"
-                    )
+                    models.UniqueConstraint(fields=("unique_key",), name="dj_job_unique_key")
                 ],
             },
         ),

@@ -145,10 +145,10 @@ def _keys(queryset: QuerySet[FailedJob], batch: int) -> Iterator[int]:
 def _told_apart(ids: Iterable[int | str]) -> tuple[list[int], list[str]]:
     numbers, job_ids = [], []
     for given in ids:
-        if isinstance(given, int) or str(given).isdecimal():
-            numbers.append(int(given))
-        elif job_id := parse_id(given):
+        if job_id := parse_id(given):
             job_ids.append(job_id)
+        elif str(given).isdecimal():
+            numbers.append(int(given))
         else:
             raise ValueError(f"{given!r} is neither the number of a dead letter nor a job's id")
     return numbers, job_ids

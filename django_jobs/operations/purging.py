@@ -171,4 +171,4 @@ def _known(model: type[Model], field: str) -> Exists:
 
 def _delete(alias: str, rows: QuerySet[Any]) -> int:
     # Nothing refers to these tables, so no collector has to be asked.
-    return int(rows.order_by()._raw_delete(alias))  # noqa: SLF001 - no signals, no collector
+    return int(rows.order_by()._raw_delete(alias) or 0)  # noqa: SLF001 - no signals, no collector

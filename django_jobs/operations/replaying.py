@@ -10,7 +10,13 @@ from django_jobs.backends.base import OnConflict
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.backends.registry import backends
-from django_jobs.exceptions import ConfigurationError, DuplicateJob, InvalidJob, Rejection
+from django_jobs.exceptions import (
+    ConfigurationError,
+    DuplicateJob,
+    EnqueueOutcomeUnknown,
+    InvalidJob,
+    Rejection,
+)
 from django_jobs.ids import new_id
 from django_jobs.operations.database import jobs_database, store_now
 from django_jobs.operations.resealing import checked, resealed
@@ -80,7 +86,13 @@ class _Replay:
         if isinstance(answer, Replayed):
             return answer
         backend, envelope, identifier = answer
-        refusal = self._enqueue(backend, envelope, identifier)
+        try:
+            refusal = self._enqueue(backend, envelope, identifier)
+        except EnqueueOutcomeUnknown as error:
+            why = f"{error.__cause__ or error}: replay it again, the job will not be doubled"
+            return Replayed(
+                failed_id=self.failed_id, job_id=envelope.identifier, status="refused", why=why
+            )
         return in_transition(self.alias, lambda _: self._finish(identifier, refusal))
 
     def _begin(self) -> Replayed | tuple[Backend, Envelope, str]:

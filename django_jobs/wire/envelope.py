@@ -179,7 +179,7 @@ def index_of(identifier: str, terms: Terms) -> dict[str, Any]:
         "handler": terms.job,
         "name": terms.name or "",
         "rank": -terms.priority,
-        "unique_key": key_digest(terms.unique_key),
+        "unique_key": key_digest(terms.backend, terms.unique_key),
         "concurrency_key": terms.concurrency_key,
         "tenant": terms.tenant,
         "expires": terms.expires_at,
@@ -188,9 +188,9 @@ def index_of(identifier: str, terms: Terms) -> dict[str, Any]:
     }
 
 
-def key_digest(key: str | None) -> str | None:
-    """A key as stores compare it: of fixed length, and the same under every collation."""
-    return None if key is None else hashlib.sha256(key.encode()).hexdigest()
+def key_digest(backend: str, key: str | None) -> str | None:
+    """A backend's key as stores compare it: of fixed length, the same under every collation."""
+    return None if key is None else hashlib.sha256(f"{backend}\x00{key}".encode()).hexdigest()
 
 
 def payload_json(payload: Any) -> str:

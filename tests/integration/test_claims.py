@@ -3,8 +3,12 @@
 from collections import Counter
 
 import pytest
-from django_jobs.backends.base import Settled
+from django.db import Error, connection, connections
+from django.db.transaction import atomic
+
+from django_jobs.backends.base import Failure, Settled
 from django_jobs.backends.database import DatabaseBackend
+from django_jobs.exceptions import EnqueueOutcomeUnknown
 from django_jobs.models import FailedJob, Job, JobResult, JobState
 from django_jobs.testing.factories import make_outgoing
 from tests.conftest import RUN_ON
@@ -82,18 +86,6 @@ def test_claimers_of_both_kinds_never_share_a_job(crew, backend):
     assert_each_was_claimed_once(crew.work(), ids)
 
 
-def test_enqueuers_and_claimers_do_not_disturb_each_other(crew):
-    expected = 2 * 300
-    for _ in range(CLAIMERS):
-        crew.add("claim", limit=10, queues=QUEUES, expected=expected)
-    for _ in range(2):
-        crew.add("enqueue", queues=QUEUES, count=300)
-    answers = crew.work()
-    enqueued = {job_id for answer in answers[CLAIMERS:] for job_id in answer}
-    assert len(enqueued) == expected
-    assert_each_was_claimed_once(answers[:CLAIMERS], enqueued)
-
-
 def test_lost_leases_are_reaped_amid_the_traffic_and_settled_once(crew, backend):
     ids = fill(backend, 400)
     lost = [lease.id for _ in range(10) for lease in backend.fetch(QUEUES, 10, 0.0)]
@@ -120,8 +112,7 @@ def test_the_strictest_isolation_costs_retries_and_nothing_else(crew, backend, o
     assert_each_was_claimed_once(answers[:3], ids | set(enqueued))
 
 
-@pytest.mark.only_on("sqlite")
-def test_sqlite_is_never_locked_under_four_claimers_and_two_enqueuers(crew, backend):
+def test_four_claimers_and_two_enqueuers_are_never_told_of_a_lock(crew, backend):
     ids = fill(backend)
     expected = JOBS + 2 * 200
     for place in range(CLAIMERS):
@@ -171,3 +162,107 @@ def test_the_first_use_of_a_connection_may_be_a_settle(crew, backend, options):
     crew.add("settle_first", queue="first", options=options)
     assert crew.work() == ["settled"]
     assert not Job.objects.exists()
+
+
+servers_only = pytest.mark.only_on("postgres", "mariadb", "mysql")
+BACKEND_ID = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT connection_id()"}
+STILL_THERE = {
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE pid = %s",
+    "mysql": "SELECT count(*) FROM information_schema.processlist WHERE id = %s",
+}
+
+
+def kill(connection):
+    """End a connection's session from another one, and return when it is over."""
+    vendor = connection.vendor
+    with connection.cursor() as cursor:
+        cursor.execute(BACKEND_ID[vendor])
+        (session,) = cursor.fetchone()
+    with connections["other"].cursor() as cursor:
+        how = "SELECT pg_terminate_backend(%s)" if vendor == "postgresql" else "KILL %s"
+        cursor.execute(how, [session])
+        while cursor.execute(STILL_THERE[vendor], [session]) or cursor.fetchone() != (0,):
+            pass
+
+
+class KilledOnce:
+    """An execute wrapper that ends the session just before, or after, a statement."""
+
+    def __init__(self, verb, after=False):
+        self.verb, self.after, self.done = verb, after, False
+
+    def __call__(self, execute, sql, params, many, context):
+        hit = sql.startswith(self.verb) and not self.done
+        self.done = self.done or hit
+        if hit and not self.after:
+            kill(context["connection"])
+        answer = execute(sql, params, many, context)
+        if hit and self.after:
+            kill(context["connection"])
+        return answer
+
+
+both = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+
+@servers_only
+@both
+@pytest.mark.parametrize("size", [1, 3, 1001])
+def test_an_enqueue_without_an_answer_says_so_and_can_be_repeated(backend, size):
+    messages = [outgoing() for _ in range(size)]
+    with (
+        connection.execute_wrapper(KilledOnce("INSERT")),
+        pytest.raises(EnqueueOutcomeUnknown) as raised,
+    ):
+        backend.enqueue(messages)
+    assert [one.id for one in raised.value.prepared] == [one.id for one in messages]
+    again = backend.enqueue(messages)  # the same process, the same connection object
+    assert [one.id for one in again] == [one.id for one in messages]
+    assert Job.objects.count() == size
+
+
+@servers_only
+@both
+def test_an_enqueue_in_the_callers_transaction_leaves_the_error_to_the_caller(backend):
+    with connection.execute_wrapper(KilledOnce("INSERT")), pytest.raises(Error), atomic():
+        backend.enqueue([outgoing()])
+    assert not Job.objects.exists()
+
+
+SETTLES = {
+    "ack": lambda backend, lease: backend.ack([lease])[0],
+    "nack": lambda backend, lease: backend.nack(lease),
+    "abandon": lambda backend, lease: backend.abandon(lease, Failure(reason="exhausted")),
+    "renew": lambda backend, lease: backend.renew([lease], 600.0)[0],
+}
+
+
+@servers_only
+@both
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("verb", SETTLES)
+def test_a_settle_without_an_answer_is_unknown_and_can_be_repeated(backend, verb, after):
+    backend.enqueue([outgoing()])
+    (lease,) = backend.fetch(["first"], 1, 60.0)
+    write = "DELETE" if verb in {"ack", "abandon"} else "UPDATE"
+    with connection.execute_wrapper(KilledOnce(write, after)):
+        assert SETTLES[verb](backend, lease) is Settled.UNKNOWN
+    assert Job.objects.count() == 1
+    assert not FailedJob.objects.exists()
+    assert SETTLES[verb](backend, lease) is Settled.SETTLED
+
+
+@servers_only
+@both
+@pytest.mark.parametrize("verb", ["fetch", "reap", "stats", "wait"])
+def test_a_look_at_a_broken_connection_raises_once_and_then_works(backend, verb):
+    backend.enqueue([outgoing()])
+    look = {
+        "fetch": lambda: len(backend.fetch(["first"], 1, 60.0)) == 1,
+        "reap": lambda: backend.reap_expired() == 0,
+        "stats": lambda: backend.stats("first").ready == 1,
+        "wait": lambda: backend.wait(["first"], 1.0) is None,
+    }[verb]
+    with connection.execute_wrapper(KilledOnce("SELECT")), pytest.raises(Error):
+        look()
+    assert look()

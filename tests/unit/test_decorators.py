@@ -214,7 +214,7 @@ def test_a_path_too_long_for_a_key_is_refused():
 
 def test_two_functions_cannot_share_a_key():
     job(key="tests.shared")(bare.function)
-    with pytest.raises(ConfigurationError, match="two handlers .* 'tests.shared'"):
+    with pytest.raises(ConfigurationError, match=r"two handlers .* 'tests.shared'"):
         job(key="tests.shared")(with_options.function)
 
 

@@ -45,11 +45,6 @@ def count(*numbers):
     return sum(numbers)
 
 
-@job
-async def fetch_page(url):
-    return url
-
-
 @pytest.fixture(autouse=True)
 def _site(settings):
     settings.DJANGO_JOBS = SITE

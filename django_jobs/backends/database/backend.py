@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import Error, connections, transaction
 
@@ -13,7 +13,7 @@ from django_jobs.backends.database.cancelling import remove_waiting
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.inserting import Inserter
-from django_jobs.backends.database.transactions import is_connection_lost, mended
+from django_jobs.backends.database.transactions import in_reading, is_connection_lost
 from django_jobs.clock import SECOND
 from django_jobs.ids import parse_id
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         ResultRecord,
     )
     from django_jobs.wire.envelope import Outgoing
+
+T = TypeVar("T")
 
 LONGEST_NAP_SECONDS = 60.0
 
@@ -118,34 +120,32 @@ class DatabaseBackend(Backend):
 
     def wait(self, queues: Sequence[str], timeout: float) -> None:
         """Sleep until the next job of the queues is due, at the longest for the timeout."""
-        with mended(self.database) as connection:
-            soonest = reading.next_due(self.database, self.alias, queues)
-            if soonest is not None:
-                now = self.clock.read(connection)
-                timeout = min(timeout, max(soonest - now, 0) / SECOND)
+        soonest = self._read(lambda: reading.next_due(self.database, self.alias, queues))
+        if soonest is not None:
+            now = self._read(lambda: self.clock.read(connections[self.database]))
+            timeout = min(timeout, max(soonest - now, 0) / SECOND)
         time.sleep(min(max(timeout, 0.0), LONGEST_NAP_SECONDS))
 
     def stats(self, queue: str) -> QueueStats:
-        with mended(self.database):
-            return reading.stats(self.database, self.clock, self.alias, queue)
+        return self._read(lambda: reading.stats(self.database, self.clock, self.alias, queue))
 
     def peek(self, queue: str, limit: int = 20) -> list[Glimpse]:
-        with mended(self.database):
-            return reading.peek(self.database, self.alias, queue, limit)
+        return self._read(lambda: reading.peek(self.database, self.alias, queue, limit))
 
     def find(self, job_id: str) -> Glimpse | None:
         key = parse_id(job_id)
-        with mended(self.database):
-            return None if key is None else reading.find(self.database, self.alias, key)
+        if key is None:
+            return None
+        return self._read(lambda: reading.find(self.database, self.alias, key))
 
     def result(self, job_id: str) -> Ended | None:
         key = parse_id(job_id)
-        with mended(self.database):
-            return None if key is None else reading.ended(self.database, self.alias, key)
+        if key is None:
+            return None
+        return self._read(lambda: reading.ended(self.database, self.alias, key))
 
     def queues(self) -> list[str]:
-        with mended(self.database):
-            return reading.queues(self.database)
+        return self._read(lambda: reading.queues(self.database))
 
     def tidy(self, limit: int = 1000) -> int:
         return promote(self.database, self.clock, None, limit) + settling.sweep_results(
@@ -172,6 +172,9 @@ class DatabaseBackend(Backend):
     def cancel(self, job_id: str) -> bool:
         key = parse_id(job_id)
         return key is not None and remove_waiting(self.database, self.clock, key, "cancelled")
+
+    def _read(self, work: Callable[[], T]) -> T:
+        return in_reading(self.database, work)
 
 
 def _answered(work: Callable[[], list[Settled]], count: int) -> list[Settled]:

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 TRIES = 6
 _PAUSE_SECONDS = 0.02
+READ_COMMITTED = "READ COMMITTED"
 
 # serialization_failure, deadlock_detected
 _POSTGRESQL_CONFLICTS = frozenset({"40001", "40P01"})
@@ -47,8 +48,8 @@ def in_transition(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
         with transaction.atomic(using=alias):
             return work(connection)
 
-    def once(again: bool) -> T:
-        with _transition(connection, again):
+    def once(level: str | None) -> T:
+        with _transition(connection, level):
             return work(connection)
 
     return _again_after_conflicts(connection, once)
@@ -63,24 +64,18 @@ def in_statement(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
     if connection.in_atomic_block:
         return work(connection)
 
-    def once(again: bool) -> T:
-        if not again:
+    def once(level: str | None) -> T:
+        if level is None:
             return work(connection)
-        with _transition(connection, again):
+        with _transition(connection, level):
             return work(connection)
 
     return _again_after_conflicts(connection, once)
 
 
-@contextmanager
-def mended(alias: str) -> Iterator[BaseDatabaseWrapper]:
-    """A connection that is let go of if it turns out to be broken, so that the next is new."""
-    connection = connections[alias]
-    try:
-        yield connection
-    except Error as error:
-        _close_if_lost(connection, error)
-        raise
+def in_reading(alias: str, work: Callable[[], T]) -> T:
+    """Run queries that change nothing, and so need no transaction."""
+    return in_statement(alias, lambda _: work())
 
 
 def _close_if_lost(connection: BaseDatabaseWrapper, error: Error) -> None:
@@ -93,10 +88,15 @@ def _close_if_lost(connection: BaseDatabaseWrapper, error: Error) -> None:
         connection.close()
 
 
-def _again_after_conflicts(connection: BaseDatabaseWrapper, once: Callable[[bool], T]) -> T:
+def _again_after_conflicts(connection: BaseDatabaseWrapper, once: Callable[[str | None], T]) -> T:
+    """Try as the site is set up, then with a level that PostgreSQL can only be asked for.
+
+    There a conflict tells of a stricter default, under which claimers that share an index
+    page may meet one at every try. Whose default it is cannot be seen beforehand.
+    """
     for tries_left in reversed(range(TRIES)):
         try:
-            return once(tries_left < TRIES - 1)
+            return once(None if tries_left == TRIES - 1 else READ_COMMITTED)
         except Error as error:
             if not tries_left or not is_conflict(error):
                 _close_if_lost(connection, error)
@@ -106,20 +106,18 @@ def _again_after_conflicts(connection: BaseDatabaseWrapper, once: Callable[[bool
 
 
 @contextmanager
-def _transition(connection: Any, again: bool) -> Iterator[None]:
+def _transition(connection: Any, level: str | None) -> Iterator[None]:
     # Only a connection that was made knows its isolation level and its transaction mode.
     connection.ensure_connection()
     if connection.vendor == "mysql" and connection.isolation_level != "read committed":
         # Gap locks of the stricter levels would make claims wait for each other. Holds
         # for the next transaction only, which is ours.
         with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {READ_COMMITTED}")
     with _immediate(connection), transaction.atomic(using=connection.alias):
-        if again and connection.vendor == "postgresql":
-            # A conflict tells of a stricter level, where claimers that share an index
-            # page may meet one at every try. Whose default it is cannot be seen from here.
+        if level is not None and connection.vendor == "postgresql":
             with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
         yield
 
 

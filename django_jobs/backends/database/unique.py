@@ -93,11 +93,7 @@ def _one(
 def _holder(connection: BaseDatabaseWrapper, message: Outgoing) -> str | None:
     jobs = Job.objects.using(connection.alias)
     found = jobs.filter(pk=message.id).values_list("pk", flat=True).first()
-    key = key_digest(message.terms.unique_key)
+    key = key_digest(message.terms.backend, message.terms.unique_key)
     if found is None and key is not None:
-        found = (
-            jobs.filter(backend=message.terms.backend, unique_key=key)
-            .values_list("pk", flat=True)
-            .first()
-        )
+        found = jobs.filter(unique_key=key).values_list("pk", flat=True).first()
     return None if found is None else str(found)

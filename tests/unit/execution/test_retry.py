@@ -1,5 +1,6 @@
 """How long a retry waits: the numbers of the documents, and what no policy may ever say."""
 
+import contextlib
 import math
 
 import pytest
@@ -252,7 +253,5 @@ def test_without_jitter_waits_never_get_shorter(base, multiplier, number):
     st.none() | st.integers() | st.text() | st.lists(numbers) | st.dictionaries(st.text(), numbers)
 )
 def test_normalising_anything_raises_nothing_but_a_refusal(spec):
-    try:
-        assert built_in(normalised(spec)) is None or normalised(spec)
-    except InvalidRetry:
-        pass
+    with contextlib.suppress(InvalidRetry):
+        built_in(normalised(spec))

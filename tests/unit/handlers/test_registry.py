@@ -71,7 +71,7 @@ def test_an_unknown_key_like_no_other_gets_no_suggestion(registry):
 
 def test_a_second_handler_of_the_same_key_is_a_mistake(registry):
     registry.register(made_from(send_mail))
-    with pytest.raises(ConfigurationError, match="two handlers .* key 'shop.send'"):
+    with pytest.raises(ConfigurationError, match=r"two handlers .* key 'shop.send'"):
         registry.register(made_from(send_letter))
     assert registry.find("shop.send").function is send_mail
 

@@ -3,9 +3,10 @@
 import enum
 import json
 import math
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from typing import NamedTuple
 from uuid import UUID
 
 import pytest
@@ -16,7 +17,10 @@ from hypothesis import strategies as st
 
 from django_jobs.wire.strict_json import MAX_DEPTH, NotStrictJson, dumps, loads
 
-Point = namedtuple("Point", "x y")
+
+class Point(NamedTuple):
+    x: int
+    y: int
 
 
 class Colour(enum.IntEnum):
@@ -95,7 +99,7 @@ def test_a_key_that_is_no_string_is_refused(key):
 
 def test_keys_that_would_become_one_are_refused_before_they_do():
     with pytest.raises(NotStrictJson, match="key True of type bool"):
-        dumps({True: 1, 1: 2})
+        dumps({True: 1, "true": 2})
     with pytest.raises(NotStrictJson, match="key 1 of type int"):
         dumps({"1": 1, 1: 2})
 
@@ -136,7 +140,7 @@ def test_the_place_begins_with_the_word_that_the_caller_gives():
 @pytest.mark.parametrize("text", ["a\x00b", "\x00"], ids=repr)
 def test_nul_is_refused_on_the_way_out(text):
     for value in (text, [text], {"a": text}, {text: 1}):
-        with pytest.raises(NotStrictJson, match="^payload holds a NUL character"):
+        with pytest.raises(NotStrictJson, match=r"^payload holds a NUL character"):
             dumps(value)
 
 
@@ -214,7 +218,7 @@ def test_names_for_numbers_are_refused(name):
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "1.0E+400", f"1{'0' * 400}.5"])
 def test_numbers_out_of_range_are_refused(number):
-    with pytest.raises(NotStrictJson, match="^the number .* is out of range$"):
+    with pytest.raises(NotStrictJson, match=r"^the number .* is out of range$"):
         loads(number)
 
 
@@ -233,7 +237,7 @@ def test_floats_in_range_are_read(number):
     ],
 )
 def test_a_key_twice_in_one_object_is_refused(text):
-    with pytest.raises(NotStrictJson, match="^the key 'a' occurs twice in one object$"):
+    with pytest.raises(NotStrictJson, match=r"^the key 'a' occurs twice in one object$"):
         loads(text)
 
 
@@ -250,7 +254,7 @@ def test_a_long_key_is_shortened_when_it_is_named():
 
 @pytest.mark.parametrize("text", [r'"\u0000"', r'"a\\\u0000"', r'{"\u0000":1}', r'["\\\\\u0000"]'])
 def test_nul_is_refused_on_the_way_in(text):
-    with pytest.raises(NotStrictJson, match="^the text holds a NUL character"):
+    with pytest.raises(NotStrictJson, match=r"^the text holds a NUL character"):
         loads(text)
 
 
@@ -291,7 +295,7 @@ def test_text_may_be_64_levels_deep_and_no_deeper(opening, closing):
     for depth in (1, 63, 64):
         loads(opening * depth + "1" + closing * depth)
     for depth in (65, 5_000, 100_000):
-        with pytest.raises(NotStrictJson, match="^the text is nested deeper than 64 levels$"):
+        with pytest.raises(NotStrictJson, match=r"^the text is nested deeper than 64 levels$"):
             loads(opening * depth + "1" + closing * depth)
         with pytest.raises(NotStrictJson, match="nested deeper than 64 levels"):
             loads(opening * depth)
@@ -317,7 +321,7 @@ def test_a_string_without_end_is_refused_in_no_time():
     ids=repr,
 )
 def test_what_is_no_json_is_refused(text):
-    with pytest.raises(NotStrictJson, match="^the text is not JSON: "):
+    with pytest.raises(NotStrictJson, match=r"^the text is not JSON: "):
         loads(text)
 
 
@@ -325,7 +329,7 @@ def test_what_is_no_json_is_refused(text):
     "text", ['"é"', "\ufeff1", '"\ud800"', "\u0661", '"\U0001f600"'], ids=ascii
 )
 def test_text_that_is_not_ascii_is_refused(text):
-    with pytest.raises(NotStrictJson, match="^the text is not ASCII$"):
+    with pytest.raises(NotStrictJson, match=r"^the text is not ASCII$"):
         loads(text)
 
 

@@ -1,0 +1,115 @@
+"""Lists that nobody can edit and that stay quick when their tables are large."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin
+from django.core.paginator import Paginator
+from django.utils.timesince import timesince
+
+from django_jobs.backends.database.rows import for_people
+from django_jobs.operations import jobs_database
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from django.contrib.auth.models import AnonymousUser, User
+    from django.db.models import Model, QuerySet
+    from django.http import HttpRequest
+
+    AnyAdmin = admin.ModelAdmin[Any]
+    AnyPaginator = Paginator[Any]
+else:
+    AnyAdmin = admin.ModelAdmin  # generic in its type stubs only
+    AnyPaginator = Paginator
+
+COUNTED_AT_MOST = 10_000
+RECENT_ROWS = 2_000
+
+
+class CappedPaginator(AnyPaginator):
+    """Counts no further than somebody will turn pages; a COUNT of millions takes seconds."""
+
+    limit = COUNTED_AT_MOST
+
+    @cached_property
+    def count(self) -> int:
+        rows: Any = self.object_list
+        return int(rows.order_by()[: self.limit].count())
+
+
+class ReadOnlyAdmin(AnyAdmin):
+    """A table to look at, in the database that carries the jobs."""
+
+    actions_on_top = True
+    list_per_page = 50
+    paginator = CappedPaginator
+    show_facets = admin.ShowFacets.NEVER
+    show_full_result_count = False
+    sortable_by: ClassVar[tuple[str, ...]] = ()
+    hidden: ClassVar[tuple[str, ...]] = ()
+    derived: ClassVar[tuple[str, ...]] = ()
+
+    class Media:
+        css = {"all": ("django_jobs/admin.css",)}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).using(jobs_database())
+
+    def get_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
+        columns = [field.name for field in self.opts.concrete_fields]
+        return (*(name for name in columns if name not in self.hidden), *self.derived)
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> tuple[str, ...]:
+        return self.get_fields(request, obj)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+def recent_values(name: str) -> type[admin.SimpleListFilter]:
+    """A filter that offers the values of a column among the latest rows, and no others."""
+
+    class RecentValuesFilter(admin.SimpleListFilter):
+        title = name
+        parameter_name = name
+
+        def lookups(
+            self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+        ) -> list[tuple[str, str]]:
+            latest = model_admin.get_queryset(request).order_by(*model_admin.ordering or ("-pk",))
+            found = set(latest.values_list(name, flat=True)[:RECENT_ROWS])
+            if self.value():
+                found.add(self.value())
+            return [(value, value) for value in sorted(found)]
+
+        def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+            value = self.value()
+            return queryset if value is None else queryset.filter(**{name: value})
+
+    return RecentValuesFilter
+
+
+def may_view_payload(user: User | AnonymousUser) -> bool:
+    """Whether somebody may see what jobs were given and gave back."""
+    return user.has_perm("django_jobs.view_payload")
+
+
+def age_of(moment: datetime | None) -> str:
+    """How long ago something was, in its largest unit."""
+    return "–" if moment is None else timesince(moment, depth=1)
+
+
+def moment_of(microseconds: int | None) -> datetime | None:
+    """A moment on the store's clock, for people."""
+    return None if microseconds is None else for_people(microseconds)

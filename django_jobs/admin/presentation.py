@@ -1,0 +1,134 @@
+"""What a dead letter looks like to a person: words, redacted payloads, nothing to trip over."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.exceptions import InvalidJob, Rejection
+from django_jobs.operations.resealing import checked, verified
+
+if TYPE_CHECKING:
+    from django_jobs.models import FailedJob
+
+REDACTED = "••••"
+_SECRET = re.compile(
+    r"password|secret|token|api[_-]?key|authorization|signature|cookie", re.IGNORECASE
+)
+_INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp"})
+
+_WHY = {
+    "exhausted": "Every run it was allowed has failed. The error below is that of the last one.",
+    "not-retryable": "It failed with an error that is not to be retried, so no run followed.",
+    "timed-out": "Its last allowed run did not end within its timeout.",
+    "crashed": "The process that ran it died, time and again, while it ran nothing else. "
+    "Look for memory that runs out, or native code that fails.",
+    "expired": "It had not been run when the time it was given ended.",
+    "unknown-handler": "No worker knew the handler it asks for. "
+    "Was it renamed, or is its app not installed there?",
+    "unknown-version": "It was written by a newer release than the workers run.",
+    "rejected-signature": "Its signature does not fit its content, or was made with a key that is "
+    "no longer known. It was never run.",
+    "rejected-malformed": "It is signed, but what it says makes no sense. It was never run.",
+    "rejected-mismatch": "The columns beside its signed body say something else than the body: "
+    "somebody changed the row. It was never run.",
+    "rejected-site": "It was made for another installation. It was never run.",
+    "rejected-backend": "It was made for another backend. It was never run.",
+    "rejected-queue": "It was found in another queue than it was made for. It was never run.",
+    "rejected-handler": "Its queue does not allow the handler it asks for. It was never run.",
+    "rejected-too-large": "It is larger than MAX_PAYLOAD_BYTES allows. It was never run.",
+    "rejected-replayed": "A job of the same id has already ended. It was not run again.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a dead letter can be believed, and whether it could run again, in words."""
+
+    valid: bool
+    signature: str
+    obstacle: str = ""
+
+    @property
+    def replayable(self) -> bool:
+        return self.valid and not self.obstacle
+
+
+def verdict_of(failed: FailedJob) -> Verdict:
+    """What a replay would find."""
+    try:
+        verified(failed)
+    except Rejection as rejection:
+        return Verdict(valid=False, signature=f"Cannot be verified: {rejection.detail}.")
+    signature = f"Fits, made with the key {failed.key_id}."
+    try:
+        checked(failed)
+    except InvalidJob as problem:
+        return Verdict(valid=True, signature=signature, obstacle=str(problem))
+    return Verdict(valid=True, signature=signature)
+
+
+def why_it_died(reason: str) -> str:
+    """The reason of a dead letter as a sentence."""
+    return _WHY.get(reason, f"It ended for the reason “{reason}”.")
+
+
+def payload_of(body: str) -> str | None:
+    """The payload in a body, redacted and laid out; None when the body cannot be read."""
+    fields = _fields(body)
+    return laid_out(fields["payload"]) if "payload" in fields else None
+
+
+def meta_of(body: str) -> str:
+    """The meta in a body, redacted and laid out; empty when there is none."""
+    meta = _fields(body).get("meta")
+    return laid_out(meta) if meta else ""
+
+
+def laid_out(value: Any) -> str:
+    """JSON over several lines, with secrets redacted."""
+    return visible(json.dumps(redacted(value), indent=2, ensure_ascii=False))
+
+
+def redacted(value: Any) -> Any:
+    """The same value with whatever a telling key holds put out of sight."""
+    if isinstance(value, dict):
+        return {
+            key: REDACTED if _SECRET.search(key) else redacted(item) for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [redacted(item) for item in value]
+    return value
+
+
+def visible(text: str) -> str:
+    """A text in which control and direction characters are written out.
+
+    They could hide what is there, or turn it round on the screen.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join([_written_out(character) for character in text])
+
+
+def _written_out(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in _INVISIBLE:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def shortened(text: str, length: int = 90) -> str:
+    """A text's first line, if need be only its beginning."""
+    line = visible(text.strip().partition("\n")[0])
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def _fields(body: str) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,216 @@
+"""Replay and discard in the admin: ask first, then do it once, and say what became of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.models import LogEntry
+from django.core.exceptions import PermissionDenied
+from django.db import router
+from django.http import HttpResponseRedirect, QueryDict
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.utils.translation import ngettext
+
+from django_jobs import operations
+from django_jobs.admin.base import ReadOnlyAdmin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse
+    from django.urls import URLPattern
+
+    from django_jobs.models import FailedJob
+
+MOST_AT_ONCE = 500
+REASONS_SHOWN = 5
+DONE = {"replay": "replayed", "discard": "discarded"}
+_SENTENCES = {
+    "replayed": "{} replayed as a new job.",
+    "already-replayed": "{} had been replayed before; no second job was made.",
+    "discarded": "{} discarded.",
+    "already-discarded": "{} had been discarded before.",
+    "refused": "{} cannot be replayed.",
+    "forbidden": "{} left alone: you lack the permission.",
+    # What was resolved the other way before:
+    "replay/discarded": "{} had been discarded before and cannot be replayed.",
+    "discard/replayed": "{} had been replayed before and cannot be discarded.",
+}
+
+
+class ReasonForm(forms.Form):
+    """Why somebody does it; kept with the dead letter and in both logs."""
+
+    reason = forms.CharField(
+        required=False,
+        max_length=1000,
+        strip=True,
+        help_text="Kept with the dead letter, in its history and among the operator events.",
+        widget=forms.Textarea(attrs={"rows": 3, "cols": 60, "class": "vLargeTextField"}),
+    )
+
+
+class ResolvingAdmin(ReadOnlyAdmin):
+    """The two verbs of the dead-letter page, with a page in between that asks."""
+
+    def has_replay_permission(self, request: HttpRequest, obj: FailedJob | None = None) -> bool:
+        return request.user.has_perm("django_jobs.replay_failedjob")
+
+    def has_discard_permission(self, request: HttpRequest, obj: FailedJob | None = None) -> bool:
+        return request.user.has_perm("django_jobs.discard_failedjob")
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        own = [
+            path(f"{verb}/", wrap(partial(self.resolve_view, verb)), name=f"{self._url}_{verb}")
+            for verb in DONE
+        ]
+        return [*own, *super().get_urls()]
+
+    @property
+    def _url(self) -> str:
+        return f"{self.opts.app_label}_{self.opts.model_name}"
+
+    def resolve_view(self, verb: str, request: HttpRequest) -> HttpResponse:
+        """GET asks about the dead letters named ``ids``; POST with ``confirmed`` does it."""
+        self._demand(request, verb)
+        given = request.POST if request.method == "POST" else request.GET
+        chosen = [int(number) for number in given.getlist("ids") if number.isdecimal()]
+        form = ReasonForm(request.POST if "confirmed" in request.POST else None)
+        letters = self.get_queryset(request).filter(pk__in=chosen[:MOST_AT_ONCE])
+        if not form.is_valid():
+            asked = self.ask(request, verb, letters, given.get("filters", ""), form)
+            return asked or HttpResponseRedirect(self._list_url(given.get("filters", "")))
+        found = list(letters.order_by("pk"))
+        self._tell(request, verb, self._resolve(request, verb, found, form.cleaned_data["reason"]))
+        if len(found) == 1:
+            return HttpResponseRedirect(reverse(f"admin:{self._url}_change", args=[found[0].pk]))
+        return HttpResponseRedirect(self._list_url(given.get("filters", "")))
+
+    def ask(
+        self,
+        request: HttpRequest,
+        verb: str,
+        letters: QuerySet[FailedJob],
+        filters: str = "",
+        form: ReasonForm | None = None,
+    ) -> HttpResponse | None:
+        """The page that says what is going to happen, or None when nothing can."""
+        self._demand(request, verb)
+        rows = letters.order_by("pk").values_list("pk", "queue", "handler", "reason", "resolution")[
+            : MOST_AT_ONCE + 1
+        ]
+        found = list(rows)
+        if not found:
+            messages.warning(request, "None of these dead letters exists any more.")
+            return None
+        if len(found) > MOST_AT_ONCE:
+            command = f"manage.py jobs_dlq {verb} --all"
+            messages.error(
+                request,
+                f"At most {MOST_AT_ONCE} dead letters at a time can be handled here. "
+                f"Narrow the filter, or use “{command}”.",
+            )
+            return None
+        waiting = [row for row in found if not row[4]]
+        kinds = Counter(row[1:4] for row in waiting)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "media": self.media,
+            "has_view_permission": True,
+            "title": f"{verb.capitalize()} {_counted(len(found))}?",
+            "original": verb.capitalize(),
+            "verb": verb,
+            "ids": [row[0] for row in found],
+            "filters": filters,
+            "form": form or ReasonForm(),
+            "waiting": len(waiting),
+            "resolved": len(found) - len(waiting),
+            "kinds": [(count, *kind) for kind, count in kinds.most_common(20)],
+            "more_kinds": max(len(kinds) - 20, 0),
+            "url": reverse(f"admin:{self._url}_{verb}"),
+            "back": self._list_url(filters),
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, "admin/django_jobs/failedjob/confirm.html", context)
+
+    def _demand(self, request: HttpRequest, verb: str, obj: FailedJob | None = None) -> None:
+        if not (self.has_view_permission(request, obj) and self._may(request, verb, obj)):
+            raise PermissionDenied
+
+    def _may(self, request: HttpRequest, verb: str, obj: FailedJob | None = None) -> bool:
+        allowed: Callable[[HttpRequest, FailedJob | None], bool]
+        allowed = getattr(self, f"has_{verb}_permission")
+        return allowed(request, obj)
+
+    def _resolve(
+        self, request: HttpRequest, verb: str, letters: Iterable[FailedJob], reason: str
+    ) -> list[tuple[str, str, str]]:
+        """Status, job and sentence of each dead letter."""
+        by = request.user.get_username()
+        answers = []
+        for letter in letters:
+            if not self._may(request, verb, letter):
+                answers.append(("forbidden", str(letter.job_id), ""))
+                continue
+            log = _Log(self, request, reason)
+            operation = operations.replay if verb == "replay" else operations.discard
+            outcome = operation(letter.pk, by=by, reason=reason, witness=log.inside)
+            log.outside()
+            answers.append((outcome.status, outcome.job_id, outcome.why))
+        return answers
+
+    def _tell(self, request: HttpRequest, verb: str, answers: list[tuple[str, str, str]]) -> None:
+        for status, count in Counter(status for status, _job, _why in answers).items():
+            sentence = _SENTENCES.get(f"{verb}/{status}", _SENTENCES[status])
+            level = messages.SUCCESS if status == DONE[verb] else messages.WARNING
+            if status in {"refused", "forbidden"}:
+                level = messages.ERROR
+            messages.add_message(request, level, sentence.format(_counted(count)))
+        refused = [(job, why) for status, job, why in answers if status == "refused"]
+        for job, why in refused[:REASONS_SHOWN]:
+            messages.error(request, f"{job}: {why}")
+
+    def _list_url(self, filters: str) -> str:
+        query = QueryDict(filters).urlencode()
+        return reverse(f"admin:{self._url}_changelist") + (f"?{query}" if query else "")
+
+
+class _Log:
+    """Writes the admin's log entry, in the same transaction where that can be."""
+
+    def __init__(self, model_admin: ResolvingAdmin, request: HttpRequest, reason: str) -> None:
+        self.model_admin = model_admin
+        self.request = request
+        self.reason = reason
+        self.later: tuple[FailedJob, str] | None = None
+
+    def inside(self, failed: FailedJob, before: str) -> None:
+        # In another database a failure of this transaction would leave the entry behind.
+        if router.db_for_write(LogEntry) == operations.jobs_database():
+            self._write(failed, before)
+        else:
+            self.later = (failed, before)
+
+    def outside(self) -> None:
+        if self.later is not None:
+            self._write(*self.later)
+
+    def _write(self, failed: FailedJob, before: str) -> None:
+        what = failed.resolution.capitalize()
+        if failed.replayed_as is not None:
+            what = f"{what} as {failed.replayed_as}"
+        said = f" Reason: {self.reason}" if self.reason else " No reason given."
+        message = f"{what}; it was {before or 'open'}.{said}"
+        self.model_admin.log_change(self.request, failed, message)
+
+
+def _counted(count: int) -> str:
+    return ngettext("%d dead letter", "%d dead letters", count) % count

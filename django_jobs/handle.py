@@ -1,0 +1,77 @@
+"""What an enqueue returns: the job's id, and the ways to ask what became of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from asgiref.sync import sync_to_async
+
+from django_jobs.backends.registry import backends
+from django_jobs.exceptions import JobFailed, ResultUnavailable
+
+if TYPE_CHECKING:
+    from django_jobs.backends.base import Ended
+
+T_co = TypeVar("T_co", covariant=True)
+
+UNKNOWN = "unknown"
+_SUCCEEDED = "succeeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Handle(Generic[T_co]):
+    """A job that was enqueued. ``created`` is False when it had been there before."""
+
+    id: str
+    backend: str
+    created: bool = True
+
+    @property
+    def status(self) -> str:
+        """Where the job stands now, asked anew each time.
+
+        ``scheduled``, ``ready`` or ``running``; ``succeeded``, ``skipped``, ``cancelled``
+        or ``dead``; ``unknown`` when it never was, or its result is no longer kept.
+        """
+        # A job may end between the two looks, so what ended is looked for once more.
+        for look in (self._ended_status, self._live_status, self._ended_status):
+            if status := look():
+                return status
+        return UNKNOWN
+
+    def result(self) -> T_co:
+        """What the handler returned.
+
+        Raises ResultUnavailable while the job has not ended or when its result is not
+        kept, and JobFailed when it ended in any other way than by success.
+        """
+        ended = self._ended()
+        if ended is None:
+            raise ResultUnavailable(
+                f"the job {self.id} is {self.status}; its result can be had from its end "
+                "until its result_ttl is over"
+            )
+        if ended.status != _SUCCEEDED:
+            raise JobFailed(self.id, ended)
+        return cast("T_co", json.loads(ended.value_json))
+
+    async def astatus(self) -> str:
+        """``status`` for coroutines."""
+        return await sync_to_async(lambda: self.status)()
+
+    async def aresult(self) -> T_co:
+        """``result`` for coroutines."""
+        return await sync_to_async(self.result)()
+
+    def _ended(self) -> Ended | None:
+        return backends[self.backend].result(self.id)
+
+    def _ended_status(self) -> str | None:
+        ended = self._ended()
+        return ended.status if ended else None
+
+    def _live_status(self) -> str | None:
+        live = backends[self.backend].find(self.id)
+        return live.state if live else None

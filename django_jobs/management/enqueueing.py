@@ -1,0 +1,215 @@
+"""From what somebody typed, or wrote on a line of a file, to prepared jobs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentTypeError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.conf import get_settings
+from django_jobs.decorators import JobFunction
+from django_jobs.definition import Options
+from django_jobs.enqueue import Plan, PreparedJob, enqueue_many
+from django_jobs.exceptions import (
+    DuplicateJob,
+    EnqueueOutcomeUnknown,
+    InvalidJob,
+    InvalidOption,
+    InvalidPayload,
+    UnknownHandler,
+)
+from django_jobs.handlers.function import FunctionHandler
+from django_jobs.handlers.registry import registry
+from django_jobs.ids import new_id
+from django_jobs.management import arguments
+from django_jobs.wire import strict_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from django_jobs.handlers.base import Handler
+
+BATCH = 1000
+_LAST_ASCII = 127
+_ARGUMENTS = {"args", "kwargs"}
+_NOTHING: Any = object()
+_FROM_TEXT: dict[str, Callable[[str], Any]] = {
+    "delay": arguments.seconds,
+    "run_at": arguments.moment,
+    "expires": arguments.expiry,
+    "timeout": arguments.time_limit,
+    "result_ttl": arguments.seconds,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Where an enqueue ended. Not ``created``: a live job held the unique key."""
+
+    line: int
+    id: str
+    backend: str
+    created: bool
+
+
+class Preparer:
+    """Makes jobs, with the options of the handler's ``@job`` and those given here."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = dict(given)
+        self._plans: dict[tuple[str, str], Plan] = {}
+
+    def prepare(
+        self, key: str, payload: Any = _NOTHING, own: Mapping[str, Any] | None = None
+    ) -> PreparedJob[Any]:
+        """A job that can be enqueued; raises InvalidJob for whatever is wrong with it."""
+        handler = find_handler(key)
+        own = own or {}
+        remembered = (key, json.dumps(own, sort_keys=True))
+        plan = self._plans.get(remembered)
+        if plan is None:
+            options = options_of(handler).using(**self._given).using(**_read_texts(own))
+            plan = self._plans[remembered] = Plan(key, options)
+            plan.resolve()
+        shaped = shape(handler, payload)
+        handler.validate(shaped)
+        _check_size(key, shaped)
+        return PreparedJob(new_id(), plan, shaped)
+
+    def batches(self, lines: Iterable[str]) -> Iterator[dict[int, PreparedJob[Any]]]:
+        """Line number → job, a thousand at a time; raises InvalidJob naming the line."""
+        batch: dict[int, PreparedJob[Any]] = {}
+        first = number = 1
+        try:
+            for number, line in enumerate(lines, 1):  # noqa: B007 - named below, when reading fails
+                if not line.strip():
+                    continue
+                batch[number] = self._of_line(line)
+                if len(batch) == BATCH:
+                    yield batch
+                    batch, first = {}, number + 1
+        except (InvalidJob, UnicodeDecodeError) as error:
+            done = f"lines 1 to {first - 1} are enqueued, none from line {first} on"
+            what = error if isinstance(error, InvalidJob) else f"the text is not UTF-8: {error}"
+            raise InvalidJob(
+                f"line {number}: {what}\n{'nothing was enqueued' if first == 1 else done}"
+            ) from error
+        if batch:
+            yield batch
+
+    def _of_line(self, line: str) -> PreparedJob[Any]:
+        fields = parsed(line, "the line")
+        if not isinstance(fields, dict):
+            raise InvalidPayload('it is no object; write {"handler": "…", "payload": …}')
+        key = fields.pop("handler", None)
+        if not isinstance(key, str):
+            raise InvalidPayload('it names no handler; write {"handler": "…", "payload": …}')
+        payload = fields.pop("payload", _NOTHING)
+        return self.prepare(key, payload, fields)
+
+
+def store(jobs: Mapping[int, PreparedJob[Any]]) -> list[Outcome]:
+    """Enqueue jobs, all of them or none."""
+    prepared = list(jobs.values())
+    try:
+        handles = enqueue_many(prepared)
+    except DuplicateJob as error:
+        if len(prepared) > 1:
+            raise InvalidJob(f"lines {min(jobs)} to {max(jobs)} are not enqueued: {error}") from error
+        plan = prepared[0].plan
+        backend = plan.resolve()[0].alias
+        return [Outcome(line=1, id=error.existing_id, backend=backend, created=False)]
+    except EnqueueOutcomeUnknown:
+        # Ids are fixed, so a second try makes no second job.
+        handles = enqueue_many(prepared)
+    return [
+        Outcome(line=line, id=handle.id, backend=handle.backend, created=handle.id == job.id)
+        for (line, job), handle in zip(jobs.items(), handles, strict=True)
+    ]
+
+
+def find_handler(key: str) -> Handler:
+    """The handler of a key; raises UnknownHandler, and knows a last part when it sees one."""
+    try:
+        return registry.find(key)
+    except UnknownHandler as error:
+        same_end = sorted(known for known in registry if known.endswith(f".{key}"))
+        if not same_end or "did you mean" in str(error):
+            raise
+        raise UnknownHandler(f"{error}; did you mean {' or '.join(same_end)}?") from None
+
+
+def options_of(handler: Handler) -> Options:
+    """What the ``@job`` above a handler says, where it can be found; else nothing."""
+    function = getattr(handler, "function", None)
+    found: Any = sys.modules.get(getattr(function, "__module__", ""))
+    for part in getattr(function, "__qualname__", "").split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, JobFunction) and found.handler is handler:
+        return found.options
+    return Options()
+
+
+def shape(handler: Handler, payload: Any) -> Any:
+    """The payload as the handler wants it: for functions, a list or an object of arguments."""
+    if not isinstance(handler, FunctionHandler):
+        return None if payload is _NOTHING else payload
+    if payload is _NOTHING:
+        return {"args": [], "kwargs": {}}
+    if isinstance(payload, list):
+        return {"args": payload, "kwargs": {}}
+    if isinstance(payload, dict):
+        return payload if payload.keys() == _ARGUMENTS else {"args": [], "kwargs": payload}
+    raise InvalidPayload(
+        f"{handler.key} takes a JSON list of arguments or an object of named ones; "
+        f"for a single argument write [{json.dumps(payload)}]"
+    )
+
+
+def parsed(text: str, where: str) -> Any:
+    """The value of strict JSON that may hold any letter; raises InvalidPayload."""
+    try:
+        json.loads(text)
+        return strict_json.loads("".join(map(_as_ascii, text)))
+    except (ValueError, RecursionError) as error:
+        raise InvalidPayload(f"{where} is not strict JSON: {error}") from None
+
+
+def given_payload(text: str | None) -> Any:
+    """The payload of the command line."""
+    return _NOTHING if text is None else parsed(text, "PAYLOAD")
+
+
+def _as_ascii(character: str) -> str:
+    return character if ord(character) <= _LAST_ASCII else json.dumps(character)[1:-1]
+
+
+def _read_texts(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a line, where times are texts; null is "not said", save for timeout."""
+    read = {name: value for name, value in own.items() if value is not None or name == "timeout"}
+    for name, of_text in _FROM_TEXT.items():
+        if isinstance(read.get(name), str):
+            try:
+                read[name] = of_text(read[name])
+            except ArgumentTypeError as error:
+                raise InvalidOption(f"{name}: {error}") from None
+    return read
+
+
+def _check_size(key: str, payload: Any) -> None:
+    """Said once more by the enqueue itself, which could not name the line."""
+    size, limit = len(strict_json.dumps(payload)), get_settings().max_payload_bytes
+    if size > limit:
+        raise InvalidPayload(
+            f"{key}: the payload has {size:,} bytes as JSON, MAX_PAYLOAD_BYTES allows {limit:,}; "
+            "store the data and pass a key to it"
+        )
+
+
+def count_words(outcomes: Sequence[Outcome]) -> str:
+    """How many jobs were enqueued, and how many had been there."""
+    new = sum(outcome.created for outcome in outcomes)
+    there = len(outcomes) - new
+    return f"{new} enqueued" + (f", {there} were there before" if there else "")

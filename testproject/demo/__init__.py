@@ -1,0 +1,1 @@
+"""The whole way of a job, shown with a real worker and the real admin: ``make demo``."""
