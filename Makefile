@@ -45,8 +45,8 @@ coverage: setup ## Run the tests and tell which branches they miss
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 
-bench: setup ## Run the benchmarks
-	@$(BIN)/python -m pytest tests/benchmarks -p no:randomly --timeout 0 -s $(PYTEST_ARGS)
+bench: setup ## Measure on PostgreSQL, beside bare psycopg
+	@DJANGO_JOBS_TEST_DB=postgres $(BIN)/python -m tests.benchmarks.core $(BENCH_ARGS)
 
 lint: dev ## Check style and formatting
 	@$(BIN)/ruff check .
@@ -59,6 +59,7 @@ format: dev ## Repair style and formatting
 types: dev ## Check types with mypy, and the public names with pyright too
 	@$(BIN)/mypy
 	@$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/python -m pytest -q tests/typing/test_typing.py
 
 layers: dev ## Check that imports only point downwards
 	@$(BIN)/lint-imports

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
+
+logger = logging.getLogger("django_jobs")
 
 
 class DjangoJobsConfig(AppConfig):
@@ -23,3 +27,17 @@ class DjangoJobsConfig(AppConfig):
         events.subscribe(logs.write)
         sync.run_lease = run_lease
         autodiscover_modules("jobs", "tasks")
+        self._register_configured()
+
+    def _register_configured(self) -> None:
+        from django_jobs.conf import read_current  # noqa: PLC0415 - as above
+        from django_jobs.handlers.configured import register_configured  # noqa: PLC0415 - as above
+        from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
+
+        settings, _problems = read_current()
+        for key, path in settings.handlers.items():
+            try:
+                register_configured({key: path}, registry)
+            except Exception as error:  # noqa: BLE001 - an import runs code that may raise anything
+                # Raised here, it would keep the system checks from telling it well.
+                logger.error("HANDLERS[%r] was not registered: %s", key, error)  # noqa: TRY400 - E014 has the rest

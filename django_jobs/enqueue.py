@@ -150,7 +150,7 @@ def enqueue_prepared(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     for (backend, conflict), members in groups.items():
         places = [place for place, _ in members]
         outgoing_of_group = [outgoing for _, outgoing in members]
-        stored = _stored(backend, conflict, outgoing_of_group, [jobs[place] for place in places])
+        stored = _stored(backend, conflict, outgoing_of_group, jobs)
         handles.update(zip(places, _handles(backend, stored), strict=True))
     return [handles[place] for place in range(len(jobs))]
 
@@ -189,7 +189,8 @@ def _stored(
     try:
         return backend.enqueue(outgoing, on_conflict=conflict)
     except EnqueueOutcomeUnknown as error:
-        # The backend knows messages; the caller needs the jobs, to enqueue them again.
+        # The backend knows messages; the caller needs the jobs, to enqueue them again: all
+        # of them, since those of other backends may not have been tried.
         raise EnqueueOutcomeUnknown(jobs, str(error.__cause__ or error)) from error.__cause__
 
 

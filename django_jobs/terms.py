@@ -38,7 +38,7 @@ def check(
 
 def _check_capabilities(options: Options, backend: Backend) -> None:
     asked = {
-        "delay": options.delay is not None or options.run_at is not None,
+        "delay": bool(options.delay) or options.run_at is not None,
         "priority": options.priority != 0,
         "unique": options.unique_key is not None,
     }

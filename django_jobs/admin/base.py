@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.core.paginator import Paginator
-from django.utils.timesince import timesince
 
-from django_jobs.backends.database.rows import for_people
 from django_jobs.operations import jobs_database
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from django.contrib.auth.models import AnonymousUser, User
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest
@@ -103,13 +99,3 @@ def recent_values(name: str) -> type[admin.SimpleListFilter]:
 def may_view_payload(user: User | AnonymousUser) -> bool:
     """Whether somebody may see what jobs were given and gave back."""
     return user.has_perm("django_jobs.view_payload")
-
-
-def age_of(moment: datetime | None) -> str:
-    """How long ago something was, in its largest unit."""
-    return "–" if moment is None else timesince(moment, depth=1)
-
-
-def moment_of(microseconds: int | None) -> datetime | None:
-    """A moment on the store's clock, for people."""
-    return None if microseconds is None else for_people(microseconds)

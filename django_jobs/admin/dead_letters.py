@@ -10,21 +10,14 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import HttpResponseNotAllowed
+from django.template.defaultfilters import pluralize
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.formats import date_format
-from django.utils.html import format_html
-from django.utils.timezone import is_aware, localtime
+from django.utils.timesince import timesince
 
-from django_jobs.admin.base import age_of, may_view_payload, recent_values
-from django_jobs.admin.presentation import (
-    meta_of,
-    payload_of,
-    shortened,
-    verdict_of,
-    visible,
-    why_it_died,
-)
+from django_jobs.admin.base import may_view_payload, recent_values
+from django_jobs.admin.cells import badge, error_text, handler_cell, moment_cell, two_lines
+from django_jobs.admin.presentation import meta_of, payload_of, verdict_of, visible, why_it_died
 from django_jobs.admin.resolving import ResolvingAdmin
 from django_jobs.ids import parse_id
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
@@ -41,6 +34,7 @@ ATTEMPTS_SHOWN = 50
 NOT_IN_LISTS = ("body", "traceback", "output", "meta", "signature")
 RESOLUTIONS = {"": "open", "replayed": "replayed", "discarded": "discarded"}
 _ID_DIGITS = 32
+_FINGERPRINT_DIGITS = 64
 _SHORTEST_PREFIX = 8
 
 
@@ -81,8 +75,6 @@ class FailedJobAdmin(ResolvingAdmin):
         "shown_handler",
         "queue",
         "error",
-        "shown_reason",
-        "shown_attempts",
         "failed",
         "shown_resolution",
     )
@@ -111,50 +103,27 @@ class FailedJobAdmin(ResolvingAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         for word in search_term.split():
-            wanted = Q(trace_id__startswith=word) | Q(fingerprint__startswith=word)
-            queryset = queryset.filter(wanted | _id_query(word))
+            queryset = queryset.filter(_wanted(word))
         return queryset, False
 
-    @admin.display(description="handler", ordering="handler")
+    @admin.display(description="handler")
     def shown_handler(self, failed: FailedJob) -> str:
-        module, _, function = failed.handler.rpartition(".")
-        return format_html(
-            '<span class="dj-handler" title="{}">{}</span> <span class="dj-where">{}</span>',
-            failed.handler,
-            function,
-            module,
-        )
+        return handler_cell(failed.handler)
 
-    @admin.display(description="reason")
-    def shown_reason(self, failed: FailedJob) -> str:
-        return failed.reason
-
-    @admin.display(description="error")
+    @admin.display(description="error and reason")
     def error(self, failed: FailedJob) -> str:
-        kind = shortened(failed.error_type.rpartition(".")[2])
-        message = shortened(failed.error_message)
-        return ": ".join(filter(None, (kind, message))) or "–"
-
-    @admin.display(description="attempts")
-    def shown_attempts(self, failed: FailedJob) -> str:
-        crashes = f" + {failed.crashes} crashes" if failed.crashes else ""
-        return f"{failed.attempts}{crashes}"
+        runs = f"{failed.attempts} attempt{pluralize(failed.attempts)}"
+        crashes = f", {failed.crashes} crash{pluralize(failed.crashes, 'es')}"
+        below = f"{failed.reason} · {runs}{crashes if failed.crashes else ''}"
+        return two_lines(error_text(failed.error_type, failed.error_message), below)
 
     @admin.display(description="failed", ordering="failed_at")
     def failed(self, failed: FailedJob) -> str:
-        moment = failed.failed_at
-        shown = date_format(localtime(moment) if is_aware(moment) else moment, "j M, H:i")
-        return format_html(
-            '<time datetime="{}">{}</time> <span class="dj-where">{} ago</span>',
-            moment.isoformat(),
-            shown,
-            age_of(moment),
-        )
+        return moment_cell(failed.failed_at)
 
     @admin.display(description="resolution")
     def shown_resolution(self, failed: FailedJob) -> str:
-        word = RESOLUTIONS.get(failed.resolution, failed.resolution)
-        return format_html('<span class="dj-badge dj-{}">{}</span>', word, word)
+        return badge(RESOLUTIONS.get(failed.resolution, failed.resolution))
 
     @admin.action(description="Replay selected dead letters", permissions=["replay"])
     def replay_selected(
@@ -214,7 +183,7 @@ class FailedJobAdmin(ResolvingAdmin):
             "traceback": visible(failed.traceback),
             "output": visible(failed.output),
             "attempts": attempts.order_by("number", "pk")[:ATTEMPTS_SHOWN],
-            "age": age_of(failed.failed_at),
+            "age": timesince(failed.failed_at, depth=1),
             "may_replay": is_open and verdict.replayable and self.has_replay_permission(request),
             "may_discard": is_open and self.has_discard_permission(request),
             "replay_of": _whereabouts(failed.replay_of),
@@ -231,19 +200,20 @@ class FailedJobAdmin(ResolvingAdmin):
         )
 
 
-def _id_query(word: str) -> Q:
-    """Jobs whose id is, or begins with, a word; ids of dead letters too."""
+def _wanted(word: str) -> Q:
+    """Dead letters that a word names: in full, which is quick, or by how something begins."""
     if job_id := parse_id(word):
-        return Q(job_id=job_id)
-    digits = word.replace("-", "").lower()
+        return Q(job_id=job_id) | Q(trace_id=word)
+    if len(word) == _FINGERPRINT_DIGITS:
+        return Q(fingerprint=word) | Q(trace_id=word)
     if word.isdecimal() and len(word) < _SHORTEST_PREFIX:
-        return Q(pk=int(word))
+        return Q(pk=int(word)) | Q(trace_id=word)
+    wanted = Q(trace_id__startswith=word) | Q(fingerprint__startswith=word)
+    digits = word.replace("-", "").lower()
     if not _SHORTEST_PREFIX <= len(digits) < _ID_DIGITS or set(digits) - set("0123456789abcdef"):
-        return Q(pk__in=())
-    return Q(
-        job_id__gte=UUID(digits.ljust(_ID_DIGITS, "0")),
-        job_id__lte=UUID(digits.ljust(_ID_DIGITS, "f")),
-    )
+        return wanted
+    first, last = UUID(digits.ljust(_ID_DIGITS, "0")), UUID(digits.ljust(_ID_DIGITS, "f"))
+    return wanted | Q(job_id__gte=first, job_id__lte=last)
 
 
 def _whereabouts(job_id: UUID | None) -> dict[str, str] | None:

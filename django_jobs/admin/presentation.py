@@ -27,6 +27,7 @@ _WHY = {
     "crashed": "The process that ran it died, time and again, while it ran nothing else. "
     "Look for memory that runs out, or native code that fails.",
     "expired": "It had not been run when the time it was given ended.",
+    "cannot-wait": "It kept asking to be run later, which a job that runs at its enqueue cannot.",
     "unknown-handler": "No worker knew the handler it asks for. "
     "Was it renamed, or is its app not installed there?",
     "unknown-version": "It was written by a newer release than the workers run.",

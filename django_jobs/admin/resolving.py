@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 MOST_AT_ONCE = 500
 REASONS_SHOWN = 5
+NONE_LEFT = "None of these dead letters exists any more."
+_KEY = re.compile(r"[0-9]{1,18}")
 DONE = {"replay": "replayed", "discard": "discarded"}
 _SENTENCES = {
     "replayed": "{} replayed as a new job.",
@@ -81,13 +84,15 @@ class ResolvingAdmin(ReadOnlyAdmin):
         """GET asks about the dead letters named ``ids``; POST with ``confirmed`` does it."""
         self._demand(request, verb)
         given = request.POST if request.method == "POST" else request.GET
-        chosen = [int(number) for number in given.getlist("ids") if number.isdecimal()]
+        chosen = [int(number) for number in given.getlist("ids") if _KEY.fullmatch(number)]
         form = ReasonForm(request.POST if "confirmed" in request.POST else None)
         letters = self.get_queryset(request).filter(pk__in=chosen[:MOST_AT_ONCE])
         if not form.is_valid():
             asked = self.ask(request, verb, letters, given.get("filters", ""), form)
             return asked or HttpResponseRedirect(self._list_url(given.get("filters", "")))
         found = list(letters.order_by("pk"))
+        if not found:
+            messages.warning(request, NONE_LEFT)
         self._tell(request, verb, self._resolve(request, verb, found, form.cleaned_data["reason"]))
         if len(found) == 1:
             return HttpResponseRedirect(reverse(f"admin:{self._url}_change", args=[found[0].pk]))
@@ -108,7 +113,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
         ]
         found = list(rows)
         if not found:
-            messages.warning(request, "None of these dead letters exists any more.")
+            messages.warning(request, NONE_LEFT)
             return None
         if len(found) > MOST_AT_ONCE:
             command = f"manage.py jobs_dlq {verb} --all"

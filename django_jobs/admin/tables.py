@@ -6,21 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 
-from django_jobs.admin.base import (
-    ReadOnlyAdmin,
-    age_of,
-    may_view_payload,
-    moment_of,
-    recent_values,
-)
+from django_jobs.admin.base import ReadOnlyAdmin, may_view_payload, recent_values
+from django_jobs.admin.cells import error_text, handler_cell, in_full, moment_cell, moment_of
 from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobAttempt, JobResult, OperatorEvent, QueueControl
 from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
@@ -62,8 +55,15 @@ class OfAJob(ReadOnlyAdmin):
 
     @admin.display(description="error")
     def error(self, row: Any) -> str:
-        kind = row.error_type.rpartition(".")[2]
-        return ": ".join(filter(None, (kind, shortened(row.error_message)))) or "–"
+        return error_text(row.error_type, row.error_message)
+
+    @admin.display(description="handler")
+    def shown_handler(self, row: Any) -> str:
+        return handler_cell(row.handler)
+
+    @admin.display(description="finished")
+    def finished(self, row: Any) -> str:
+        return moment_cell(row.finished_at)
 
 
 @admin.register(Job)
@@ -72,15 +72,13 @@ class JobAdmin(OfAJob):
 
     id_field = "pk"
     list_display = (
-        "handler",
+        "shown_handler",
         "queue",
         "shown_state",
         "shown_priority",
-        "due_at",
+        "due_when",
         "attempts",
-        "crashes",
         "worker",
-        "age",
     )
     list_filter = ("state", recent_values("queue"), recent_values("handler"))
     ordering = ("-id",)
@@ -108,27 +106,27 @@ class JobAdmin(OfAJob):
         return job.priority
 
     @admin.display(description="due")
-    def due_at(self, job: Job) -> datetime | None:
-        return moment_of(job.due)
+    def due_at(self, job: Job) -> str:
+        return in_full(moment_of(job.due))
 
     @admin.display(description="leased until")
-    def leased_until(self, job: Job) -> datetime | None:
-        return moment_of(job.lease_expires)
+    def leased_until(self, job: Job) -> str:
+        return in_full(moment_of(job.lease_expires))
 
     @admin.display(description="expires")
-    def expires_at(self, job: Job) -> datetime | None:
-        return moment_of(job.expires)
+    def expires_at(self, job: Job) -> str:
+        return in_full(moment_of(job.expires))
 
-    @admin.display(description="age")
-    def age(self, job: Job) -> str:
-        return age_of(job.created_at)
+    @admin.display(description="due")
+    def due_when(self, job: Job) -> str:
+        return moment_cell(moment_of(job.due))
 
 
 @admin.register(JobResult)
 class JobResultAdmin(OfAJob):
     """How jobs ended that are not dead."""
 
-    list_display = ("handler", "queue", "status", "attempts", "finished_at", "took", "worker")
+    list_display = ("shown_handler", "queue", "status", "attempts", "finished", "took", "worker")
     list_filter = ("status", recent_values("queue"), recent_values("handler"))
     ordering = ("-job_id",)
     search_fields = ("job_id",)
@@ -142,8 +140,8 @@ class JobResultAdmin(OfAJob):
         return f"{(result.finished_at - result.started_at).total_seconds():.3f} s"
 
     @admin.display(description="kept until")
-    def kept_until(self, result: JobResult) -> datetime | None:
-        return moment_of(result.expires)
+    def kept_until(self, result: JobResult) -> str:
+        return in_full(moment_of(result.expires))
 
     @admin.display(description="value")
     def shown_value(self, result: JobResult) -> str:
@@ -159,7 +157,7 @@ class JobAttemptAdmin(OfAJob):
 
     trace_field = None
     search_help_text = "The id of a job."
-    list_display = ("job_id", "number", "outcome", "error", "finished_at", "worker")
+    list_display = ("job_id", "number", "outcome", "error", "finished", "worker")
     list_filter = (recent_values("outcome"), "finished_at")
     ordering = ("-finished_at", "-id")
     search_fields = ("job_id",)
@@ -169,9 +167,13 @@ class JobAttemptAdmin(OfAJob):
 class OperatorEventAdmin(ReadOnlyAdmin):
     """What somebody did, and why."""
 
-    list_display = ("at", "actor", "action", "subject", "queue", "backend", "shown_reason")
+    list_display = ("when", "actor", "action", "subject", "queue", "shown_reason")
     list_filter = (recent_values("action"), recent_values("actor"), "at")
     ordering = ("-at", "-id")
+
+    @admin.display(description="at")
+    def when(self, event: OperatorEvent) -> str:
+        return moment_cell(event.at)
 
     @admin.display(description="reason")
     def shown_reason(self, event: OperatorEvent) -> str:

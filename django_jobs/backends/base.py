@@ -245,6 +245,11 @@ class Backend(ABC):
         del queues
         time.sleep(max(timeout, 0.0))
 
+    def next_due_in(self, queues: Sequence[str]) -> float | None:
+        """Seconds until the next waiting message of the queues is due; None when that is unknown."""
+        del queues
+        return None
+
     @abstractmethod
     def stats(self, queue: str) -> QueueStats:
         """Count what waits."""

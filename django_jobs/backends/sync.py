@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Charge, Failure, OnConflict, Settled
 from django_jobs.backends.database import DatabaseBackend
+from django_jobs.telemetry.events import JobDied, emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Outgoing
 
 SYNC_LEASE_SECONDS = 3600.0
+MOST_SNOOZES = 100
 
 run_lease: Callable[[SyncBackend, Lease, float], object] | None = None
 """Takes a lease to its end. Set when the app is ready: backends do not import the worker."""
@@ -50,15 +52,26 @@ class SyncBackend(DatabaseBackend):
         charge: Charge = Charge.ATTEMPT,
         attempt: AttemptRecord | None = None,
     ) -> Settled:
-        """Retries come at once; a snooze would have to wait, and ends the job here."""
-        if charge is Charge.NOTHING and delay_seconds and not self.runs_delayed:
-            told = "a job that wants to wait cannot do so on a backend that runs it at once"
-            return self.abandon(lease, Failure(reason="cannot-wait", error_message=told))
-        delay = 0.0 if delay_seconds else delay_seconds
-        return super().nack(lease, delay, charge=charge, attempt=attempt)
+        """Retries come at once, so that a job keeps its place whatever delay is asked for."""
+        del delay_seconds
+        return super().nack(lease, None, charge=charge, attempt=attempt)
 
     def _run(self, job_id: str) -> None:
         if run_lease is None:
             raise RuntimeError("the sync backend was used before Django's app registry was ready")
+        snoozes = 0
         while leases := self._claim(1, SYNC_LEASE_SECONDS).only(job_id):
-            run_lease(self, leases[0], SYNC_LEASE_SECONDS)
+            if snoozes >= MOST_SNOOZES:
+                self._give_up(leases[0], f"it asked {snoozes} times to be run later")
+                return
+            report = run_lease(self, leases[0], SYNC_LEASE_SECONDS)
+            snoozes += getattr(report, "status", "") == "snoozed"
+
+    def _give_up(self, lease: Lease, why: str) -> None:
+        self.abandon(lease, Failure(reason="cannot-wait", error_message=why))
+        about = {
+            "job_id": lease.id,
+            "queue": lease.queue,
+            "handler": lease.message.index["handler"],
+        }
+        emit(JobDied(**about, reason="cannot-wait", error_message=why))

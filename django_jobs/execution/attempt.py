@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.execution.capture import captured_output
-from django_jobs.execution.errors import error_text, fingerprint
+from django_jobs.execution.errors import capped, error_text, fingerprint, printable
 from django_jobs.execution.outcome import (
     Cancel,
     Cancelled,
@@ -25,13 +26,35 @@ from django_jobs.execution.timeout import JobTimeout, soft_timeout
 from django_jobs.telemetry.events import AfterHookFailed, RetryPolicyFailed, emit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django_jobs.handlers.base import Handler, JobContext
 
 LOOP_GRACE = 1.0
+POLICY_SECONDS = 5.0
+MAX_REASON = 4096
 
 
 class StopNow(BaseException):
     """The worker must stop at once: a second signal. The run is interrupted, not failed."""
+
+
+_running = 0
+
+
+def is_running() -> bool:
+    """Whether user code runs in this process just now, so that StopNow would end a run."""
+    return _running > 0
+
+
+@contextmanager
+def _user_code() -> Iterator[None]:
+    global _running  # noqa: PLW0603 - signals come to the process, not to an attempt
+    _running += 1
+    try:
+        yield
+    finally:
+        _running -= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +70,14 @@ class Attempt:
         """The outcome of the run; only StopNow is turned into one rather than raised."""
         with captured_output() as captured:
             try:
-                outcome = self._outcome()
+                with _user_code():
+                    outcome = self._outcome()
             except StopNow:
+                if is_running():  # a run inside a run: the outer one is to end as well
+                    raise
                 outcome = Interrupted("the worker was told to stop at once")
+            except BaseException as error:  # noqa: BLE001 - a class or signal of the user's broke the judging
+                outcome = Failed(error_text(error), fingerprint=self._fingerprint(error))
         return _with_output(outcome, captured.text())
 
     def _outcome(self) -> Outcome:
@@ -60,9 +88,9 @@ class Attempt:
         except Retry as asked:
             return self._failed(asked, delay=asked.delay)
         except Snooze as asked:
-            return Snoozed(asked.delay, asked.reason)
+            return Snoozed(_bounded(asked.delay), _told(asked.reason))
         except Cancel as asked:
-            return Cancelled(asked.reason)
+            return Cancelled(_told(asked.reason))
         except JobTimeout as late:
             return self._failed(late, timed_out=True)
         except BaseException as error:  # noqa: BLE001 - SystemExit and its like fail the job, not the worker
@@ -89,7 +117,9 @@ class Attempt:
     def _after(self, error: BaseException | None) -> None:
         try:
             _hook(self.handler, "after", self.context, error)
-        except Exception as raised:  # noqa: BLE001 - too late to change anything; told, not hidden
+        except (StopNow, JobTimeout):
+            raise
+        except BaseException as raised:  # noqa: BLE001 - too late to change anything; told, not hidden
             emit(AfterHookFailed(error=raised, **self._identity()))
 
     def _identity(self) -> dict[str, Any]:
@@ -123,21 +153,34 @@ class Attempt:
         return Failed(
             error_text(error),
             retryable=retryable,
-            delay=delay,
+            delay=None if delay is None else _bounded(delay),
             timed_out=timed_out,
-            fingerprint=fingerprint(self.handler.key, error),
+            fingerprint=self._fingerprint(error),
         )
+
+    def _fingerprint(self, error: BaseException) -> str:
+        return fingerprint(self.handler.key, error)
 
     def _own_delay(self, policy: RetryPolicy) -> tuple[float | None, bool]:
         """A user's policy runs here, where user code runs; None from it means no retry."""
         try:
-            seconds = policy.delay(self.context.attempt)
-            if seconds is None:
-                return None, False
-            return min(max(float(seconds), 0.0), LONGEST_DELAY), True
-        except Exception as raised:  # noqa: BLE001 - a broken policy must not lose the job
+            with soft_timeout(POLICY_SECONDS):
+                seconds = policy.delay(self.context.attempt)
+            return (None, False) if seconds is None else (float(seconds), True)
+        except StopNow:
+            raise
+        except BaseException as raised:  # noqa: BLE001 - a broken policy must not lose the job
             emit(RetryPolicyFailed(error=raised, **self._identity()))
             return 0.0, True
+
+
+def _bounded(seconds: float) -> float:
+    # NaN compares false with everything, so it falls to 0 here too.
+    return min(seconds, LONGEST_DELAY) if seconds > 0 else 0.0
+
+
+def _told(reason: object) -> str:
+    return capped(printable(str(reason)[: 2 * MAX_REASON]), MAX_REASON)
 
 
 def _hook(handler: Handler, name: str, *args: Any) -> None:

@@ -39,8 +39,9 @@ class Captured:
 
     def text(self) -> str:
         said = printable("".join(self._parts))
-        if self._dropped:
-            return f"{said}\n… {self._dropped:,} more characters were not kept"
+        dropped = self._dropped + max(len(said) - self._limit, 0)
+        if dropped:
+            return f"{said[: self._limit]}\n… {dropped:,} more characters were not kept"
         return said
 
 
@@ -54,6 +55,8 @@ class _Router:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         captured = _current.get()
         if captured is None:
             return self._stream.write(text)
@@ -70,6 +73,7 @@ class _Router:
 
 _lock = threading.Lock()
 _users = 0
+_streams: tuple[TextIO, TextIO] | None = None
 
 
 @contextmanager
@@ -86,21 +90,19 @@ def captured_output(limit: int = MAX_OUTPUT) -> Iterator[Captured]:
 
 
 def _enter() -> None:
-    global _users  # noqa: PLW0603 - the streams are one per process, and so is their count
+    global _users, _streams  # noqa: PLW0603 - the streams are one per process, and so is their count
     with _lock:
-        if _users == 0:
+        if _streams is None:
+            _streams = sys.stdout, sys.stderr
             sys.stdout, sys.stderr = _Router(sys.stdout), _Router(sys.stderr)
         _users += 1
 
 
 def _leave() -> None:
-    global _users  # noqa: PLW0603 - as above
+    global _users, _streams  # noqa: PLW0603 - as above
     with _lock:
         _users -= 1
-        if _users == 0:
-            sys.stdout, sys.stderr = _restored(sys.stdout), _restored(sys.stderr)
-
-
-def _restored(stream: Any) -> Any:
-    # A handler that put a stream of its own there and left it keeps it: it is not ours.
-    return stream._stream if isinstance(stream, _Router) else stream  # noqa: SLF001 - ours
+        if _users == 0 and _streams is not None:
+            # Whatever a handler put there and left there must not hurt the next one.
+            sys.stdout, sys.stderr = _streams
+            _streams = None

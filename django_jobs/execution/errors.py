@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 4096
 MAX_TRACEBACK = 64 * 1024
+MAX_TYPE = 255
 _CUT = "\n… cut …\n"
 
 # What no database stores (NUL, lone surrogates), and what would play with a terminal or
 # a log file when shown there (the other control characters).
 _ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
+# Up to the last @ before the path: a password may hold one, and a user may be a token.
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s?#]+(?=@)")
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
@@ -40,25 +42,30 @@ def error_text(error: BaseException) -> ErrorText:
     """An exception as it is kept: where it came from is told, what the variables held is not."""
     try:
         message = str(error)
-    except Exception as unprintable:  # noqa: BLE001 - an error's own str() may be broken
+    except BaseException as unprintable:  # noqa: BLE001 - an error's own str() may be broken
         message = f"<its text raised {type(unprintable).__name__}>"
-    formatted = traceback.TracebackException.from_exception(error, capture_locals=False)
     try:
+        formatted = traceback.TracebackException.from_exception(error, capture_locals=False)
         told = "".join(formatted.format())
-    except Exception:  # noqa: BLE001 - as above, for a cause further down
+    except BaseException:  # noqa: BLE001 - as above, for a cause further down
         told = "".join(traceback.format_tb(error.__traceback__))
     return ErrorText(
         type=type_path(type(error)),
-        message=capped(_without_credentials(printable(message)), MAX_MESSAGE),
-        traceback=capped(_without_credentials(printable(told)), MAX_TRACEBACK),
+        message=_kept(message, MAX_MESSAGE),
+        traceback=_kept(told, MAX_TRACEBACK),
     )
+
+
+def _kept(text: str, limit: int) -> str:
+    # Cut twice: first so that little of a huge text is looked through, then to measure.
+    return capped(_without_credentials(printable(capped(text, 4 * limit))), limit)
 
 
 def type_path(kind: type[BaseException]) -> str:
     """The dotted path of an exception class, plain for built-in ones."""
-    if kind.__module__ == "builtins":
-        return kind.__qualname__
-    return f"{kind.__module__}.{kind.__qualname__}"
+    plain = kind.__module__ == "builtins"
+    path = kind.__qualname__ if plain else f"{kind.__module__}.{kind.__qualname__}"
+    return printable(path)[:MAX_TYPE]
 
 
 def fingerprint(handler: str, error: BaseException) -> str:

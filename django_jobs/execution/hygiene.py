@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
-from django.db import connections, reset_queries
+from django.db import Error, connections, reset_queries, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 @contextmanager
@@ -18,29 +17,64 @@ def clean_connections() -> Iterator[None]:
     """Fresh or healthy connections at the start, and no transaction left behind at the end.
 
     A connection with a transaction open at the start belongs to somebody else (a test
-    case, ``atomic=True``) and is left alone.
+    case, a caller of the sync backend): it stays open, and what is done to it inside the
+    block is undone where it would break that transaction.
     """
     reset_queries()
     foreign = set()
-    for connection in connections.all(initialized_only=True):
-        if connection.in_atomic_block:
-            foreign.add(connection.alias)
-        else:
-            connection.close_if_unusable_or_obsolete()
+    with ExitStack() as savepoints:
+        for connection in connections.all(initialized_only=True):
+            if connection.in_atomic_block:
+                foreign.add(connection.alias)
+                savepoints.enter_context(_savepoint(connection))
+            else:
+                _let_go_of_broken(connection)
+        try:
+            yield
+        finally:
+            for connection in connections.all(initialized_only=True):
+                if connection.alias not in foreign:
+                    _tidy(connection)
+
+
+@contextmanager
+def _savepoint(connection: Any) -> Iterator[None]:
+    """Keep what is written inside the block, unless it ends with the transaction unusable."""
+    atomic = transaction.atomic(using=connection.alias)
+    atomic.__enter__()
+    depth, blocks = len(connection.savepoint_ids), len(connection.atomic_blocks)
     try:
         yield
     finally:
-        for connection in connections.all(initialized_only=True):
-            if connection.alias not in foreign:
-                _tidy(connection)
+        if len(connection.atomic_blocks) > blocks:  # blocks that were entered and never left
+            del connection.savepoint_ids[depth:], connection.atomic_blocks[blocks:]
+            connection.needs_rollback = True
+        with suppress(Error):  # Django has gone back to the savepoint by then
+            atomic.__exit__(None, None, None)
 
 
-def _tidy(connection: BaseDatabaseWrapper) -> None:
+def _tidy(connection: Any) -> None:
     if connection.connection is None and not connection.in_atomic_block:
         return
     if connection.in_atomic_block or not connection.get_autocommit():
-        # A transaction the handler left open is rolled back with its connection.
+        # A transaction the handler left open is rolled back with its connection. A SQLite
+        # database in memory is not closed, and has to be told.
+        with suppress(Exception):
+            connection.connection.rollback()
         connection.close()
         connection.connect()
     else:
-        connection.close_if_unusable_or_obsolete()
+        _let_go_of_broken(connection)
+
+
+def _let_go_of_broken(connection: Any) -> None:
+    """What Django does at the end of a request, less the closing of sound connections.
+
+    A broken one is not asked whether it works: PyMySQL would reconnect by itself, and
+    without the settings of the session. CONN_MAX_AGE is kept where it is not 0: a worker
+    has no requests, and a connection for each job would cost more than most jobs.
+    """
+    connection.health_check_done = False
+    aged = connection.settings_dict["CONN_MAX_AGE"] and connection.close_at is not None
+    if connection.errors_occurred or (aged and time.monotonic() >= connection.close_at):
+        connection.close()

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
+REPEAT_SECONDS = 5.0
+"""A handler that swallows the interrupt, or cleans up for too long, gets another."""
+
+_SOON = 0.000_001
+
+
 class JobTimeout(BaseException):
     """The handler's time is up. No ``Exception``, so that ``except Exception`` lets it pass."""
 
@@ -48,13 +54,23 @@ def can_interrupt() -> bool:
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
+    armed = True
+
     def on_alarm(_number: int, _frame: FrameType | None) -> None:
-        raise JobTimeout(seconds)
+        if armed:
+            raise JobTimeout(seconds)
 
     previous = signal.signal(signal.SIGALRM, on_alarm)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    started = time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT_SECONDS)
     try:
-        yield
+        try:
+            yield
+        finally:
+            armed = False
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        if left:  # an alarm around this one goes on as if nothing had been
+            left = max(left - (time.monotonic() - started), _SOON)
+            signal.setitimer(signal.ITIMER_REAL, left, interval)

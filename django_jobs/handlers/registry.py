@@ -7,7 +7,7 @@ message.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_jobs.exceptions import ConfigurationError, HandlerRefused, UnknownHandler
 
@@ -81,10 +81,16 @@ def check_allowed(key: str, queue: str, allowed: Collection[str] | None) -> None
 def _same(one: Handler, other: Handler) -> bool:
     """Whether two registrations are the same code, as after a reload of its module."""
     first, second = getattr(one, "function", one), getattr(other, "function", other)
-    return (getattr(first, "__module__", None), getattr(first, "__qualname__", None)) == (
-        getattr(second, "__module__", ""),
-        getattr(second, "__qualname__", ""),
-    ) or first is second
+    return first is second or (_origin(first) is not None and _origin(first) == _origin(second))
+
+
+def _origin(function: Any) -> tuple[str, str, int] | None:
+    """Where a function was written. The line tells lambdas of one module apart."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    name = function.__qualname__
+    return (function.__module__, name, code.co_firstlineno if "<" in name else 0)
 
 
 registry = Registry()

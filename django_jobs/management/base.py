@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from argparse import RawDescriptionHelpFormatter
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.db import DatabaseError
 
+from django_jobs.checks import TAG
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import ConfigurationError, EnqueueOutcomeUnknown, InvalidJob
 from django_jobs.management.output import Output, escaped
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 USAGE = 2
+HELP_WIDTH = 80
 
 
 class HelpFormatter(DjangoHelpFormatter, RawDescriptionHelpFormatter):
@@ -32,12 +35,16 @@ class HelpFormatter(DjangoHelpFormatter, RawDescriptionHelpFormatter):
 class JobsCommand(BaseCommand):
     """Parses, calls ``run`` and ends with the code that it returns."""
 
+    # Checks of models ask the database, on SQLite even for its write lock; a probe must not.
+    requires_system_checks = (TAG,)
     examples = ""
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         kwargs.setdefault("formatter_class", HelpFormatter)
         kwargs.setdefault("epilog", epilog(self.examples))
-        return super().create_parser(prog_name, subcommand, **kwargs)
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        parser.description = textwrap.fill(self.help, HELP_WIDTH)
+        return parser
 
     def handle(self, *_args: Any, **options: Any) -> None:
         output = Output(self.stdout, colour=not options.get("no_color"))

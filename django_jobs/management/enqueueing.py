@@ -8,6 +8,8 @@ from argparse import ArgumentTypeError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django.core.management.base import CommandError
+
 from django_jobs.conf import get_settings
 from django_jobs.decorators import JobFunction
 from django_jobs.definition import Options
@@ -24,6 +26,8 @@ from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
 from django_jobs.ids import new_id
 from django_jobs.management import arguments
+from django_jobs.management.base import FAILED
+from django_jobs.management.output import escaped
 from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:
@@ -83,7 +87,7 @@ class Preparer:
         batch: dict[int, PreparedJob[Any]] = {}
         first = number = 1
         try:
-            for number, line in enumerate(lines, 1):  # noqa: B007 - named below, when reading fails
+            for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue
                 batch[number] = self._of_line(line)
@@ -117,7 +121,8 @@ def store(jobs: Mapping[int, PreparedJob[Any]]) -> list[Outcome]:
         handles = enqueue_many(prepared)
     except DuplicateJob as error:
         if len(prepared) > 1:
-            raise InvalidJob(f"lines {min(jobs)} to {max(jobs)} are not enqueued: {error}") from error
+            told = f"lines {min(jobs)} to {max(jobs)} are not enqueued: {error}"
+            raise CommandError(escaped(told), returncode=FAILED) from error
         plan = prepared[0].plan
         backend = plan.resolve()[0].alias
         return [Outcome(line=1, id=error.existing_id, backend=backend, created=False)]
@@ -164,7 +169,7 @@ def shape(handler: Handler, payload: Any) -> Any:
         return payload if payload.keys() == _ARGUMENTS else {"args": [], "kwargs": payload}
     raise InvalidPayload(
         f"{handler.key} takes a JSON list of arguments or an object of named ones; "
-        f"for a single argument write [{json.dumps(payload)}]"
+        f"for a single argument write [{json.dumps(payload, ensure_ascii=False)}]"
     )
 
 
@@ -179,7 +184,12 @@ def parsed(text: str, where: str) -> Any:
 
 def given_payload(text: str | None) -> Any:
     """The payload of the command line."""
-    return _NOTHING if text is None else parsed(text, "PAYLOAD")
+    if text is None:
+        return _NOTHING
+    try:
+        return parsed(text, "PAYLOAD")
+    except InvalidPayload as error:
+        raise InvalidPayload(f"""{error}; write texts as '["text"]'""") from None
 
 
 def _as_ascii(character: str) -> str:

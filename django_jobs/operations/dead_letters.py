@@ -6,6 +6,7 @@ before changes nothing and says how it was resolved.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Discarded", "Replayed", "discard", "discard_each", "replay", "replay_each", "select"]
 
+_KEY = re.compile(r"[0-9]{1,18}")
 DiscardStatus = Literal["discarded", "already-discarded", "replayed"]
 _WHEN_RESOLVED: dict[str, DiscardStatus] = {DISCARDED: "already-discarded", REPLAYED: "replayed"}
 
@@ -147,7 +149,7 @@ def _told_apart(ids: Iterable[int | str]) -> tuple[list[int], list[str]]:
     for given in ids:
         if job_id := parse_id(given):
             job_ids.append(job_id)
-        elif str(given).isdecimal():
+        elif _KEY.fullmatch(str(given)):
             numbers.append(int(given))
         else:
             raise ValueError(f"{given!r} is neither the number of a dead letter nor a job's id")

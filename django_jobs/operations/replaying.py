@@ -10,6 +10,7 @@ from django_jobs.backends.base import OnConflict
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.backends.registry import backends
+from django_jobs.backends.sync import SyncBackend
 from django_jobs.exceptions import (
     ConfigurationError,
     DuplicateJob,
@@ -105,12 +106,18 @@ class _Replay:
         except (Rejection, InvalidJob, ConfigurationError) as error:
             return self._answer(failed, "refused", why=str(error))
         identifier = str(failed.replayed_as or new_id())
-        if isinstance(backend, DatabaseBackend) and backend.database == self.alias:
+        if self._joins(backend):
             if refusal := self._enqueue(backend, envelope, identifier):
                 return self._answer(failed, "refused", why=refusal)
             return self._replayed(failed, identifier)
         write(self.alias, failed, replayed_as=UUID(identifier))
         return backend, envelope, identifier
+
+    def _joins(self, backend: Backend) -> bool:
+        """Whether the new job can be stored in this transaction, and nothing but stored."""
+        if isinstance(backend, SyncBackend):
+            return False  # its enqueue runs the job, and no transaction of ours lasts that long
+        return isinstance(backend, DatabaseBackend) and backend.database == self.alias
 
     def _enqueue(self, backend: Backend, envelope: Envelope, identifier: str) -> str:
         """Store the new job; why it was refused, or nothing."""

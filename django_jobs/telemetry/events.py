@@ -77,6 +77,11 @@ class LeaseLost(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SettleUnknown(JobEvent):
+    """The store did not say before the lease ended whether a settle counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AfterHookFailed(JobEvent):
     """An after-hook raised; the outcome stands."""
 

@@ -42,6 +42,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         f"{_JOB} was settled too late: its lease belongs to another worker or it is gone",
     ),
+    events.SettleUnknown: (
+        "settle.unknown",
+        logging.ERROR,
+        f"nobody could say in time whether {_JOB} was settled; it may run again",
+    ),
     events.AfterHookFailed: (
         "hook.failed",
         logging.ERROR,
@@ -81,6 +86,10 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
 """Event → (key, level, sentence)."""
 
 
+_WITH_TRACEBACK = {"hook.failed", "policy.failed"}
+"""User code failed where nothing else tells where."""
+
+
 def write(event: Event) -> None:
     """Put an event into the log."""
     known = SENTENCES.get(type(event))
@@ -96,9 +105,14 @@ def write(event: Event) -> None:
         sentence,
         facts,
         extra={"key": key, **facts},
-        exc_info=error if level == logging.ERROR and "hook" in key else None,
+        exc_info=error if key in _WITH_TRACEBACK else None,
     )
 
 
 def _plain(value: object) -> object:
-    return value if isinstance(value, int | float | str) else f"{type(value).__name__}: {value}"
+    if isinstance(value, int | float | str):
+        return value
+    try:
+        return f"{type(value).__name__}: {value}"
+    except Exception:  # noqa: BLE001 - an exception's own text may be broken
+        return type(value).__name__

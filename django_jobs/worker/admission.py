@@ -54,6 +54,13 @@ class Gatekeeper:
     opener: Opener
     registry: Registry
 
+    def believed(self, lease: Lease) -> Envelope | None:
+        """The envelope of a message that can be opened, or None."""
+        try:
+            return self.opener.open(lease.message, lease.queue)
+        except Rejection:
+            return None
+
     def admit(self, lease: Lease, now: int) -> Admitted | Refused:
         """Look at a message that was leased at ``now`` on the store's clock."""
         try:
@@ -74,6 +81,9 @@ class Gatekeeper:
             check_allowed(envelope.terms.job, lease.queue, allowed)
         except HandlerRefused as refusal:
             return Refused(Rejected("rejected-handler", str(refusal)), envelope)
+        if envelope.terms.atomic and getattr(handler, "is_coroutine", False):
+            told = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
+            return Refused(Rejected("rejected-atomic", told), envelope)
         return Admitted(envelope, header, handler)
 
     def _over(self, envelope: Envelope, header: Header, now: int) -> Rejected | None:

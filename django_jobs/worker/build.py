@@ -13,10 +13,12 @@ from django_jobs.handlers.registry import registry
 from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer
 from django_jobs.worker.admission import Gatekeeper
+from django_jobs.worker.asking import Asker
 from django_jobs.worker.cycle import Cycle
 from django_jobs.worker.policies import Policies
 from django_jobs.worker.renewal import Renewer
 from django_jobs.worker.settle import Settler
+from django_jobs.worker.store import Outage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,11 +47,13 @@ def run_lease(backend: Backend, lease: Lease, lease_seconds: float) -> Report:
 
 def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:
     """The pipeline of one backend."""
+    settler = Settler(backend, settings)
     return Cycle(
         backend=backend,
         settings=settings,
         gatekeeper=Gatekeeper(settings, build_opener(backend.alias, settings), registry),
-        settler=Settler(backend, settings),
+        settler=settler,
+        asker=Asker(settler, Outage(backend.alias)),
         policies=Policies(settings, registry),
         renewer=Renewer(backend),
         worker=worker_name(),

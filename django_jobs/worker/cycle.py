@@ -11,7 +11,7 @@ from django.db import Error
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SECOND, SystemClock, to_microseconds
 from django_jobs.execution.attempt import Attempt
-from django_jobs.execution.errors import error_text, fingerprint
+from django_jobs.execution.errors import error_text, fingerprint, printable
 from django_jobs.execution.hygiene import clean_connections
 from django_jobs.execution.outcome import Failed, Outcome, Succeeded
 from django_jobs.handlers.base import JobContext
@@ -20,11 +20,12 @@ from django_jobs.worker.admission import Admitted
 from django_jobs.worker.settle import Run, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
     from django_jobs.worker.admission import Gatekeeper
+    from django_jobs.worker.asking import Asker
     from django_jobs.worker.policies import Policies
     from django_jobs.worker.renewal import Renewer
     from django_jobs.worker.settle import Settler
@@ -50,23 +51,35 @@ class Report:
 EMPTY = Report(status="empty")
 
 
+def _nothing(_timeout: float | None) -> None:
+    """Nobody watches the handler from outside."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """Fetch, admit, run, settle; for one backend."""
+    """Fetch, admit, run, settle; for one backend.
+
+    ``starting`` is told the timeout just before a handler runs, ``tell`` every event.
+    """
 
     backend: Backend
     settings: JobsSettings
     gatekeeper: Gatekeeper
     settler: Settler
+    asker: Asker
     policies: Policies
     renewer: Renewer
     worker: str
+    starting: Callable[[float | None], object] = _nothing
+    tell: Callable[[events.Event], object] = events.emit
 
     def once(self, queues: Sequence[str]) -> Report:
         """Process one message of the first queue that has any."""
-        lease_seconds = self.settings.lease_seconds
-        leases = self.backend.fetch(queues, 1, lease_seconds)
-        return self.deliver(leases[0], lease_seconds) if leases else EMPTY
+        for queue in queues:
+            lease_seconds = self.settings.effective_lease(queue)
+            for lease in self.backend.fetch([queue], 1, lease_seconds):
+                return self.deliver(lease, lease_seconds)
+        return EMPTY
 
     def deliver(self, lease: Lease, lease_seconds: float) -> Report:
         """Take one leased message to its end."""
@@ -75,46 +88,55 @@ class Cycle:
         decision = self.gatekeeper.admit(lease, leased_at)
         if isinstance(decision, Admitted):
             with self.renewer.holding(lease, lease_seconds):
-                run, verdict, outcome = self._run(lease, decision, started)
+                run, verdict, outcome = self._run(lease, decision, started, lease_seconds)
         else:
             outcome = decision.outcome
             run = _run_of(lease, decision.envelope, started, self.worker)
-            verdict = self.settler.settle(run, outcome)
-        report = _report(run, verdict)
-        for event in _events(run, verdict, report, outcome):
-            events.emit(event)
+            verdict = self.asker.settle(run, outcome, lease_seconds)
+        report = report_of(run, verdict)
+        for event in events_of(run, verdict, report, outcome):
+            self.tell(event)
         return report
 
-    def _run(self, lease: Lease, admitted: Admitted, started: int) -> tuple[Run, Verdict, Outcome]:
+    def _run(
+        self, lease: Lease, admitted: Admitted, started: int, lease_seconds: float
+    ) -> tuple[Run, Verdict, Outcome]:
         attempt = self._attempt(lease, admitted)
         if admitted.envelope.terms.atomic:
-            return self._run_atomically(lease, admitted, attempt, started)
+            return self._run_atomically(lease, admitted, attempt, started, lease_seconds)
         with clean_connections():
             outcome = attempt.run()
         run = _run_of(lease, admitted.envelope, started, self.worker)
-        return run, self.settler.settle(run, outcome), outcome
+        return run, self.asker.settle(run, outcome, lease_seconds), outcome
 
     def _run_atomically(
-        self, lease: Lease, admitted: Admitted, attempt: Attempt, started: int
+        self,
+        lease: Lease,
+        admitted: Admitted,
+        attempt: Attempt,
+        started: int,
+        lease_seconds: float,
     ) -> tuple[Run, Verdict, Outcome]:
         """The handler's writes and the ack commit together, or neither does."""
+        acked: Verdict | None = None
+        outcome: Outcome
         try:
-            with self.backend.joint_transaction():
-                outcome: Outcome = _success(attempt.run())
+            with clean_connections(), self.backend.joint_transaction():
+                outcome = _success(attempt.run())
                 run = _run_of(lease, admitted.envelope, started, self.worker)
-                verdict = _settled(self.settler.settle(run, outcome), outcome)
+                acked = _settled(self.settler.settle(run, outcome), outcome)
+            return run, acked, outcome
         except _UndoneError as undone:
-            outcome, settled = undone.outcome, undone.verdict
+            outcome, verdict = undone.outcome, undone.verdict
             run = _run_of(lease, admitted.envelope, started, self.worker)
-            return run, settled or self.settler.settle(run, outcome), outcome
-        except Error as error:
-            # The commit itself failed. Should it have come through after all, the token
-            # is gone with it, and this settle changes nothing.
+        except (Error, OSError) as error:
+            run = _run_of(lease, admitted.envelope, started, self.worker)
+            # When the commit was not answered it may have come through all the same.
+            if acked is not None and self.asker.is_gone(run, lease_seconds):
+                return run, acked, Succeeded()
             key = admitted.handler.key
-            failed = Failed(error_text(error), fingerprint=fingerprint(key, error))
-            run = _run_of(lease, admitted.envelope, started, self.worker)
-            return run, self.settler.settle(run, failed), failed
-        return run, verdict, outcome
+            outcome, verdict = Failed(error_text(error), fingerprint=fingerprint(key, error)), None
+        return run, verdict or self.asker.settle(run, outcome, lease_seconds), outcome
 
     def _attempt(self, lease: Lease, admitted: Admitted) -> Attempt:
         terms = admitted.envelope.terms
@@ -130,6 +152,7 @@ class Cycle:
             trace_id=terms.trace_id or lease.id.replace("-", ""),
             deadline=time.time() + seconds if seconds else None,
         )
+        self.starting(seconds or None)
         return Attempt(
             handler=admitted.handler,
             context=context,
@@ -154,7 +177,9 @@ def _success(outcome: Outcome) -> Succeeded:
 
 
 def _settled(verdict: Verdict, outcome: Outcome) -> Verdict:
-    if verdict.answer is not Settled.SETTLED:
+    if verdict.answer is Settled.UNKNOWN:
+        raise ConnectionError("the connection broke before the transaction was committed")
+    if verdict.answer is Settled.LOST:
         raise _UndoneError(outcome, verdict)
     return verdict
 
@@ -176,10 +201,11 @@ def _run_of(lease: Lease, envelope: Any, started: int, worker: str) -> Run:
     )
 
 
-def _report(run: Run, verdict: Verdict) -> Report:
-    lost = verdict.answer is Settled.LOST
+def report_of(run: Run, verdict: Verdict) -> Report:
+    """What became of a delivery."""
+    status = {Settled.LOST: "lease-lost", Settled.UNKNOWN: "error"}.get(verdict.answer)
     return Report(
-        status="lease-lost" if lost else verdict.status,
+        status=status or verdict.status,
         job_id=run.lease.id,
         queue=run.lease.queue,
         handler=_handler_of(run),
@@ -193,10 +219,10 @@ def _report(run: Run, verdict: Verdict) -> Report:
 def _handler_of(run: Run) -> str:
     if run.envelope is not None:
         return run.envelope.terms.job
-    return str(run.lease.message.index.get("handler", ""))
+    return printable(str(run.lease.message.index.get("handler", "")))
 
 
-def _events(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> list[events.Event]:
+def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> list[events.Event]:
     about: dict[str, Any] = {
         "job_id": report.job_id,
         "queue": report.queue,
@@ -212,14 +238,14 @@ def _events(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> lis
     match report.status:
         case "lease-lost":
             return [events.LeaseLost(**about)]
+        case "error":
+            return [events.SettleUnknown(**about)]
+        case _ if verdict.dead:
+            return [events.JobDied(**about, reason=verdict.reason.partition(":")[0], **wrong)]
         case "acked":
             return [events.JobSucceeded(**about, seconds=report.seconds)]
         case "requeued" if error is not None:
             return [events.JobRetried(**about, delay=verdict.delay, **wrong)]
-        case "dead-lettered" | "rejected":
-            return [events.JobDied(**about, reason=verdict.reason.partition(":")[0], **wrong)]
-        case "crashed":
-            return [events.JobDied(**about, reason="crashed", **wrong)]
         case "cancelled" | "skipped-idempotent":
             return [events.JobEnded(**about, status=report.status, reason=verdict.reason)]
         case _:

@@ -6,15 +6,16 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_jobs.execution.attempt import StopNow
 from django_jobs.telemetry import events
 from django_jobs.worker.housekeeping import Housekeeping
+from django_jobs.worker.presence import Presence
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django_jobs.conf import JobsSettings
     from django_jobs.worker.cycle import Cycle, Report
     from django_jobs.worker.queues import QueueOrder
 
@@ -48,19 +49,21 @@ class InProcessWorker:
         self._limits = limits
         self._poll_interval = poll_interval
         self._on_report = on_report
-        self._store = Store(cycle.backend, self.stop.asked.is_set)
-        self._house = Housekeeping(cycle.backend, cycle.settings.lease_seconds)
+        self._store = Store(cycle.asker.outage, self.stop.asked.is_set)
+        self._house = Housekeeping(cycle.backend, _shortest_lease(cycle.settings))
+        self._presence = Presence(cycle.backend, str(queues))
+        self._empty_looks = 0
+        cycle.asker.hurried = lambda: self.stop.urgent
         self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
 
     def run(self) -> int:
         """Work until told to stop or a limit is reached; the exit code."""
         alias = self._cycle.backend.alias
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
-        why = "stopped"
-        try:
-            with self.stop.listening():
-                why = self._loop()
-        except StopNow:
+        with self.stop.listening():
+            why = self._loop()
+            self._presence.end()
+        if self.stop.urgent:
             why = "stopped at once by a second signal"
         events.emit(events.WorkerStopped(backend=alias, processed=self.processed, why=why))
         return self.stop.exit_code
@@ -73,6 +76,7 @@ class InProcessWorker:
         return why
 
     def _turn(self) -> Report:
+        self._presence.tell()
         self._house.step()
         return self._cycle.once(self._queues.next())
 
@@ -80,14 +84,19 @@ class InProcessWorker:
         """What a cycle's report means for the loop; a reason when it was the last."""
         if report:
             self.processed += 1
+            self._empty_looks = 0
             if self._on_report is not None:
                 self._on_report(report)
         if self._limits.once:
             return "one cycle was asked for"
-        if not report:
-            if self._limits.until_empty:
+        if report.status == "empty":
+            self._empty_looks += 1
+            if not self._limits.until_empty:
+                self.stop.unless_asked(self._wait)
+            elif self._empty_looks > 1:
                 return "nothing is due"
-            self._wait()
+            else:  # what was just processed may have enqueued to a queue that is new
+                self._queues.look_again()
         return None
 
     def _reason_to_stop(self) -> str | None:
@@ -104,3 +113,7 @@ class InProcessWorker:
         left = self._ends_at - time.monotonic()
         queues = self._queues.next()
         self._store.call(lambda: self._cycle.backend.wait(queues, min(self._poll_interval, left)))
+
+
+def _shortest_lease(settings: JobsSettings) -> float:
+    return min([settings.lease_seconds, *map(settings.effective_lease, settings.queues)])

@@ -36,13 +36,26 @@ class Policies:
         if spec not in self._named_here():
             return None
         if spec not in self._made:
-            self._made[spec] = _make(spec)
+            try:
+                self._made[spec] = _make(spec)
+            except Exception as error:  # noqa: BLE001 - user code; the attempt tells of it and goes on
+                self._made[spec] = _Unusable(error)
         return self._made[spec]
 
     def _named_here(self) -> set[str]:
         specs = [self._settings.retry, *(queue.retry for queue in self._settings.queues.values())]
         specs += [getattr(self._registry.get(key), "retry", None) for key in self._registry]
         return {path for path in specs if isinstance(path, str)}
+
+
+class _Unusable:
+    """Stands for a policy that could not be made, and says so where it is asked."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def delay(self, retry_number: int) -> float | None:
+        raise self._error
 
 
 def _make(path: str) -> RetryPolicy:

@@ -24,12 +24,21 @@ LOOK_AGAIN_SECONDS = 5.0
 
 
 class QueueOrder(Protocol):
-    """Tells the queues to try, first one first."""
+    """Tells the queues to try, first one first; ``look_again`` for names that are new."""
 
     def next(self) -> Sequence[str]: ...
 
+    def look_again(self) -> None: ...
 
-class Strict:
+
+class Named:
+    """Queues that were named: there is nothing to look for."""
+
+    def look_again(self) -> None:
+        """The names stay as they are."""
+
+
+class Strict(Named):
     """Always the same order."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -42,7 +51,7 @@ class Strict:
         return ",".join(self._names)
 
 
-class Weighted:
+class Weighted(Named):
     """Each queue comes first as often as its weight says, evenly spread."""
 
     def __init__(self, weights: dict[str, int]) -> None:
@@ -93,6 +102,8 @@ def parse(text: str | None, backend: Backend, settings: JobsSettings) -> QueueOr
     if not text:
         return InTurn(backend, settings)
     parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise InvalidOption(f"{text!r} names no queue; write --queue a,b or --queue a:3,b:1")
     weights = {_name(part, settings): _weight(part) for part in parts}
     if any(":" in part for part in parts):
         return Weighted(weights)

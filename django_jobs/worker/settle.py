@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, ResultRecord, Settled
+from django_jobs.execution.errors import printable, type_path
 from django_jobs.execution.outcome import (
     Cancelled,
     Crashed,
@@ -25,6 +26,8 @@ from django_jobs.execution.retry import built_in
 from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
     from django_jobs.wire.envelope import Envelope
@@ -53,6 +56,29 @@ class Verdict:
     answer: Settled
     delay: float = 0.0
     reason: str = ""
+    dead: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether the job is over, rather than given back."""
+        return self.dead or self.status in {"acked", "skipped-idempotent", "cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A return value as JSON text."""
+
+    json: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What an ack leaves behind."""
+
+    status: str
+    record: ResultRecord
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +88,13 @@ class Settler:
     backend: Backend
     settings: JobsSettings
 
-    def settle(self, run: Run, outcome: Outcome) -> Verdict:  # noqa: C901, PLR0912 - one arm an outcome
+    def settle(self, run: Run, outcome: Outcome) -> Verdict:
         """Settle one delivery."""
         match outcome:
-            case Succeeded():
-                return self._ack(run, "acked", self._result(run, outcome))
-            case Skipped(reason):
-                record = self._record(run, "skipped", output=reason)
-                return self._ack(run, "skipped-idempotent", record, reason)
-            case Cancelled(reason, output):
-                told = "\n".join(part for part in (reason, output) if part)
-                record = self._record(run, "cancelled", output=told)
-                return self._ack(run, "cancelled", record, reason)
+            case Succeeded() | Skipped() | Cancelled():
+                ending = self.ending(run, outcome)
+                (answer,) = self.ack([(run, ending)])
+                return Verdict(ending.status, answer, reason=ending.reason)
             case Snoozed(delay, reason):
                 return self._give_back(run, "snoozed", delay, reason)
             case Interrupted(reason):
@@ -111,7 +132,7 @@ class Settler:
             charge=Charge.ATTEMPT,
             attempt=attempt,
         )
-        return Verdict("dead-lettered", self.backend.abandon(run.lease, failure), reason=reason)
+        return self._abandon(run, "dead-lettered", failure)
 
     def _delay(self, run: Run, failed: Failed) -> float:
         if failed.delay is not None:
@@ -124,12 +145,9 @@ class Settler:
         return (policy and policy.delay(run.attempts + 1)) or 0.0
 
     def _reject(self, run: Run, reason: str, detail: str) -> Verdict:
-        failure = Failure(reason=reason, error_message=detail)
         status = "rejected" if reason.startswith("rejected-") else "dead-lettered"
         status = "crashed" if reason == "crashed" else status
-        return Verdict(
-            status, self.backend.abandon(run.lease, failure), reason=f"{reason}: {detail}"
-        )
+        return self._abandon(run, status, Failure(reason=reason, error_message=detail))
 
     def _crashed(self, run: Run, detail: str) -> Verdict:
         allowed = (run.envelope and run.envelope.terms.max_crashes) or self.settings.max_crashes
@@ -137,21 +155,47 @@ class Settler:
             answer = self.backend.nack(run.lease, None, charge=Charge.CRASH)
             return Verdict("crashed", answer, reason=detail)
         failure = Failure(reason="crashed", error_message=detail, charge=Charge.CRASH)
-        return Verdict("crashed", self.backend.abandon(run.lease, failure), reason=detail)
+        return self._abandon(run, "crashed", failure)
+
+    def _abandon(self, run: Run, status: str, failure: Failure) -> Verdict:
+        answer = self.backend.abandon(run.lease, failure)
+        told = ": ".join(part for part in (failure.reason, failure.error_message) if part)
+        return Verdict(status, answer, reason=told, dead=True)
 
     def _give_back(self, run: Run, status: str, delay: float | None, reason: str) -> Verdict:
+        if delay and not self.backend.capabilities.delay:
+            told = f"this backend cannot wait {delay:g} seconds for a later run: {reason}"
+            return self._abandon(
+                run, "dead-lettered", Failure(reason="cannot-wait", error_message=told)
+            )
         answer = self.backend.nack(run.lease, delay, charge=Charge.NOTHING)
         return Verdict(status, answer, delay or 0.0, reason)
 
-    def _ack(self, run: Run, status: str, record: ResultRecord, reason: str = "") -> Verdict:
-        keeps = self.backend.capabilities.results and record.ttl_seconds > 0
-        answers = self.backend.ack([run.lease], {run.lease.id: record} if keeps else None)
-        return Verdict(status, answers[0], reason=reason)
+    def ending(self, run: Run, outcome: Succeeded | Skipped | Cancelled) -> Ending:
+        """How a job that needs no further run is acked."""
+        match outcome:
+            case Succeeded(value, output):
+                encoded = value if isinstance(value, Encoded) else encoded_value(value)
+                told = "\n".join(part for part in (output, encoded.note) if part)
+                record = self._record(run, "succeeded", value_json=encoded.json, output=told)
+                return Ending("acked", record)
+            case Skipped(reason):
+                record = self._record(run, "skipped", output=reason)
+                return Ending("skipped-idempotent", record, reason)
+            case Cancelled(reason, output):
+                told = "\n".join(part for part in (reason, output) if part)
+                return Ending("cancelled", self._record(run, "cancelled", output=told), reason)
 
-    def _result(self, run: Run, succeeded: Succeeded) -> ResultRecord:
-        value_json, note = _value_json(succeeded.value)
-        output = "\n".join(part for part in (succeeded.output, note) if part)
-        return self._record(run, "succeeded", value_json=value_json, output=output)
+    def ack(self, endings: Sequence[tuple[Run, Ending]]) -> list[Settled]:
+        """Ack any number of jobs in one step."""
+        kept = {}
+        if self.backend.capabilities.results:
+            kept = {
+                run.lease.id: ending.record
+                for run, ending in endings
+                if ending.record.ttl_seconds > 0
+            }
+        return self.backend.ack([run.lease for run, _ in endings], kept or None)
 
     def _record(self, run: Run, status: str, **said: Any) -> ResultRecord:
         ttl = run.envelope.terms.result_ttl if run.envelope else None
@@ -165,7 +209,7 @@ class Settler:
         )
 
 
-def _value_json(value: Any) -> tuple[str, str]:
+def encoded_value(value: Any) -> Encoded:
     """A return value as it is kept, and a note where it cannot be.
 
     The work is done by then: to fail the attempt for its return value would do it again.
@@ -173,13 +217,16 @@ def _value_json(value: Any) -> tuple[str, str]:
     try:
         text = strict_json.dumps(value)
     except strict_json.NotStrictJson as error:
-        return "null", f"the return value was not kept: {error}"
+        return Encoded("null", printable(f"the return value was not kept: {error}"))
+    except Exception as error:  # noqa: BLE001 - a value's own methods may raise anything
+        return Encoded("null", f"the return value was not kept: {type_path(type(error))}")
     if len(text) > MAX_RESULT_BYTES:
-        return "null", (
+        return Encoded(
+            "null",
             f"the return value was not kept: {len(text):,} bytes as JSON, "
-            f"{MAX_RESULT_BYTES:,} are allowed"
+            f"{MAX_RESULT_BYTES:,} are allowed",
         )
-    return text, ""
+    return Encoded(text)
 
 
 def _attempt(run: Run, failed: Failed) -> AttemptRecord:

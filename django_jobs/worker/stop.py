@@ -7,23 +7,33 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from django_jobs.execution.attempt import StopNow
+from django_jobs.execution.attempt import StopNow, is_running
+from django_jobs.worker.store import close_idle_connections
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _EXIT_BASE = 128
 
 
+class Woken(BaseException):
+    """A signal came while there was nothing to do but wait."""
+
+
 class Stop:
-    """Whether the worker was asked to stop, by which signal, and how urgently."""
+    """Whether the worker was asked to stop, by which signal, and how urgently.
+
+    A signal interrupts user code and waiting. Work on the store is short and is let end:
+    what was settled half would be a lost lease, and that is not what a signal asks for.
+    """
 
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.signal_number: int | None = None
         self.urgent = False
+        self._waits = False
 
     def ask(self) -> None:
         """Stop after the job that runs now."""
@@ -49,10 +59,25 @@ class Stop:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
+    def unless_asked(self, wait: Callable[[], object]) -> None:
+        """Wait, at the longest until a signal comes."""
+        try:
+            try:
+                self._waits = True
+                if not self.asked.is_set():
+                    wait()
+            finally:
+                self._waits = False
+        except Woken:
+            # What it waited with may have been cut off in the middle of a question.
+            close_idle_connections()
+
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.signal_number = number
-        if not self.asked.is_set():
-            self.ask()
-            return
-        self.urgent = True
-        raise StopNow
+        self.urgent = self.asked.is_set()
+        self.ask()
+        if self._waits:
+            self._waits = False
+            raise Woken
+        if self.urgent and is_running():
+            raise StopNow

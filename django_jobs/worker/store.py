@@ -13,21 +13,39 @@ from django_jobs.telemetry import events
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_jobs.backends.base import Backend
-
 T = TypeVar("T")
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 
 
-class Store:
-    """Calls a backend, and knows whether it answers."""
+class Outage:
+    """Whether a store answers. Told once when it stops to, and once when it does again."""
 
-    def __init__(self, backend: Backend, stopped: Callable[[], bool]) -> None:
+    def __init__(self, backend: str) -> None:
         self._backend = backend
+        self._began_at: float | None = None
+
+    def begins(self, error: BaseException) -> None:
+        """The store did not answer."""
+        if self._began_at is None:
+            self._began_at = time.monotonic()
+            events.emit(events.StoreLost(backend=self._backend, error=error))
+
+    def ends(self) -> None:
+        """The store answered."""
+        if self._began_at is None:
+            return
+        lasted, self._began_at = time.monotonic() - self._began_at, None
+        events.emit(events.StoreFound(backend=self._backend, seconds=lasted))
+
+
+class Store:
+    """Calls a backend, and waits when it does not answer."""
+
+    def __init__(self, outage: Outage, stopped: Callable[[], bool]) -> None:
+        self._outage = outage
         self._stopped = stopped
-        self._lost_at: float | None = None
         self._pause = FIRST_PAUSE
 
     def call(self, work: Callable[[], T]) -> T | None:
@@ -35,30 +53,24 @@ class Store:
         try:
             answer = work()
         except (Error, OSError) as error:
-            self._outage(error)
+            self._outage.begins(error)
+            close_idle_connections()
+            # Jittered, so that a fleet does not fall on a database that just came back.
+            self._nap(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, hides nothing
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
             return None
-        self._back()
+        self._pause = FIRST_PAUSE
+        self._outage.ends()
         return answer
-
-    def _outage(self, error: BaseException) -> None:
-        if self._lost_at is None:
-            self._lost_at = time.monotonic()
-            events.emit(events.StoreLost(backend=self._backend.alias, error=error))
-        for connection in connections.all(initialized_only=True):
-            if not connection.in_atomic_block:
-                connection.close()
-        # Jittered, so that a fleet does not fall on a database that just came back.
-        self._nap(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, hides nothing
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     def _nap(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while not self._stopped() and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, FIRST_PAUSE))
 
-    def _back(self) -> None:
-        if self._lost_at is None:
-            return
-        lasted = time.monotonic() - self._lost_at
-        self._lost_at, self._pause = None, FIRST_PAUSE
-        events.emit(events.StoreFound(backend=self._backend.alias, seconds=lasted))
+
+def close_idle_connections() -> None:
+    """Let the next statement of every connection that is in no transaction find a new one."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()

@@ -181,8 +181,10 @@ def kill(connection):
     with connections["other"].cursor() as cursor:
         how = "SELECT pg_terminate_backend(%s)" if vendor == "postgresql" else "KILL %s"
         cursor.execute(how, [session])
-        while cursor.execute(STILL_THERE[vendor], [session]) or cursor.fetchone() != (0,):
-            pass
+        there = 1
+        while there:
+            cursor.execute(STILL_THERE[vendor], [session])
+            (there,) = cursor.fetchone()
 
 
 class KilledOnce:

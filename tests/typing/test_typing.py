@@ -33,7 +33,9 @@ def lines_with_errors(output: str) -> set[int]:
 @with_each_checker
 def test_the_right_uses_pass_and_no_ignore_is_needless(checker: str) -> None:
     found = check(checker, API)
-    assert found.returncode == 0, found.stdout + found.stderr
+    # What is wrong inside the package is told by make types, and is no user's business.
+    assert found.returncode in {0, 1}, found.stdout + found.stderr
+    assert not lines_with_errors(found.stdout), found.stdout
 
 
 @with_each_checker

@@ -120,11 +120,16 @@ class DatabaseBackend(Backend):
 
     def wait(self, queues: Sequence[str], timeout: float) -> None:
         """Sleep until the next job of the queues is due, at the longest for the timeout."""
-        soonest = self._read(lambda: reading.next_due(self.database, self.alias, queues))
-        if soonest is not None:
-            now = self._read(lambda: self.clock.read(connections[self.database]))
-            timeout = min(timeout, max(soonest - now, 0) / SECOND)
+        due_in = self.next_due_in(queues)
+        timeout = timeout if due_in is None else min(timeout, due_in)
         time.sleep(min(max(timeout, 0.0), LONGEST_NAP_SECONDS))
+
+    def next_due_in(self, queues: Sequence[str]) -> float | None:
+        soonest = self._read(lambda: reading.next_due(self.database, self.alias, queues))
+        if soonest is None:
+            return None
+        now = self._read(lambda: self.clock.read(connections[self.database]))
+        return max(soonest - now, 0) / SECOND
 
     def stats(self, queue: str) -> QueueStats:
         return self._read(lambda: reading.stats(self.database, self.clock, self.alias, queue))

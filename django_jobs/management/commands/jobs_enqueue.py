@@ -53,9 +53,9 @@ class Command(JobsCommand):
     examples = """
         jobs_enqueue shop.jobs.send_receipt '[42]'
         jobs_enqueue shop.jobs.send_receipt '{"order_id": 42}' --delay 15m --unique-key receipt-42
-        jobs_enqueue command '["clearsessions"]' --queue maintenance
+        jobs_enqueue shop.jobs.send_receipt '{"args": [], "kwargs": {"order_id": 42}}'
         jobs_enqueue --file jobs.jsonl --queue bulk
-        echo '{"handler": "shop.jobs.send_receipt", "payload": [42]}' | manage.py jobs_enqueue --file -
+        jobs_enqueue --file - < jobs.jsonl
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:

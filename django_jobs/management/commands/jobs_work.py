@@ -13,6 +13,7 @@ from django_jobs.exceptions import ConfigurationError, InvalidOption
 from django_jobs.management.arguments import positive_float, positive_int
 from django_jobs.worker.build import build_cycle
 from django_jobs.worker.loop import InProcessWorker, Limits
+from django_jobs.worker.pool.build import PoolWorker
 from django_jobs.worker.queues import parse
 
 if TYPE_CHECKING:
@@ -51,12 +52,6 @@ class Command(BaseCommand):
         add("--poll-interval", type=positive_float, metavar="S", help="default: POLL_INTERVAL")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        if options["processes"]:
-            raise CommandError(
-                f"--processes {options['processes']} is not there yet; use --processes 0, and "
-                "start jobs_work several times to use several cores",
-                returncode=2,
-            )
         try:
             worker = self._worker(options)
         except (ConfigurationError, InvalidOption) as error:
@@ -67,20 +62,34 @@ class Command(BaseCommand):
         if code:
             sys.exit(code)
 
-    def _worker(self, options: dict[str, Any]) -> InProcessWorker:
+    def _worker(self, options: dict[str, Any]) -> InProcessWorker | PoolWorker:
         settings = get_settings()
         backend = backends[options["backend"] or settings.default_backend]
+        queues = parse(options["queue"], backend, settings)
+        limits = Limits(
+            once=options["once"],
+            until_empty=options["until_empty"],
+            max_jobs=options["max_jobs"],
+            max_seconds=options["max_seconds"],
+        )
+        poll_interval = options["poll_interval"] or settings.poll_interval
+        on_report = self._tell if options["verbosity"] else None
+        if options["processes"]:
+            return PoolWorker(
+                backend,
+                settings,
+                queues,
+                limits,
+                processes=options["processes"],
+                poll_interval=poll_interval,
+                on_report=on_report,
+            )
         return InProcessWorker(
             build_cycle(backend, settings),
-            parse(options["queue"], backend, settings),
-            Limits(
-                once=options["once"],
-                until_empty=options["until_empty"],
-                max_jobs=options["max_jobs"],
-                max_seconds=options["max_seconds"],
-            ),
-            poll_interval=options["poll_interval"] or settings.poll_interval,
-            on_report=self._tell if options["verbosity"] else None,
+            queues,
+            limits,
+            poll_interval=poll_interval,
+            on_report=on_report,
         )
 
     def _tell(self, report: Report) -> None:

@@ -33,7 +33,7 @@ def die(prepared=None, **failure):
         worker="a-host:17",
     )
     backend.abandon(leases[0], Failure(**{**FAILURE, "attempt": attempt, **failure}))
-    return FailedJob.objects.get(job_id=handle.id)
+    return FailedJob.objects.using(backend.database).get(job_id=handle.id)
 
 
 def queue_of(job_id):

@@ -7,15 +7,15 @@ import time
 from datetime import timedelta
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
-from django_jobs import operations
+from django_jobs import job, operations
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import EnqueueOutcomeUnknown
-from django_jobs.models import FailedJob, Job, OperatorEvent
+from django_jobs.models import FailedJob, Job, JobResult, OperatorEvent
 from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer
 from testproject.shop.jobs import doomed, flaky, send_receipt
@@ -29,7 +29,7 @@ REPLAY = """
 import sys, time
 import django
 django.setup()
-from django_jobs import operations
+from django_jobs import job, operations
 while time.time() < float(sys.argv[2]):
     pass
 for _ in range(3):
@@ -347,74 +347,34 @@ class TestElsewhere:
         assert (failed.resolution, failed.replayed_as) == ("", None)
 
 
-@pytest.mark.django_db
-class TestSelect:
-    def test_by_everything_it_is_said(self):
-        here, there = die(), die(send_receipt.prepare(1), reason="timed-out")
-        assert list(operations.select()) == [there, here]
-        assert list(operations.select(queue="mail")) == [there]
-        assert list(operations.select(handler="testproject.shop.jobs.doomed")) == [here]
-        assert list(operations.select(reason="timed-out")) == [there]
-        assert list(operations.select(queue="mail", reason="exhausted")) == []
-        assert list(operations.select(ids=[here.pk, str(there.job_id)])) == [there, here]
-        assert list(operations.select(ids=[str(here.pk)])) == [here]
-        assert list(operations.select(ids=[])) == []
-
-    def test_refuses_what_is_no_id(self):
-        with pytest.raises(ValueError, match="'elephant'"):
-            operations.select(ids=["elephant"])
-
-    def test_leaves_out_what_is_resolved(self):
-        failed = die()
-        operations.discard(failed.pk, by="ada")
-        assert list(operations.select()) == []
-        assert list(operations.select(unresolved=False)) == [failed]
-
-    def test_by_age(self):
-        failed = die()
-        FailedJob.objects.update(failed_at=timezone.now() - timedelta(days=2))
-        die()
-        assert list(operations.select(older_than=timedelta(days=1))) == [failed]
+seen = []
 
 
-@pytest.mark.django_db
-class TestEach:
-    def test_in_batches_and_to_the_end(self):
-        letters = [die() for _ in range(5)]
-        answers = list(operations.replay_each(operations.select(), by="ada", batch=2))
-        assert [answer.failed_id for answer in answers] == [letter.pk for letter in letters]
-        assert {answer.status for answer in answers} == {"replayed"}
-        assert Job.objects.count() == 5
+@job(key="tests.operations.look_around")
+def look_around():
+    seen.append(connection.in_atomic_block)
 
-    def test_does_not_chase_what_dies_meanwhile(self):
-        die()
-        answers = []
-        for answer in operations.replay_each(operations.select(), by="ada", batch=1):
-            answers.append(answer)
-            die()
-            assert len(answers) < 5
-        assert len(answers) == 1
 
-    def test_of_a_slice(self):
-        letters = [die() for _ in range(3)]
-        list(operations.discard_each(operations.select()[:2], by="ada"))
-        open_ones = operations.select()
-        assert list(open_ones) == letters[:1]
-
-    def test_skips_what_was_purged_meanwhile(self):
-        first, second = die(), die()
-        discarding = operations.discard_each(operations.select(), by="ada")
-        next(discarding)
-        FailedJob.objects.filter(pk=second.pk).delete()
-        assert list(discarding) == []
-        assert first.pk
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_runs_at_its_enqueue_runs_outside_the_transaction(settings):
+    failed = die(look_around.prepare())
+    settings.DJANGO_JOBS = {
+        "BACKENDS": {"database": {"BACKEND": "django_jobs.backends.sync.SyncBackend"}}
+    }
+    seen.clear()
+    answer = operations.replay(failed.pk, by="ada")
+    assert answer.status == "replayed"
+    assert seen == [False]
+    assert str(JobResult.objects.get().pk) == answer.new_id
+    assert operations.replay(failed.pk, by="ada").status == "already-replayed"
+    assert seen == [False]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_two_processes_at_once_replay_it_once(site_environment):
-    for _ in range(4):
+    for _ in range(3):
         failed = die()
-        start = time.time() + 3
+        start = time.time() + 2.5
         racers = [
             subprocess.Popen(
                 [sys.executable, "-c", REPLAY, str(failed.pk), str(start)],

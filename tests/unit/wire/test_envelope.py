@@ -185,7 +185,7 @@ def test_the_index_is_made_of_the_terms():
         "handler": "shop.send",
         "name": "Send é",
         "rank": 7,
-        "unique_key": hashlib.sha256(b"welcome-1").hexdigest(),
+        "unique_key": hashlib.sha256(b"database\x00welcome-1").hexdigest(),
         "concurrency_key": "per-shop",
         "tenant": "acme",
         "expires": 1_800_000_000_000_000,
@@ -204,13 +204,14 @@ def test_what_was_not_said_is_none_in_the_index_save_for_the_name():
 
 @pytest.mark.parametrize("keys", [("a", "A"), ("é", "e"), ("a", "a "), ("", "\x00")], ids=ascii)
 def test_keys_that_a_collation_may_take_for_equal_have_different_digests(keys):
-    one, other = map(key_digest, keys)
+    one, other = (key_digest("database", key) for key in keys)
     assert one != other
 
 
 def test_a_key_digest_has_a_fixed_length_and_no_key_has_none():
-    assert {len(key_digest("k" * length)) for length in (1, 64, 255)} == {64}
-    assert key_digest(None) is None
+    assert {len(key_digest("database", "k" * length)) for length in (1, 64, 255)} == {64}
+    assert key_digest("database", None) is None
+    assert key_digest("one", "k") != key_digest("other", "k")
 
 
 def test_terms_envelopes_headers_and_messages_are_frozen():

@@ -1,0 +1,111 @@
+"""``manage.py jobs_purge``: delete what is left of jobs that ended."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django_jobs import operations
+from django_jobs.management.arguments import DURATIONS, duration, queue_name
+from django_jobs.management.asking import check_can_ask, confirmed, system_user
+from django_jobs.management.base import (
+    FAILED,
+    JobsCommand,
+    add_database,
+    add_json,
+    chosen_database,
+)
+from django_jobs.management.progress import progress
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django_jobs.management.output import Output
+    from django_jobs.operations import Purged
+
+
+class Command(JobsCommand):
+    """Delete the records of jobs that ended."""
+
+    help = (
+        "Deletes results and dead letters that are older than an age, and the attempts that "
+        "belong to them. Live jobs are never touched. Workers drop results by themselves when "
+        "their time is over; dead letters stay until you say so."
+    )
+    examples = """
+        jobs_purge --state succeeded --older-than 7d
+        jobs_purge --state dead --older-than 12w --queue mail --dry-run
+        jobs_purge --state all --older-than 4w --force
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add(
+            "--state",
+            required=True,
+            choices=("succeeded", "dead", "all"),
+            help="succeeded: results, of skipped and cancelled jobs too; dead: dead letters, "
+            "looked after or not; all: both, and attempts of which nothing else is left",
+        )
+        add(
+            "--older-than",
+            required=True,
+            type=duration,
+            metavar="AGE",
+            help=f"how long ago the jobs ended: {DURATIONS}",
+        )
+        add("--queue", type=queue_name, metavar="NAME", help="only of this queue")
+        add("--dry-run", action="store_true", help="say how many there are, delete nothing")
+        add("--force", action="store_true", help="do not ask")
+        add_database(parser)
+        add_json(parser)
+
+    def run(self, output: Output, options: dict[str, Any]) -> int:
+        purge = partial(
+            operations.purge,
+            state=options["state"],
+            older_than=options["older_than"],
+            queue=options["queue"],
+            by=system_user(),
+            using=chosen_database(options["database"]),
+        )
+        found = purge(dry_run=True)
+        if options["dry_run"] or not found.total:
+            return _tell(output, "would be deleted", found, options)
+        if not options["force"]:
+            check_can_ask("--force, or --dry-run to count them", as_json=options["json"])
+            if not confirmed(f"Delete {_words(found)}{_warning(options)}?"):
+                output.line("Nothing was deleted.")
+                return FAILED
+        with progress(self.stderr, found.total, "purge") as advance:
+            return _tell(output, "deleted", purge(progress=advance), options)
+
+
+def _tell(output: Output, how: str, purged: Purged, options: dict[str, Any]) -> int:
+    if options["json"]:
+        output.document({"dry_run": options["dry_run"], **asdict(purged), "total": purged.total})
+    else:
+        output.line(f"{_words(purged)} {how}" if purged.total else "There is nothing to delete.")
+    return 0
+
+
+def _words(purged: Purged) -> str:
+    return (
+        f"{purged.results} results, {purged.dead_letters} dead letters and "
+        f"{purged.attempts} attempts"
+    )
+
+
+def _warning(options: dict[str, Any]) -> str:
+    """Dead letters that nobody has looked after are worth a second thought."""
+    if options["state"] == "succeeded":
+        return ""
+    waiting = operations.select(
+        queue=options["queue"],
+        older_than=options["older_than"],
+        using=chosen_database(options["database"]),
+    ).count()
+    return (
+        f" ({waiting} of the dead letters were neither replayed nor discarded)" if waiting else ""
+    )

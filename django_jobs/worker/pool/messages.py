@@ -1,0 +1,143 @@
+"""Leases and outcomes as plain tuples, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.backends.base import Lease
+from django_jobs.execution.outcome import (
+    Cancelled,
+    Crashed,
+    ErrorText,
+    Failed,
+    Interrupted,
+    Rejected,
+    Skipped,
+    Snoozed,
+    Succeeded,
+)
+from django_jobs.wire.envelope import Envelope, Header, Message, Terms
+from django_jobs.worker.settle import Encoded, Run, encoded_value
+
+if TYPE_CHECKING:
+    from django_jobs.execution.outcome import Outcome
+
+
+def lease_to_tuple(lease: Lease) -> tuple[Any, ...]:
+    """What a child needs of a lease."""
+    message, header = lease.message, lease.message.header
+    return (
+        lease.id,
+        lease.queue,
+        lease.token,
+        lease.expires_at,
+        lease.suspect,
+        message.body,
+        message.signature,
+        message.key_id,
+        header.attempts,
+        header.deliveries,
+        header.crashes,
+        header.available_at,
+        dict(message.index),
+    )
+
+
+def lease_from_tuple(told: tuple[Any, ...]) -> Lease:
+    (job_id, queue, token, expires_at, suspect, body, signature, key_id, *counts, index) = told
+    return Lease(
+        id=job_id,
+        queue=queue,
+        token=token,
+        expires_at=expires_at,
+        message=Message(body, signature, key_id, Header(*counts), index),
+        suspect=suspect,
+    )
+
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Cancelled, Crashed, Interrupted, Rejected, Skipped, Snoozed)
+}
+
+
+def outcome_to_tuple(outcome: Outcome) -> tuple[Any, ...]:
+    """An outcome for the way to the parent; a return value is JSON text from here on."""
+    match outcome:
+        case Succeeded(value, output):
+            encoded = encoded_value(value)
+            return ("Succeeded", encoded.json, encoded.note, output)
+        case Failed(error):
+            return (
+                "Failed",
+                (error.type, error.message, error.traceback),
+                outcome.retryable,
+                outcome.delay,
+                outcome.output,
+                outcome.timed_out,
+                outcome.fingerprint,
+            )
+        case _:
+            kind = type(outcome)
+            return (kind.__name__, *(getattr(outcome, name) for name in kind.__slots__))
+
+
+def outcome_from_tuple(told: tuple[Any, ...]) -> Outcome:
+    kind, *rest = told
+    if kind == "Succeeded":
+        value_json, note, output = rest
+        return Succeeded(Encoded(value_json, note), output)
+    if kind == "Failed":
+        error, *facts = rest
+        return Failed(ErrorText(*error), *facts)
+    made: Outcome = _KINDS[kind](*rest)
+    return made
+
+
+def terms_to_tuple(envelope: Envelope | None) -> tuple[Any, ...] | None:
+    """What settling has to know of the terms; the rest stays with the signed body."""
+    if envelope is None:
+        return None
+    terms = envelope.terms
+    return (
+        terms.job,
+        terms.queue,
+        terms.max_retries,
+        terms.max_crashes,
+        terms.retry,
+        terms.result_ttl,
+        terms.trace_id,
+    )
+
+
+def run_of(
+    lease: Lease,
+    told: tuple[Any, ...] | None,
+    counts: tuple[int, int],
+    times: tuple[int, int],
+    worker: str,
+) -> Run:
+    """A delivery as settling sees it, from what the child told of it."""
+    envelope = None
+    if told is not None:
+        job, queue, max_retries, max_crashes, retry, result_ttl, trace_id = told
+        terms = Terms(
+            job=job,
+            queue=queue,
+            backend="",
+            site="",
+            max_retries=max_retries,
+            max_crashes=max_crashes,
+            retry=retry,
+            result_ttl=result_ttl,
+            trace_id=trace_id,
+        )
+        envelope = Envelope(identifier=lease.id, payload=None, enqueued_at=0, terms=terms)
+    return Run(
+        lease=lease,
+        envelope=envelope,
+        attempts=counts[0],
+        crashes=counts[1],
+        started_at=times[0],
+        finished_at=times[1],
+        worker=worker,
+    )

@@ -1,0 +1,43 @@
+"""How long handlers take, as just observed, and what follows for handing jobs over."""
+
+from __future__ import annotations
+
+import math
+
+CHUNK_SECONDS = 0.004
+LARGEST_CHUNK = 64
+AHEAD_SECONDS = 0.02
+LONG_SECONDS = 0.5
+_WEIGHT = 0.2
+
+
+class Pace:
+    """A moving mean of run times, by handler."""
+
+    def __init__(self) -> None:
+        self._means: dict[str, float] = {}
+        self._latest: float | None = None
+
+    def observe(self, handler: str, seconds: float) -> None:
+        """A run took so long."""
+        known = self._means.get(handler)
+        mean = seconds if known is None else known + _WEIGHT * (seconds - known)
+        self._means[handler] = self._latest = mean
+
+    def chunk(self, handler: str) -> int:
+        """How many jobs of a handler make a few milliseconds of work; unknown ones go alone."""
+        mean = self._means.get(handler)
+        return 1 if mean is None else _clamped(CHUNK_SECONDS / max(mean, 1e-6))
+
+    def wanted(self, children: int) -> int:
+        """How many leases a worker of so many children should hold."""
+        if self._latest is None:
+            return children
+        if self._latest > LONG_SECONDS:
+            return children
+        ahead = math.ceil(children * AHEAD_SECONDS / max(self._latest, 1e-6))
+        return children + min(ahead, children * LARGEST_CHUNK * 3)
+
+
+def _clamped(count: float) -> int:
+    return max(1, min(int(count), LARGEST_CHUNK))

@@ -1,0 +1,231 @@
+"""What the seeds page says is here exists, and what it says is planned does not.
+
+A row whose state begins with "planned" names what is to come in its middle column; every other
+name, and every name in a state's remark, has to be found in the code.
+"""
+
+import ast
+import importlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from django.apps import apps
+from django.core.exceptions import FieldDoesNotExist
+from django.core.management import get_commands, load_command_class
+
+from django_jobs import conf, definition
+from django_jobs.conf.keys import ENVIRONMENT_KEY
+from django_jobs.decorators import HandlerOptions, job
+from django_jobs.models import JobState
+from django_jobs.telemetry.logs import SENTENCES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reference" / "seeds.md"
+STATES = re.compile(
+    r"yes|(changed|left out): \S.*|planned: (issue [4-9]|later)(; \S.*)?", re.DOTALL
+)
+ALSO_OF_JOB = {"key", "takes_context"}
+
+
+@dataclass(frozen=True)
+class Row:
+    line: int
+    here: str
+    state: str
+
+    @property
+    def is_planned(self):
+        return self.state.startswith("planned")
+
+
+def rows():
+    found = []
+    for number, text in enumerate(PAGE.read_text(encoding="utf-8").splitlines(), start=1):
+        if text.startswith("| ") and not text.startswith("| There |"):
+            cells = [cell.strip() for cell in text.strip("|").split(" | ")]
+            assert len(cells) == 3, f"line {number} has {len(cells)} cells"
+            found.append(Row(number, cells[1], cells[2].rstrip("| ")))
+    return found
+
+
+def names_in(text):
+    return re.findall(r"`([^`]+)`", text)
+
+
+def named(*, planned):
+    """(line, name) of everything that has to be there, or must not be."""
+    for row in rows():
+        for name in names_in(row.here):
+            if row.is_planned == planned:
+                yield row.line, name
+        if not planned:
+            for name in names_in(row.state):
+                if looks_like_ours(name):
+                    yield row.line, name
+
+
+def looks_like_ours(name):
+    return any(pattern.fullmatch(name) for pattern in KINDS)
+
+
+# --------------------------------------------------------------------------- kinds of names
+
+
+def is_a_python_name(path):
+    parts = path.split(".")
+    for size in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:size]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[size:]:
+            if not hasattr(found, part) and part not in getattr(found, "__annotations__", {}):
+                return False
+            found = getattr(found, part, None)
+        return True
+    return False
+
+
+def is_an_option(name):
+    known = ALSO_OF_JOB | HandlerOptions.__annotations__.keys()
+    return name in known and name not in definition.NOT_YET_ENFORCED
+
+
+def is_a_setting(name):
+    known = {field.upper() for field in conf.JobsSettings.__dataclass_fields__}
+    return name in known and name not in conf.NOT_YET_ENFORCED
+
+
+def is_a_setting_of_queues(name):
+    known = {field.upper() for field in conf.QueueConfig.__dataclass_fields__} - {"NAME"}
+    return name in known and name not in conf.NOT_YET_ENFORCED
+
+
+def is_a_command(name, rest):
+    if name not in get_commands():
+        return False
+    parser = load_command_class("django_jobs", name).create_parser("manage.py", name)
+    for word in rest.split():
+        if word.startswith("--"):
+            if word not in parser._option_string_actions:
+                return False
+        else:
+            verbs = [
+                action.choices for action in parser._actions if isinstance(action.choices, dict)
+            ]
+            if not (verbs and word in verbs[0]):
+                return False
+            parser = verbs[0][word]
+    return True
+
+
+def is_a_field(model, field):
+    try:
+        apps.get_model("django_jobs", model)._meta.get_field(field)
+    except (LookupError, FieldDoesNotExist):
+        return False
+    return True
+
+
+def is_a_word_of(folder, word):
+    """Whether some code in a folder of the package spells the word as a text of its own."""
+    for path in (ROOT / "django_jobs" / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and node.value == word:
+                return True
+    return False
+
+
+KINDS = {
+    re.compile(r"(django_jobs(?:\.\w+)*)"): is_a_python_name,
+    re.compile(r"@job\((\w+)=\)"): is_an_option,
+    re.compile(r"([A-Z][A-Z_]+)"): is_a_setting,
+    re.compile(r'QUEUES\[…\]\["([A-Z_]+)"\]'): is_a_setting_of_queues,
+    re.compile(r"(jobs_\w+)((?: [\w-]+)*)"): is_a_command,
+    re.compile(r"([A-Z]\w*[a-z])\.(\w+)"): is_a_field,
+    re.compile(r"env ([A-Z_]+)"): lambda name: name == ENVIRONMENT_KEY,
+    re.compile(r"status ([\w-]+)"): lambda word: is_a_word_of("worker", word),
+    re.compile(r"reason ([\w-]+)"): lambda word: any(
+        is_a_word_of(folder, word) for folder in ("worker", "wire")
+    ),
+    re.compile(r"state (\w+)"): lambda word: word in {state.label for state in JobState},
+    re.compile(r"log ([\w.]+)"): lambda key: key in {known[0] for known in SENTENCES.values()},
+}
+
+
+def exists(name):
+    for pattern, is_there in KINDS.items():
+        if match := pattern.fullmatch(name):
+            return is_there(*match.groups())
+    raise AssertionError(f"`{name}` is no kind of name that this page may use")
+
+
+# ------------------------------------------------------------------------------------ tests
+
+
+def test_every_row_has_a_state():
+    assert not [(row.line, row.state) for row in rows() if not STATES.fullmatch(row.state)]
+
+
+def test_every_row_names_something():
+    assert not [row.line for row in rows() if not names_in(row.here)]
+
+
+def test_what_is_said_to_be_here_is_here():
+    assert not [(line, name) for line, name in named(planned=False) if not exists(name)]
+
+
+def test_what_is_said_to_be_planned_is_not_here_yet():
+    assert not [(line, name) for line, name in named(planned=True) if exists(name)]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "Architecture",
+        "Concurrency and resilience",
+        "PDO transport",
+        "Retries and backoff",
+        "QueueCTL",
+    ],
+)
+def test_every_document_has_its_section(document):
+    assert f"\n## {document}\n" in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("django_jobs.job", True),
+        ("django_jobs.nothing", False),
+        ("django_jobs.JobContext.attempt", True),
+        ("django_jobs.JobContext.nothing", False),
+        ("@job(queue=)", True),
+        ("@job(idempotency_key=)", False),  # known, but refused
+        ("@job(nothing=)", False),
+        ("MAX_RETRIES", True),
+        ("RATE_LIMIT", False),
+        ('QUEUES[…]["HANDLERS"]', True),
+        ('QUEUES[…]["RATE_LIMIT"]', False),  # read, but not acted on
+        ("jobs_work", True),
+        ("jobs_work --once", True),
+        ("jobs_work --nothing", False),
+        ("jobs_nothing", False),
+        ("jobs_dlq replay --all", True),
+        ("jobs_dlq nothing", False),
+        ("Job.due", True),
+        ("Job.nothing", False),
+        ("status acked", True),
+        ("status nothing", False),
+        ("log job.dead", True),
+        ("log nothing", False),
+    ],
+)
+def test_a_name_is_looked_up_for_what_it_is(name, there):
+    assert exists(name) is there
+
+
+def test_the_options_of_job_that_are_no_options_of_a_job_exist():
+    assert set(job.__kwdefaults__) >= ALSO_OF_JOB

@@ -1,0 +1,200 @@
+"""jobs_status: the queues, the workers, the settings, and a probe that fails when it should."""
+
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+
+from django_jobs import operations
+from django_jobs.backends.registry import backends
+from django_jobs.clock import SECOND
+from django_jobs.conf import JobsSettings
+from django_jobs.models import Job, QueueControl, Worker
+from testproject.shop.jobs import doomed
+from tests.integration.commands.conftest import HOSTILE, ROOT, assert_harmless
+
+pytestmark = pytest.mark.django_db
+NOT_SECRET = {"token": "t0psecret"}
+
+
+def age(seconds, **chosen):
+    """Let jobs have become due some time ago."""
+    Job.objects.filter(**chosen).update(due=time.time_ns() // 1000 - int(seconds * SECOND))
+
+
+def lose(seconds_ago):
+    """Let a worker have vanished with a job."""
+    doomed.enqueue()
+    backends["database"].fetch(["default"], 1, -seconds_ago)
+
+
+def make_worker(**values):
+    now = time.time_ns() // 1000
+    given = {"queues": "mail", "processes": 2, "started_at": datetime.now(UTC), "seen": now}
+    return Worker.objects.create(
+        id=uuid4(), backend="database", host="web-1", pid=7, **{**given, **values}
+    )
+
+
+def test_nothing(run):
+    done = run("jobs_status")
+    assert done.out == "No queue has anything in it.\n\nNo worker is known.\n"
+    assert run("jobs_status", "--json").json() == {"queues": [], "workers": []}
+
+
+def test_queues(run, die):
+    die()
+    doomed.enqueue()
+    doomed.using(delay=60).enqueue()
+    doomed.using(queue="mail").enqueue()
+    QueueControl.objects.create(backend="database", queue="mail", paused=True, reason="a\x1b[0m")
+    age(7200, queue="mail")
+    headers, default, mail, *_ = run("jobs_status").out.splitlines()
+    assert headers.split("  ")[0] == "queue"
+    assert default.split()[:7] == ["default", "database", "1", "1", "0", "0", "1"]
+    assert mail.split("  ")[-1].strip() == r"yes: a\x1b[0m"
+    assert "2 h" in mail
+    told = run("jobs_status", "--queue", "mail", "--json").json()["queues"]
+    assert [one["queue"] for one in told] == ["mail"]
+    assert list(told[0]) == [
+        *("backend", "queue", "ready", "scheduled", "running", "suspect", "dead"),
+        *("oldest_ready_seconds", "paused", "paused_reason", "problem"),
+    ]
+
+
+def test_workers(run):
+    make_worker(draining=True, running=1, queues=HOSTILE.replace("\x00", ""))
+    done = run("jobs_status")
+    assert "web-1:7" in done.out
+    assert "1 (draining)" in done.out
+    assert_harmless(done.out)
+    (one,) = run("jobs_status", "--json").json()["workers"]
+    assert list(one) == [
+        *("id", "host", "pid", "backend", "queues", "processes", "concurrency", "running"),
+        *("draining", "started_at", "seen_at", "seen_seconds_ago"),
+    ]
+
+
+def test_a_probe_of_a_healthy_site(run):
+    doomed.enqueue()
+    doomed.using(delay=3600).enqueue()
+    backends["database"].fetch(["default"], 1, 60.0)
+    done = run("jobs_status", "--check")
+    assert (done.code, done.out) == (0, "ok: nothing is overdue, no worker was lost\n")
+    assert run("jobs_status", "--check", "--json").json() == {"ok": True, "troubles": []}
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": 60}])
+def test_a_probe_finds_overdue_jobs(run, options):
+    """A scheduled one as well: without a worker nobody makes it ready."""
+    doomed.using(**options).enqueue()
+    age(301)
+    done = run("jobs_status", "--check")
+    assert done.code == 1
+    assert done.out == "overdue: default (database) has 1 waiting, one for 5 min\n"
+    assert run("jobs_status", "--check", "--max-age", "10m").code == 0
+    assert run("jobs_status", "--check", "--queue", "mail").code == 0
+    (one,) = run("jobs_status", "--check", "--json").json()["troubles"]
+    assert list(one) == ["kind", "backend", "queue", "jobs", "seconds", "detail"]
+    assert (one["kind"], one["jobs"]) == ("overdue", 1)
+
+
+def test_a_probe_finds_workers_that_are_gone(run):
+    lose(25)
+    assert run("jobs_status", "--check").code == 0
+    lose(31)
+    done = run("jobs_status", "--check")
+    assert done.code == 1
+    assert done.out.startswith("lease expired: default (database) has 1 running")
+
+
+def test_a_probe_finds_a_backend_that_cannot_be_asked(run, settings, monkeypatch):
+    settings.DJANGO_JOBS = {
+        "BACKENDS": {"memory": {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}},
+        "DEFAULT_BACKEND": "memory",
+        "QUEUES": {"default": {}},
+    }
+    assert run("jobs_status", "--check").code == 0
+
+    def broken(queue):
+        raise ConnectionError("\x1b[31mrefused")
+
+    monkeypatch.setattr(backends["memory"], "stats", broken)
+    done = run("jobs_status", "--check")
+    assert done.code == 1
+    assert done.out == "unreachable: default (memory): ConnectionError: \\x1b[31mrefused\n"
+    assert r"\x1b[31mrefused" in run("jobs_status").out
+
+
+def test_settings_with_origin_and_without_secrets(run, settings, monkeypatch):
+    monkeypatch.setenv("JOBS_SIGNING_KEY", "s3cret-from-outside")
+    settings.DJANGO_JOBS = {
+        "TIMEOUT": 5,
+        "QUEUES": {"mail": {"TIMEOUT": None}},
+        "BACKENDS": {
+            "database": {
+                "BACKEND": "django_jobs.backends.database.DatabaseBackend",
+                "OPTIONS": {"DATABASE": "default", "URL": "x://u:s3cret@h", "N": 1, "API_KEY": 5},
+            }
+        },
+        "SCHEDULE": {"nightly": {"payload": {"token": "s3cret", "a": [1]}}},
+    }
+    done = run("jobs_status", "--settings", "--json")
+    assert done.code == 0, done.err
+    found = {one["name"]: one for one in done.json()["settings"]}
+    assert list(found) == [name.upper() for name in JobsSettings.__dataclass_fields__]
+    assert found["TIMEOUT"] == {"name": "TIMEOUT", "value": 5.0, "origin": "setting"}
+    assert found["MAX_RETRIES"] == {"name": "MAX_RETRIES", "value": 0, "origin": "default"}
+    assert found["SIGNING_KEYS"]["origin"] == "env"
+    assert found["BACKENDS"]["value"]["database"] == {
+        "BACKEND": "django_jobs.backends.database.DatabaseBackend",
+        "OPTIONS": {"DATABASE": "default", "URL": "••••", "N": 1, "API_KEY": "••••"},
+    }
+    assert found["QUEUES"]["value"]["mail"]["TIMEOUT"] is None
+    assert found["SCHEDULE"]["value"] == {"nightly": {"payload": {"token": "••••", "a": [1]}}}
+    assert "s3cret" not in done.out + run("jobs_status", "--show-settings").out
+
+
+def test_given_keys_are_a_setting(run, settings):
+    settings.DJANGO_JOBS = {"SIGNING_KEYS": [("first", "s3cret-s3cret")]}
+    found = run("jobs_status", "--settings", "--json").json()["settings"]
+    (keys,) = [one for one in found if one["name"] == "SIGNING_KEYS"]
+    assert keys == {"name": "SIGNING_KEYS", "value": ["first: ••••"], "origin": "setting"}
+
+
+@pytest.mark.parametrize(
+    "options", [("--watch", "--check"), ("--settings", "--watch"), ("--watch", "--json")]
+)
+def test_what_does_not_go_together(run, options):
+    assert run("jobs_status", *options).code == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_exit_codes_in_a_process(manage):
+    assert manage("jobs_status", "--check").returncode == 0
+    doomed.enqueue()
+    age(400)
+    assert manage("jobs_status", "--check").returncode == 1
+    assert manage("jobs_status", "--max-age", "-1").returncode == 2
+    shown = manage("jobs_status", "--settings")
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("setting ")
+    with_module = manage("jobs_status", "--settings", "testproject.settings")
+    assert with_module.stdout.startswith("queue ")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_watching_until_interrupted(site_environment):
+    operations.overview()
+    command = [sys.executable, str(ROOT / "testproject/manage.py"), "jobs_status", "--watch"]
+    with subprocess.Popen(
+        [*command, "--interval", "0.05"], env=site_environment, stdout=subprocess.PIPE, text=True
+    ) as child:
+        seen = [child.stdout.readline() for _ in range(10)]
+        child.send_signal(signal.SIGINT)
+        assert child.wait(30) == 0
+    assert seen.count("No queue has anything in it.\n") >= 2

@@ -1,0 +1,311 @@
+"""``process_once()``: its reports, in every kind of test case, and what handlers leave behind."""
+
+import logging
+import time
+
+import pytest
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.test import TestCase, TransactionTestCase, override_settings
+
+from django_jobs import Cancel, Retry, Snooze, define, job
+from django_jobs.backends.registry import backends
+from django_jobs.exceptions import InvalidBackend
+from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
+from django_jobs.worker import process_once
+from testproject.shop.models import Order
+from tests.integration.worker.labour import jobs as labour
+
+calls = []
+
+
+@job(key="once.add", takes_context=True)
+def add(context, a, b=2):
+    calls.append(context)
+    print("adding")
+    return a + b
+
+
+@job(key="once.raise", max_retries=1)
+def raise_it():
+    raise ValueError("odd \0 thing \ud800")
+
+
+@job(key="once.slow", timeout=0.05)
+def slow():
+    time.sleep(30)
+
+
+@job(key="once.snooze")
+def snooze():
+    raise Snooze(10, "later")
+
+
+@job(key="once.cancel")
+def cancel():
+    raise Cancel("not \0 wanted")
+
+
+@job(key="once.retry", max_retries=1)
+def retry():
+    raise Retry(60)
+
+
+@job(key="once.odd", max_retries=0)
+def odd():
+    raise type("Odd\x1bType" + "x" * 300, (Exception,), {})("a" * 100_000)
+
+
+@job(key="once.order")
+def order():
+    Order.objects.create(email="a@example.com", total=1)
+
+
+@job(key="once.open")
+def leave_open():
+    Order.objects.create(email="before@example.com", total=1)
+    transaction.atomic().__enter__()
+    Order.objects.create(email="open@example.com", total=1)
+
+
+@job(key="once.close")
+def close():
+    connection.close()
+
+
+@job(key="once.autocommit")
+def without_autocommit():
+    transaction.set_autocommit(False)
+    Order.objects.create(email="open@example.com", total=1)
+
+
+@job(key="once.break")
+def break_it():
+    taken = Order.objects.create(email="first@example.com", total=1)
+    try:
+        Order.objects.create(pk=taken.pk, email="again@example.com", total=1)
+    except IntegrityError:
+        return "swallowed"
+
+
+@job(key="once.break_raise")
+def break_and_raise():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT nothing FROM nowhere")
+
+
+@pytest.fixture(autouse=True)
+def _no_calls():
+    calls.clear()
+
+
+# -- reports, in every kind of test case -----------------------------------------------------------
+
+
+class Reports:
+    """Run once inside a transaction of the test, and once without one."""
+
+    def test_nothing_to_do_is_empty_and_false(self):
+        report = process_once()
+        assert (report.status, bool(report)) == ("empty", False)
+
+    def test_a_job_that_ran_is_acked_and_its_result_kept(self):
+        handle = add.enqueue(1, b=5)
+        report = process_once()
+        assert (report.status, report.job_id, report.handler) == ("acked", handle.id, "once.add")
+        assert (report.queue, report.attempt, bool(report)) == ("default", 1, True)
+        assert (handle.status, handle.result()) == ("succeeded", 6)
+        assert JobResult.objects.get().output == "adding\n"
+        (context,) = calls
+        assert (context.id, context.attempt, context.queue) == (handle.id, 1, "default")
+
+    def test_a_failure_is_requeued_and_then_a_dead_letter(self):
+        handle = raise_it.enqueue()
+        assert [process_once().status for _ in range(3)] == ["requeued", "dead-lettered", "empty"]
+        dead = FailedJob.objects.get()
+        assert (str(dead.job_id), dead.reason, dead.attempts) == (handle.id, "exhausted", 2)
+        assert dead.error_message == "odd \\u0000 thing \\ud800"
+        assert list(JobAttempt.objects.values_list("number", flat=True)) == [1, 2]
+        assert handle.status == "dead"
+
+    def test_what_takes_too_long_is_interrupted_and_dead(self):
+        slow.enqueue()
+        assert process_once().status == "dead-lettered"
+        assert FailedJob.objects.get().reason == "timed-out"
+        assert JobAttempt.objects.get().outcome == "timed-out"
+
+    def test_snooze_retry_and_cancel(self):
+        handles = snooze.enqueue(), retry.enqueue(), cancel.enqueue()
+        reports = [process_once() for _ in handles]
+        assert [report.status for report in reports] == ["snoozed", "requeued", "cancelled"]
+        assert [report.delay for report in reports] == [10, 60, 0]
+        assert [handle.status for handle in handles] == ["scheduled", "scheduled", "cancelled"]
+        assert process_once().status == "empty"
+
+    def test_odd_and_endless_exceptions_can_be_stored(self):
+        odd.enqueue()
+        assert process_once().status == "dead-lettered"
+        assert "Odd\\u001bTypexxx" in FailedJob.objects.get().error_type
+
+    def test_forged_bodies_are_rejected(self):
+        add.enqueue(1)
+        Job.objects.update(body=Job.objects.get().body.replace('"args":[1]', '"args":[2]'))
+        assert process_once().status == "rejected"
+        assert (FailedJob.objects.get().reason, calls) == ("rejected-signature", [])
+
+    def test_a_handler_the_queue_no_longer_allows_is_rejected(self):
+        add.enqueue(1)
+        with override_settings(DJANGO_JOBS={"QUEUES": {"default": {"HANDLERS": ["once.order"]}}}):
+            assert process_once().status == "rejected"
+        assert (FailedJob.objects.get().reason, calls) == ("rejected-handler", [])
+
+    def test_only_the_queues_asked_for_are_looked_at_in_order(self):
+        for queue in ("a", "b", "c"):
+            add.using(queue=queue).enqueue(1)
+        assert process_once("b").queue == "b"
+        assert process_once(["c", "a"]).queue == "c"
+        assert process_once(["c"]).status == "empty"
+        assert process_once().queue == "a"
+
+    def test_a_handler_that_breaks_the_transaction_does_not_hurt_the_next(self):
+        break_it.enqueue()
+        break_and_raise.enqueue()
+        order.enqueue()
+        assert [process_once().status for _ in range(3)] == ["acked", "dead-lettered", "acked"]
+        assert Order.objects.filter(email="a@example.com").count() == 1
+
+    def test_a_transaction_left_open_is_rolled_back_and_does_not_hurt_the_next(self):
+        leave_open.enqueue()
+        order.enqueue()
+        assert [process_once().status for _ in range(2)] == ["acked", "acked"]
+        emails = set(Order.objects.values_list("email", flat=True))
+        assert "a@example.com" in emails
+        assert "open@example.com" not in emails
+
+
+class TestInsideATransaction(Reports, TestCase):
+    def test_the_transaction_is_left_as_it_was(self):
+        depth = len(connection.savepoint_ids), len(connection.atomic_blocks)
+        for one in (add.using().prepare(1), leave_open.prepare(), break_it.prepare()):
+            one.enqueue()
+            process_once()
+        assert (len(connection.savepoint_ids), len(connection.atomic_blocks)) == depth
+        assert not connection.needs_rollback
+
+    def test_what_a_failing_handler_wrote_stays_as_without_a_transaction(self):
+        with transaction.atomic():
+            define("once.order", {"args": [], "kwargs": {}}).enqueue()
+            process_once()
+        assert Order.objects.count() == 1
+
+
+class TestWithoutATransaction(Reports, TransactionTestCase):
+    def test_a_connection_that_a_handler_closed_does_not_hurt_the_next(self):
+        close.enqueue()
+        order.enqueue()
+        assert [process_once().status for _ in range(2)] == ["acked", "acked"]
+
+    def test_autocommit_that_a_handler_switched_off_is_on_again(self):
+        without_autocommit.enqueue()
+        order.enqueue()
+        assert [process_once().status for _ in range(2)] == ["acked", "acked"]
+        assert connection.get_autocommit()
+        assert Order.objects.values_list("email", flat=True).get() == "a@example.com"
+
+    def test_a_sound_connection_is_kept_from_job_to_job(self):
+        for _ in range(3):
+            order.enqueue()
+        before = connection.connection
+        for _ in range(3):
+            process_once()
+        assert before is not None
+        assert connection.connection is before
+
+
+# -- leases ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_h22_a_lease_is_renewed_while_its_handler_runs_three_times_as_long(
+    settings, tmp_path, site_environment
+):
+    """The other process reaps and claims all the while, and gets nothing."""
+    import subprocess  # noqa: PLC0415 - for this test alone
+    import sys  # noqa: PLC0415 - as above
+
+    settings.DJANGO_JOBS = {"LEASE_SECONDS": 0.6, "SITE": "testproject.settings"}
+    diary, stop = tmp_path / "diary", tmp_path / "stop"
+    handle = labour.last.enqueue(str(diary), 1.9)
+    other = subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.worker.labour.rival", str(stop)],
+        env=site_environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with other:
+        assert other.stdout.readline() == "ready\n"
+        lease = backends["database"].fetch(["default"], 1, 0.6)[0]
+        other.stdin.write("go\n")
+        other.stdin.flush()
+        from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
+
+        report = run_lease(backends["database"], lease, 0.6)
+        stop.touch()
+        rounds, reaped, claimed = map(int, other.stdout.readline().split())
+    assert (report.status, handle.status) == ("acked", "succeeded")
+    assert (reaped, claimed) == (0, 0)
+    assert rounds > 10
+    assert len(diary.read_text().splitlines()) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_queue_can_have_a_lease_of_its_own(settings):
+    settings.DJANGO_JOBS = {"QUEUES": {"slow": {"LEASE_SECONDS": 900}, "default": {}}}
+    left = {}
+
+    for queue in ("slow", "default"):
+        peeking.using(queue=queue).enqueue(queue)
+        process_once(queue)
+        left[queue] = calls.pop()
+    assert 890 < left["slow"] <= 900
+    assert 25 < left["default"] <= 30
+
+
+@job(key="once.peeking")
+def peeking(queue):
+    row = Job.objects.get(queue=queue, state=JobState.RUNNING)
+    calls.append((row.lease_expires - backends["database"].clock.read(connection)) / 1_000_000)
+
+
+# -- dead letters are told ---------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_every_terminal_failure_is_a_dead_letter_told_critically_under_a_stable_key(caplog):
+    caplog.set_level(logging.INFO, "django_jobs")
+    handles = [raise_it.using(max_retries=0).enqueue(), slow.enqueue(), add.enqueue(1)]
+    Job.objects.filter(pk=handles[2].id).update(signature="forged")
+    handles.append(add.using(expires=0.000001).enqueue(1))
+    handles.append(add.enqueue(1))
+    Job.objects.filter(pk=handles[4].id).update(crashes=3)
+    while process_once():
+        pass
+    told = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert {record.key for record in told} == {"job.dead"}
+    dead = FailedJob.objects.values_list("job_id", "reason")
+    assert {(r.job_id, r.reason) for r in told} == {(str(pk), reason) for pk, reason in dead}
+    reasons = {"exhausted", "timed-out", "rejected-signature", "expired", "crashed"}
+    assert {record.reason for record in told} == reasons
+    assert all(record.queue == "default" and record.handler for record in told)
+
+
+@pytest.mark.django_db
+def test_h8_trouble_of_the_store_is_raised_and_never_empty(monkeypatch):
+    def broken(*_):
+        raise DatabaseError("no such table")
+
+    monkeypatch.setattr(backends["database"], "fetch", broken)
+    with pytest.raises(DatabaseError):
+        process_once()
+    with pytest.raises(InvalidBackend):
+        process_once(backend="nowhere")

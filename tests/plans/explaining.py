@@ -1,0 +1,97 @@
+"""What a database says it did for a statement, in one shape for every vendor."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+_EXPLAIN = {
+    "postgresql": "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) ",
+    "mysql": "ANALYZE FORMAT=JSON ",
+    "sqlite": "EXPLAIN QUERY PLAN ",
+}
+
+
+@dataclass
+class Plan:
+    """``rows``: how many were read, filtered ones included; SQLite does not count them."""
+
+    sql: str
+    text: str
+    indexes: set[str] = field(default_factory=set)
+    rows: int = 0
+    sorted_rows: int = 0
+    scans: bool = False
+
+    def __str__(self) -> str:
+        where = self.sql.partition(" WHERE ")[2][:160]
+        seen = f"rows {self.rows}, sorted {self.sorted_rows}"
+        return f"{self.sql[:6]} … WHERE {where}\n    {sorted(self.indexes)}, {seen}"
+
+
+def explain(connection: BaseDatabaseWrapper, sql: str, params: Any) -> Plan:
+    """Run a statement for its plan. An UPDATE is really made: roll it back."""
+    with connection.cursor() as cursor:
+        cursor.execute(_EXPLAIN[connection.vendor] + sql, params)
+        rows = cursor.fetchall()
+    return {"postgresql": _postgresql, "mysql": _mariadb, "sqlite": _sqlite}[connection.vendor](
+        sql, rows
+    )
+
+
+def _postgresql(sql: str, rows: list[Any]) -> Plan:
+    (document,) = rows[0]
+    document = json.loads(document) if isinstance(document, str) else document
+    plan = Plan(sql, json.dumps(document, indent=1))
+    for node in _walk(document):
+        kind = node.get("Node Type", "")
+        if "Index Name" in node:
+            plan.indexes.add(node["Index Name"])
+        if "Scan" in kind:
+            read = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+            plan.rows += int(read * node["Actual Loops"])
+        plan.scans |= kind == "Seq Scan"
+        if "Sort" in kind:
+            plan.sorted_rows += max(int(node["Plans"][0]["Actual Rows"]), 1)
+    return plan
+
+
+def _mariadb(sql: str, rows: list[Any]) -> Plan:
+    document = json.loads(rows[0][0])
+    plan = Plan(sql, json.dumps(document, indent=1))
+    for node in _walk(document):
+        if "access_type" in node:
+            plan.indexes.add(node.get("key", "none"))
+            plan.rows += int((node.get("r_rows") or 0) * (node.get("r_loops") or 0))
+            plan.scans |= node["access_type"] == "ALL"
+        if "filesort" in node:
+            plan.sorted_rows += int(node["filesort"].get("r_output_rows") or 0)
+        assert "temporary_table" not in node, plan.text
+    return plan
+
+
+def _sqlite(sql: str, rows: list[Any]) -> Plan:
+    text = "\n".join(str(row[-1]) for row in rows)
+    plan = Plan(sql, text, sorted_rows=text.count("USE TEMP B-TREE"))
+    for line in text.splitlines():
+        _, using, index = line.partition("INDEX ")
+        if using:
+            plan.indexes.add(index.split()[0])
+        plan.scans |= line.startswith("SCAN ") and not using
+    return plan
+
+
+def _walk(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        yield node
+        for child in node.values():
+            yield from _walk(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from _walk(child)

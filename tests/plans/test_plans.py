@@ -1,0 +1,213 @@
+"""What the databases do for a claim, a promotion and a reap among a million jobs.
+
+Not part of an ordinary run: ``pytest tests/plans -s`` shows the plans. What is explained
+is the SQL that the backend really sent, with its parameters.
+"""
+
+from statistics import median
+from time import perf_counter
+
+import pytest
+from django.db import connection, transaction
+
+from django_jobs.backends.database import DatabaseBackend
+from django_jobs.backends.database.claiming import promote
+from tests.plans.explaining import explain
+from tests.plans.filling import BACKEND, QUEUES, READY, RUNNING, SCHEDULED, Table
+
+pytestmark = [pytest.mark.plans, pytest.mark.timeout(180), pytest.mark.django_db]
+
+MILLION = 1_000_000
+LIMIT = 100
+HOUR = 3_600_000_000
+QUEUE = "queue-1"
+CLAIM, PROMOTE, REAP = "dj_job_claim", "dj_job_promote", "dj_job_reap"
+
+
+@pytest.fixture(scope="module")
+def table(django_db_setup, django_db_blocker):
+    with django_db_blocker.unblock():
+        table = Table(connection)
+        table.empty()
+        yield table
+        table.empty()
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def backend(table):
+    return DatabaseBackend(BACKEND, {})
+
+
+@pytest.fixture(scope="module")
+def now(backend):
+    return backend.clock.read(connection)
+
+
+@pytest.fixture(scope="module")
+def many_ready(table, now):
+    """A million ready in five queues, some running, a few of these lost."""
+    table.empty()
+    table.add(MILLION, READY, now - HOUR)
+    table.add(5_000, RUNNING, now - HOUR, lease_expires=now - HOUR)
+    table.add(5_000, RUNNING, now - HOUR, lease_expires=now + HOUR)
+    table.analyze()
+
+
+@pytest.fixture(scope="module")
+def few_ready(table, now, backend):
+    """Ten thousand ready alone; how long a claim takes."""
+    table.empty()
+    table.add(10_000, READY, now - HOUR)
+    table.analyze()
+    return claim_seconds(backend)
+
+
+@pytest.fixture(scope="module")
+def many_scheduled(table, now, few_ready, backend):
+    """The same beside a million scheduled for later."""
+    table.empty()
+    table.add(10_000, READY, now - HOUR)
+    table.add(MILLION, SCHEDULED, now + HOUR)
+    table.analyze()
+    return claim_seconds(backend)
+
+
+@pytest.fixture(scope="module")
+def suddenly_ready(table, now):
+    """An empty table was analyzed, and then a million jobs came."""
+    table.empty()
+    table.analyze()
+    table.add(MILLION, READY, now - HOUR)
+
+
+def plans_of(call):
+    """The plans of every statement that a call sends; nothing it does remains."""
+    sent = []
+
+    def listen(execute, sql, params, many, context):
+        if sql.startswith(("SELECT", "UPDATE", "DELETE")) and "django_jobs_job" in sql:
+            sent.append((sql, params))
+        return execute(sql, params, many, context)
+
+    with transaction.atomic():
+        with connection.execute_wrapper(listen):
+            call()
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        plans = [explain(connection, sql, params) for sql, params in sent]
+        transaction.set_rollback(True)
+    for plan in plans:
+        print(plan)
+    return plans
+
+
+def assert_reads_little(plan, at_most):
+    assert not plan.scans, plan.text
+    assert plan.rows <= at_most, plan.text
+
+
+def assert_reads_in_order(plan, index, at_most):
+    assert plan.indexes == {index}, plan.text
+    # MariaDB says that it would sort when it expects to find nothing, and then sorts nothing.
+    assert plan.sorted_rows == 0, plan.text
+    assert_reads_little(plan, at_most)
+
+
+def assert_updates_by_primary_key(plan, at_most):
+    assert len(plan.indexes) == 1, plan.text
+    assert not plan.indexes & {CLAIM, PROMOTE, REAP}, plan.text
+    assert_reads_little(plan, at_most)
+
+
+def assert_claims_well(plans):
+    look, read, write = plans
+    # Nothing is due: any index that can tell so at once will do.
+    assert_reads_little(look, at_most=1)
+    assert look.sorted_rows == 0, look.text
+    assert_reads_in_order(read, CLAIM, at_most=LIMIT)
+    assert_updates_by_primary_key(write, at_most=LIMIT)
+
+
+def claim_seconds(backend):
+    def one():
+        start = perf_counter()
+        assert len(backend.fetch([QUEUE], LIMIT, 30.0)) == LIMIT
+        return perf_counter() - start
+
+    return median(one() for _ in range(9))
+
+
+def test_a_claim_among_a_million_ready_jobs_reads_what_it_takes(many_ready, backend):
+    assert_claims_well(plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0)))
+
+
+def test_a_claim_of_one_job_reads_one_row(many_ready, backend):
+    _, read, write = plans_of(lambda: backend.fetch([QUEUE], 1, 30.0))
+    assert_reads_in_order(read, CLAIM, at_most=1)
+    assert_updates_by_primary_key(write, at_most=1)
+
+
+def test_an_empty_queue_is_found_empty_at_once(many_ready, backend):
+    for plan in plans_of(lambda: backend.fetch(["empty"], LIMIT, 30.0)):
+        assert plan.sorted_rows == 0, plan.text
+        assert_reads_little(plan, at_most=1)
+
+
+def test_the_reaper_reads_the_lost_jobs_and_no_others(many_ready, backend):
+    read, write = plans_of(lambda: backend.reap_expired(limit=LIMIT))
+    assert_reads_in_order(read, REAP, at_most=LIMIT)
+    assert_updates_by_primary_key(write, at_most=LIMIT)
+
+
+def test_the_reaper_of_one_queue_reads_running_jobs_at_most(many_ready, backend):
+    read, write = plans_of(lambda: backend.reap_expired(QUEUE, limit=LIMIT))
+    assert_reads_little(read, at_most=5_000)
+    assert_updates_by_primary_key(write, at_most=LIMIT)
+
+
+def test_the_queues_are_found_without_reading_their_jobs(many_ready, backend):
+    plans = plans_of(backend.queues)
+    assert len(plans) == QUEUES + 1
+    for plan in plans:
+        assert plan.indexes <= {CLAIM, PROMOTE}, plan.text
+        assert plan.sorted_rows == 0, plan.text
+        assert_reads_little(plan, at_most=1)
+
+
+def test_a_worker_without_work_reads_one_row_per_queue(many_ready, backend):
+    for plan in plans_of(lambda: backend.wait([QUEUE], 0.0)):
+        assert plan.sorted_rows == 0, plan.text
+        assert_reads_little(plan, at_most=1)
+
+
+def test_a_million_scheduled_jobs_cost_a_claim_nothing(many_scheduled, few_ready, backend):
+    print(
+        f"a claim of {LIMIT}: {few_ready * 1e3:.2f} ms alone, {many_scheduled * 1e3:.2f} ms beside "
+        f"a million scheduled jobs, ratio {many_scheduled / few_ready:.2f}"
+    )
+    assert many_scheduled < 5 * few_ready
+    assert_claims_well(plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0)))
+
+
+def test_a_reap_of_nothing_reads_nothing(many_scheduled, backend):
+    (read,) = plans_of(backend.reap_expired)
+    assert_reads_in_order(read, REAP, at_most=1)
+
+
+def test_a_promotion_reads_the_jobs_that_are_due(many_scheduled, table, now, backend):
+    table.add(50_000, SCHEDULED, now - HOUR)
+    read, write, *_ = plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0))
+    assert_reads_in_order(read, PROMOTE, at_most=LIMIT)
+    assert_updates_by_primary_key(write, at_most=LIMIT)
+
+
+def test_the_promotion_of_all_queues_reads_the_jobs_that_are_due(many_scheduled, backend):
+    alias, clock = backend.database, backend.clock
+    for plan in plans_of(lambda: promote(alias, clock, None, LIMIT)):
+        assert plan.sorted_rows == 0, plan.text
+        assert_reads_little(plan, at_most=LIMIT)
+
+
+def test_a_claim_stays_in_order_before_the_statistics_are_renewed(suddenly_ready, backend):
+    assert_claims_well(plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0)))

@@ -1,0 +1,30 @@
+"""What HANDLERS of the tests points to."""
+
+from __future__ import annotations
+
+from django_jobs import job
+
+
+@job(key="tests.configured.known")
+def known(n):
+    return n + 1
+
+
+def plain(n):
+    return n * 2
+
+
+class Greeter:
+    """A handler class: made without arguments, asked with a context."""
+
+    discard_on = (ValueError,)
+
+    def validate(self, payload):
+        if "name" not in payload:
+            raise ValueError("no name")
+
+    def handle(self, context):
+        return f"hello {context.payload['name']}"
+
+
+neither = 7

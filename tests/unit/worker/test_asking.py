@@ -1,0 +1,198 @@
+"""A settle that was not answered is asked again, until it is clear whether it counted."""
+
+import pytest
+from django.db import DataError, OperationalError
+
+from django_jobs.backends.base import Settled
+from django_jobs.backends.memory import MemoryBackend
+from django_jobs.clock import ManualClock
+from django_jobs.conf import JobsSettings
+from django_jobs.execution.outcome import ErrorText, Failed, Snoozed, Succeeded
+from django_jobs.telemetry import events
+from django_jobs.testing.factories import make_opener, make_outgoing
+from django_jobs.worker import asking, store
+from django_jobs.worker.asking import Asker
+from django_jobs.worker.settle import Run, Settler
+from django_jobs.worker.store import Outage, Store
+
+FAILED = Failed(ErrorText("ValueError", "no"))
+LEASE = 30.0
+
+
+class Moody(MemoryBackend):
+    """Loses its connection as the plan says: before the work, or after it."""
+
+    def __init__(self, *plan):
+        self.plan = list(plan)
+        self.settles = 0
+        super().__init__("default", {"CLOCK": ManualClock()})
+
+    def _moody(self, work):
+        self.settles += 1
+        mood = self.plan.pop(0) if self.plan else "well"
+        if isinstance(mood, Exception):
+            raise mood
+        if mood == "before":
+            return Settled.UNKNOWN
+        answer = work()
+        return Settled.UNKNOWN if mood == "after" else answer
+
+    def ack(self, leases, results=None):
+        return [self._moody(lambda: super(Moody, self).ack(leases, results)[0])]
+
+    def nack(self, *args, **kwargs):
+        return self._moody(lambda: super(Moody, self).nack(*args, **kwargs))
+
+    def abandon(self, *args, **kwargs):
+        return self._moody(lambda: super(Moody, self).abandon(*args, **kwargs))
+
+
+class Desk:
+    def __init__(self, *plan, **terms):
+        self.backend = Moody(*plan)
+        self.asker = Asker(Settler(self.backend, JobsSettings()), Outage("default"))
+        self.backend.enqueue([make_outgoing(**terms)])
+        (self.lease,) = self.backend.fetch(["default"], 1, LEASE)
+
+    def settle(self, outcome, seconds=LEASE):
+        envelope = make_opener().open(self.lease.message, "default")
+        run = Run(
+            lease=self.lease,
+            envelope=envelope,
+            attempts=0,
+            crashes=0,
+            started_at=0,
+            finished_at=1,
+        )
+        return self.asker.settle(run, outcome, seconds)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(asking, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(asking, "LONGEST_PAUSE", 0.002)
+
+
+@pytest.fixture
+def told():
+    heard = []
+
+    def hear(event):
+        heard.append(type(event))
+
+    events.subscribe(hear)
+    yield heard
+    events.unsubscribe(hear)
+
+
+def test_an_answer_is_taken_as_it_is(told):
+    desk = Desk()
+    assert desk.settle(Succeeded(1)).answer is Settled.SETTLED
+    assert (desk.backend.settles, told) == (1, [])
+
+
+OUTCOMES = {
+    "ack": (Succeeded(1), 0),
+    "retry": (FAILED, 1),
+    "dead letter": (FAILED, 0),
+    "snooze": (Snoozed(9), 0),
+}
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+@pytest.mark.parametrize(
+    "plan",
+    [
+        ("before",),
+        ("after",),
+        ("before", "after"),
+        ("before", "before", "before"),
+        (OperationalError("gone"), OSError("reset"), "before"),
+    ],
+    ids=lambda plan: "-".join(map(str, plan)),
+)
+def test_a_settle_that_counted_at_last_is_settled_and_counted_once(name, plan, told):
+    outcome, max_retries = OUTCOMES[name]
+    desk = Desk(*plan, max_retries=max_retries)
+    assert desk.settle(outcome).answer is Settled.SETTLED
+    assert told == [events.StoreLost, events.StoreFound]
+    job = desk.backend.jobs.get(desk.lease.id)
+    if name == "retry":
+        assert (job.attempts, len(desk.backend.attempts[desk.lease.id])) == (1, 1)
+    elif name == "snooze":
+        assert (job.attempts, job.state) == (0, "scheduled")
+    else:
+        assert job is None
+        assert len(desk.backend.results) + len(desk.backend.dead) == 1
+
+
+@pytest.mark.parametrize(
+    "outcome", [Succeeded(1), Snoozed(9), FAILED], ids=["ack", "snooze", "die"]
+)
+def test_a_lease_that_was_lost_meanwhile_stays_lost(outcome):
+    desk = Desk("before")
+    desk.backend.clock.advance(LEASE + 1)
+    desk.backend.reap_expired()
+    (other,) = desk.backend.fetch(["default"], 1, LEASE)
+    assert desk.settle(outcome).answer is Settled.LOST
+    assert desk.backend.jobs[desk.lease.id].token == other.token
+
+
+def test_when_the_lease_is_over_nobody_can_say(told):
+    desk = Desk(*["before"] * 10_000)
+    verdict = desk.settle(Succeeded(1), seconds=0.02)
+    assert (verdict.status, verdict.answer, verdict.ends) == ("error", Settled.UNKNOWN, False)
+    assert told == [events.StoreLost]
+    assert desk.backend.settles > 1
+
+
+def test_a_worker_in_a_hurry_does_not_ask_for_long():
+    desk = Desk(*["before"] * 10_000)
+    desk.asker.hurried = lambda: desk.backend.settles >= 3
+    assert desk.settle(Succeeded(1)).answer is Settled.UNKNOWN
+    assert desk.backend.settles == 3
+
+
+def test_a_mistake_is_raised_and_not_asked_again():
+    desk = Desk(DataError("too long"))
+    with pytest.raises(DataError):
+        desk.settle(Succeeded(1))
+    assert desk.backend.settles == 1
+
+
+def test_a_row_that_is_gone_is_told():
+    desk = Desk()
+    run = Run(lease=desk.lease, envelope=None, attempts=0, crashes=0, started_at=0, finished_at=1)
+    assert not desk.asker.is_gone(run, LEASE)
+    desk.settle(Succeeded(1))
+    assert desk.asker.is_gone(run, LEASE)
+
+
+# -- the store of the worker -------------------------------------------------------------------
+
+
+def test_h8_an_outage_is_told_once_waited_out_and_never_empty(told, monkeypatch):
+    monkeypatch.setattr(store, "FIRST_PAUSE", 0.001)
+    answers = [OperationalError("gone"), OSError("refused"), OperationalError("gone"), "work"]
+
+    def work():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    calls = Store(Outage("default"), lambda: False)
+    calls._pause = 0.001
+    assert [calls.call(work) for _ in range(4)] == [None, None, None, "work"]
+    assert told == [events.StoreLost, events.StoreFound]
+
+
+def test_a_stopped_worker_does_not_wait_for_its_store():
+    calls = Store(Outage("default"), lambda: True)
+    calls._pause = 1000.0
+    assert calls.call(lambda: (_ for _ in ()).throw(OSError("gone"))) is None
+
+
+def test_what_is_no_outage_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        Store(Outage("default"), lambda: False).call(lambda: 1 / 0)
