@@ -9,168 +9,45 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
-from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from django_jobs.backends.values import (
+    AttemptRecord,
+    Capabilities,
+    Charge,
+    Ended,
+    Enqueued,
+    Failure,
+    Glimpse,
+    Lease,
+    OnConflict,
+    QueueStats,
+    ResultRecord,
+    Settled,
+)
 from django_jobs.exceptions import NotSupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
-    from datetime import datetime
 
-    from django_jobs.wire.envelope import Message, Outgoing
+    from django_jobs.wire.envelope import Outgoing
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
-    """What a backend can do. What it cannot is refused when a job asks for it."""
-
-    delay: bool = False
-    priority: bool = False
-    transactional_enqueue: bool = False
-    native_dead_letter: bool = False
-    renew: bool = False
-    batch: bool = False
-    results: bool = False
-    peek: bool = False
-    cancel: bool = False
-    unique: bool = False
-
-    def names(self) -> frozenset[str]:
-        return frozenset(field.name for field in fields(self) if getattr(self, field.name))
-
-
-class Settled(Enum):
-    """The answer to a settle: it counted, it came too late, or nobody knows."""
-
-    SETTLED = "settled"
-    LOST = "lost"
-    UNKNOWN = "unknown"
-
-
-class Charge(Enum):
-    """What a give-back consumes."""
-
-    ATTEMPT = "attempt"
-    CRASH = "crash"
-    NOTHING = "nothing"
-
-
-class OnConflict(Enum):
-    """What an enqueue does when a live job holds its unique_key."""
-
-    RETURN = "return"
-    RAISE = "raise"
-    REPLACE = "replace"
-
-
-class Enqueued(NamedTuple):
-    """Where an enqueue ended: the id of the live job, and whether this call made it."""
-
-    id: str
-    created: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A reservation of one message.
-
-    ``token`` is fresh and random per fetch and has to be shown to settle; ``expires_at``
-    is on the store's clock. ``suspect``: an earlier lease of this job ended without a
-    verdict, so it is to be run alone.
-    """
-
-    id: str
-    queue: str
-    token: str
-    expires_at: int
-    message: Message
-    suspect: bool = False
-    created_at: datetime | None = None
-    handle: Any = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRecord:
-    """One finished run that did not succeed, as it is kept for people to read."""
-
-    number: int
-    outcome: str
-    started_at: int
-    finished_at: int
-    error_type: str = ""
-    error_message: str = ""
-    traceback: str = ""
-    output: str = ""
-    worker: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Why a job is dead. ``reason`` is one of the stable words of the dead-letter page."""
-
-    reason: str
-    error_type: str = ""
-    error_message: str = ""
-    traceback: str = ""
-    output: str = ""
-    fingerprint: str = ""
-    charge: Charge = Charge.NOTHING
-    attempt: AttemptRecord | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultRecord:
-    """How a job ended well (or was skipped or cancelled), kept until its time is over."""
-
-    status: str
-    value_json: str = "null"
-    output: str = ""
-    started_at: int | None = None
-    finished_at: int | None = None
-    worker: str = ""
-    ttl_seconds: float = 86_400.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueStats:
-    """How much waits in a queue, and for how long the oldest ready job has."""
-
-    ready: int = 0
-    scheduled: int = 0
-    running: int = 0
-    suspect: int = 0
-    oldest_ready_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Glimpse:
-    """A waiting message as seen without leasing it."""
-
-    id: str
-    queue: str
-    state: str
-    due: int
-    message: Message
-    lease_expires: int | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a job ended: ``succeeded``, ``skipped``, ``cancelled`` or ``dead``."""
-
-    status: str
-    value_json: str = "null"
-    reason: str = ""
-    error_type: str = ""
-    error_message: str = ""
-    traceback: str = ""
-    output: str = ""
-    attempts: int = 0
-    finished_at: datetime | None = None
+__all__ = [
+    "AttemptRecord",
+    "Backend",
+    "Capabilities",
+    "Charge",
+    "Ended",
+    "Enqueued",
+    "Failure",
+    "Glimpse",
+    "Lease",
+    "OnConflict",
+    "QueueStats",
+    "ResultRecord",
+    "Settled",
+]
 
 
 class Backend(ABC):
@@ -246,7 +123,7 @@ class Backend(ABC):
         time.sleep(max(timeout, 0.0))
 
     def next_due_in(self, queues: Sequence[str]) -> float | None:
-        """Seconds until the next waiting message of the queues is due; None when that is unknown."""
+        """Seconds until the next waiting message of the queues is due; None if unknown."""
         del queues
         return None
 

@@ -196,6 +196,15 @@ _SETTINGS: Mapping[str, Parser[Any]] = {
 }
 
 NOT_YET_ENFORCED = frozenset(
-    {"CIRCUIT_BREAKER", "IDEMPOTENCY_TTL", "METRICS", "SCHEDULE", "STATE_STORE", "RATE_LIMIT"}
+    {
+        "CIRCUIT_BREAKER",
+        "ENVIRONMENT",
+        "IDEMPOTENCY_TTL",
+        "METRICS",
+        "RATE_LIMIT",
+        "SCHEDULE",
+        "STATE_STORE",
+        "TASK_MODULES",
+    }
 )
 """Settings that are read and checked, but change nothing yet: setting one is a warning."""

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Outgoing
 
 QUEUES = ("north", "south")
-LEASE = 30
-MANY = 8
-# Whole seconds, so that the model's arithmetic is exact; some longer than a lease.
+LEASE, MANY = 30, 8
+# Whole seconds keep the arithmetic exact; some are longer than a lease.
 seconds = st.sampled_from((0, 1, 7, 29, 30, 31, 90))
 charges = st.sampled_from(tuple(Charge))
 some_queues = st.sampled_from((("north",), ("south",), QUEUES, QUEUES[::-1]))
@@ -297,6 +296,5 @@ def _same(found: Any, expected: Any) -> None:
         raise AssertionError(f"the backend says {found!r}, the contract {expected!r}")
 
 
-def _true(holds: bool, complaint: str) -> None:  # noqa: FBT001 - an assertion
-    if not holds:
-        raise AssertionError(complaint)
+def _true(holds: object, complaint: str) -> None:
+    assert holds, complaint

@@ -61,7 +61,7 @@ def _is_plain(value: Any, depth: int) -> bool:  # noqa: C901 - once a value: fla
     """Whether a value is beyond doubt. If not, a slower look says what is wrong, if anything."""
     kind = type(value)
     if kind is int:
-        return -_SMALL < value < _SMALL
+        return bool(-_SMALL < value < _SMALL)
     if kind is dict:
         for key in value:
             if type(key) is not str:

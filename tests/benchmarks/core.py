@@ -1,6 +1,6 @@
 """Enqueue and claim on PostgreSQL, beside bare psycopg loops in the same run.
 
-    DJANGO_JOBS_TEST_DB=postgres python -m tests.benchmarks.core
+DJANGO_JOBS_TEST_DB=postgres python -m tests.benchmarks.core
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def main() -> None:
 
 def enqueue_figures() -> dict[str, float]:
     """One by one, and in bulk."""
-    from django.db import connection  # noqa: PLC0415 - needs the database that main() sets up
+    from django.db import connection
 
-    from django_jobs import enqueue_many, job  # noqa: PLC0415 - as above
+    from django_jobs import enqueue_many, job
 
     @job(key="benchmark.noop")
     def noop(n: int) -> int:
@@ -108,9 +108,9 @@ def enqueue_figures() -> dict[str, float]:
 
 def claim_figures(scheduled: int) -> dict[str, float]:
     """A claim of a hundred, with and without a million jobs that are due later."""
-    from django.db import connection  # noqa: PLC0415 - as above
+    from django.db import connection
 
-    from django_jobs.backends.registry import backends  # noqa: PLC0415 - as above
+    from django_jobs.backends.registry import backends
 
     backend: Any = backends["database"]
 
@@ -145,7 +145,7 @@ def claim_figures(scheduled: int) -> dict[str, float]:
 
 def _settle_server() -> None:
     """What a million inserts leave to be written is not what a claim costs."""
-    from django.db import connection  # noqa: PLC0415 - as above
+    from django.db import connection
 
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE django_jobs_job")
@@ -153,19 +153,19 @@ def _settle_server() -> None:
 
 
 def _ready_rows(count: int) -> None:
-    from django_jobs.enqueue import enqueue_many  # noqa: PLC0415 - as above
-    from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
+    from django_jobs.enqueue import enqueue_many
+    from django_jobs.handlers.registry import registry
 
     handler: Any = registry.get("benchmark.noop")
-    from django_jobs.decorators import JobFunction  # noqa: PLC0415 - as above
-    from django_jobs.definition import Options  # noqa: PLC0415 - as above
+    from django_jobs.decorators import JobFunction
+    from django_jobs.definition import Options
 
     noop: Any = JobFunction(handler.function, handler, Options())
     enqueue_many(noop.prepare(n) for n in range(count))
 
 
 def _scheduled_rows(count: int) -> None:
-    from django.db import connection  # noqa: PLC0415 - as above
+    from django.db import connection
 
     with connection.cursor() as cursor:
         cursor.execute(
@@ -179,8 +179,8 @@ def _scheduled_rows(count: int) -> None:
 
 
 def _psycopg(*, autocommit: bool) -> Any:
-    import psycopg  # noqa: PLC0415 - only this benchmark needs it
-    from django.db import connection  # noqa: PLC0415 - as above
+    import psycopg
+    from django.db import connection
 
     connection.ensure_connection()
     return psycopg.connect(

@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -64,10 +65,10 @@ def throwaway_database() -> Iterator[None]:
     """Django set up on an empty database of the chosen vendor."""
     os.environ.setdefault("DJANGO_JOBS_TEST_SUFFIX", f"bench{os.getpid()}")
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
-    import django  # noqa: PLC0415 - not before the environment is set
+    import django
 
     django.setup()
-    from django.test.runner import DiscoverRunner  # noqa: PLC0415 - needs configured settings
+    from django.test.runner import DiscoverRunner
 
     runner = DiscoverRunner(verbosity=0, interactive=False)
     databases = runner.setup_databases()
@@ -79,7 +80,7 @@ def throwaway_database() -> Iterator[None]:
 
 def print_conditions() -> None:
     """Where and on what the figures were taken."""
-    from django.db import connection  # noqa: PLC0415 - as above
+    from django.db import connection
 
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, commit {_commit()}")
     with connection.cursor() as cursor:
@@ -110,6 +111,5 @@ def _commit() -> str:
 def write_json(path: str | None, figures: dict[str, Any]) -> None:
     """Keep figures for comparison where asked to."""
     if path:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(figures, file, indent=2, sort_keys=True)
+        Path(path).write_text(json.dumps(figures, indent=2, sort_keys=True), encoding="utf-8")
         print(f"\nwritten to {path}", file=sys.stderr)

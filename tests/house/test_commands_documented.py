@@ -37,7 +37,9 @@ def own_options(name):
 
 
 def section(name):
-    found = re.search(rf"^## `{name}`\n(.*?)(?=^## |\Z)", PAGE.read_text("utf-8"), re.M | re.S)
+    found = re.search(
+        rf"^## `{name}`\n(.*?)(?=^## |\Z)", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
     assert found, f"docs/reference/commands.md has no section `{name}`"
     return found.group(1)
 

@@ -1,6 +1,8 @@
 """``process_once()``: its reports, in every kind of test case, and what handlers leave behind."""
 
 import logging
+import subprocess
+import sys
 import time
 
 import pytest
@@ -12,6 +14,7 @@ from django_jobs.backends.registry import backends
 from django_jobs.exceptions import InvalidBackend
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
 from django_jobs.worker import process_once
+from django_jobs.worker.build import run_lease
 from testproject.shop.models import Order
 from tests.integration.worker.labour import jobs as labour
 
@@ -229,9 +232,6 @@ def test_h22_a_lease_is_renewed_while_its_handler_runs_three_times_as_long(
     settings, tmp_path, site_environment
 ):
     """The other process reaps and claims all the while, and gets nothing."""
-    import subprocess  # noqa: PLC0415 - for this test alone
-    import sys  # noqa: PLC0415 - as above
-
     settings.DJANGO_JOBS = {"LEASE_SECONDS": 0.6, "SITE": "testproject.settings"}
     diary, stop = tmp_path / "diary", tmp_path / "stop"
     handle = labour.last.enqueue(str(diary), 1.9)
@@ -247,8 +247,6 @@ def test_h22_a_lease_is_renewed_while_its_handler_runs_three_times_as_long(
         lease = backends["database"].fetch(["default"], 1, 0.6)[0]
         other.stdin.write("go\n")
         other.stdin.flush()
-        from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
-
         report = run_lease(backends["database"], lease, 0.6)
         stop.touch()
         rounds, reaped, claimed = map(int, other.stdout.readline().split())
@@ -277,7 +275,7 @@ def peeking(queue):
     calls.append((row.lease_expires - backends["database"].clock.read(connection)) / 1_000_000)
 
 
-# -- dead letters are told ---------------------------------------------------------------------------
+# -- dead letters are told ---------------------------------------------------------------------
 
 
 @pytest.mark.django_db

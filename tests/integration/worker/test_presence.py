@@ -1,0 +1,70 @@
+"""A worker's row: there while it runs, refreshed, and gone after it."""
+
+import os
+
+import pytest
+
+from django_jobs.backends.database import DatabaseBackend
+from django_jobs.backends.database.clock import StoreClock
+from django_jobs.backends.memory import MemoryBackend
+from django_jobs.clock import SECOND, ManualClock
+from django_jobs.models import Worker
+from django_jobs.worker import presence
+from django_jobs.worker.presence import FORGOTTEN_AFTER_SECONDS, Presence
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def backend(clock):
+    backend = DatabaseBackend("database", {})
+    backend.clock = StoreClock(clock)
+    return backend
+
+
+def test_it_registers_refreshes_and_leaves(backend, clock, monkeypatch):
+    worker = Presence(backend, "mail,default")
+    worker.tell()
+    row = Worker.objects.get()
+    assert (row.backend, row.pid, row.queues) == ("database", os.getpid(), "mail,default")
+    assert (row.processes, row.seen) == (0, clock.now())
+
+    clock.advance(20)
+    worker.tell()
+    assert Worker.objects.get().seen == row.seen, "it was told again too early"
+    monkeypatch.setattr(presence, "SEEN_EVERY_SECONDS", 0.0)
+    worker.tell()
+    assert Worker.objects.get().seen == row.seen + 20 * SECOND
+    worker.end()
+    assert not Worker.objects.exists()
+
+
+def test_a_row_that_somebody_removed_comes_back(backend, monkeypatch):
+    monkeypatch.setattr(presence, "SEEN_EVERY_SECONDS", 0.0)
+    worker = Presence(backend, "")
+    worker.tell()
+    Worker.objects.all().delete()
+    worker.tell()
+    assert Worker.objects.count() == 1
+
+
+def test_those_that_were_killed_are_forgotten_in_time(backend, clock):
+    Presence(backend, "killed").tell()
+    clock.advance(FORGOTTEN_AFTER_SECONDS - 1)
+    Presence(backend, "second").tell()
+    assert Worker.objects.count() == 2
+    clock.advance(2)
+    Presence(backend, "third").tell()
+    assert set(Worker.objects.values_list("queues", flat=True)) == {"second", "third"}
+
+
+def test_where_the_store_is_no_database_it_is_silent():
+    worker = Presence(MemoryBackend("memory", {}), "default")
+    worker.tell()
+    worker.end()
+    assert not Worker.objects.exists()
