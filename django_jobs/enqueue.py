@@ -140,8 +140,17 @@ async def aenqueue_many(jobs: Iterable[PreparedJob[Any]]) -> list[Handle[Any]]:
 
 def enqueue_prepared(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     """Seal and store jobs, grouped by what carries them."""
-    if len(jobs) == 1:
-        return _store(*_sealed(jobs[0]), jobs)
+    if not jobs:
+        return []
+    plan = jobs[0].plan
+    if all(job.plan is plan for job in jobs):
+        backend, conflict, first = _sealed(jobs[0])
+        outgoing = [first, *(_sealed(job)[2] for job in jobs[1:])]
+        return _handles(backend, _stored(backend, conflict, outgoing, jobs))
+    return _enqueue_mixed(jobs)
+
+
+def _enqueue_mixed(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     groups: dict[tuple[Backend, OnConflict], list[tuple[int, Outgoing]]] = {}
     for place, job in enumerate(jobs):
         backend, conflict, outgoing = _sealed(job)
@@ -172,12 +181,6 @@ def _sealed(job: PreparedJob[Any]) -> tuple[Backend, OnConflict, Outgoing]:
 
 
 _CONFLICTS = {member.value: member for member in OnConflict}
-
-
-def _store(
-    backend: Backend, conflict: OnConflict, outgoing: Outgoing, jobs: Sequence[PreparedJob[Any]]
-) -> list[Handle[Any]]:
-    return _handles(backend, _stored(backend, conflict, [outgoing], jobs))
 
 
 def _stored(

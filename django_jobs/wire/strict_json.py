@@ -23,7 +23,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _ESCAPED_SURROGATE = re.compile(
     r"\\\\|\\u(d[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|d[89a-f][0-9a-f]{2})", re.IGNORECASE
 )
-_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+_encoder = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
 class NotStrictJson(ValueError):
@@ -34,9 +34,30 @@ def dumps(value: Any, where: str = "payload") -> str:
     """ASCII JSON text of a plain value; raises NotStrictJson naming the culprit."""
     if not _is_plain(value, MAX_DEPTH - 1):
         _check_value(value, where, MAX_DEPTH - 1)
-    text = _encode(value)
+    text = _encoded(value)
     _refuse_odd_characters(text, where)
     return text
+
+
+# The standard encoder makes this anew for every value, which costs more than its work.
+_make: Any = getattr(json.encoder, "c_make_encoder", None)
+_chunks = _make and _make(
+    markers=None,
+    default=_encoder.default,
+    encoder=json.encoder.encode_basestring_ascii,
+    indent=None,
+    key_separator=":",
+    item_separator=",",
+    sort_keys=False,
+    skipkeys=False,
+    allow_nan=False,
+)
+
+
+def _encoded(value: Any) -> str:
+    if _chunks is None or isinstance(value, str):
+        return _encoder.encode(value)
+    return "".join(_chunks(value, 0))
 
 
 def loads(text: str) -> Any:

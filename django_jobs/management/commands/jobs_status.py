@@ -13,6 +13,7 @@ from django_jobs.management import effective_settings, status
 from django_jobs.management.arguments import positive_float, queue_name, seconds
 from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
 from django_jobs.management.output import escaped
+from django_jobs.management.watching import Watch
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -113,19 +114,18 @@ def _once(output: Output, options: dict[str, Any]) -> int:
 
 
 def _watch(output: Output, options: dict[str, Any]) -> int:
-    try:
-        while True:
-            output.clear()
-            output.line(f"{time.strftime('%H:%M:%S')}, every {options['interval']:g} s\n")
-            try:
-                _once(output, options)
-            except DatabaseError as error:
-                output.line(f"the database refused: {escaped(str(error).strip())}")
-            output.flush()
-            close_old_connections()
-            time.sleep(options["interval"])
-    except KeyboardInterrupt:
-        return 0
+    def look() -> None:
+        output.clear()
+        output.line(f"{time.strftime('%H:%M:%S')}, every {options['interval']:g} s\n")
+        try:
+            _once(output, options)
+        except DatabaseError as error:
+            output.line(f"the database refused: {escaped(str(error).strip())}")
+        output.flush()
+        close_old_connections()
+
+    Watch(look, options["interval"]).run()
+    return 0
 
 
 def _check(output: Output, options: dict[str, Any]) -> int:

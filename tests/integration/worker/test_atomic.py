@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from django.db import DatabaseError, OperationalError, connection
+from django.db import DatabaseError, OperationalError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs import Snooze, job
@@ -123,7 +123,7 @@ def test_a_transaction_that_the_handler_broke_is_a_failure_and_leaves_no_row():
 def test_h3_when_another_process_takes_the_lease_before_the_ack_no_row_is_left(monkeypatch):
     if RUN_ON == "sqlite":  # else the transaction has the write lock before the handler begins
         connection.ensure_connection()  # which sets the mode of the settings
-        monkeypatch.setattr(connection, "transaction_mode", "DEFERRED")
+        monkeypatch.setattr(connections["default"], "transaction_mode", "DEFERRED")
     handle = lose_the_lease.enqueue()
     report = process_once()
     (token,) = seen

@@ -130,7 +130,7 @@ class Reports:
         assert list(JobAttempt.objects.values_list("number", flat=True)) == [1, 2]
         assert handle.status == "dead"
 
-    def test_what_takes_too_long_is_interrupted_and_dead(self):
+    def test_h2_the_timeout_reaches_the_worker_and_interrupts_the_handler(self):
         slow.enqueue()
         assert process_once().status == "dead-lettered"
         assert FailedJob.objects.get().reason == "timed-out"
@@ -222,6 +222,28 @@ class TestWithoutATransaction(Reports, TransactionTestCase):
             process_once()
         assert before is not None
         assert connection.connection is before
+
+
+@pytest.mark.django_db
+def test_h11_nested_arguments_come_back_from_the_store_as_they_went_in():
+    given = {"b": [1, {"a": None}], "a": "Grüße", "1": 2.5, "empty": [{}, []]}
+    echo.enqueue(given, keyword=[given])
+    assert process_once().status == "acked"
+    assert calls == [(given, [given])]
+
+
+@job(key="once.echo")
+def echo(value, keyword):
+    calls.append((value, keyword))
+
+
+@pytest.mark.django_db
+def test_a_policy_that_cannot_be_imported_fails_no_worker_and_loses_no_job(settings, caplog):
+    settings.DJANGO_JOBS = {"RETRY": "shop.nowhere.Policy"}
+    handle = raise_it.enqueue()
+    assert process_once().status == "requeued"
+    assert [one.key for one in caplog.records] == ["policy.failed", "job.retried"]
+    assert handle.status == "ready"
 
 
 # -- leases ----------------------------------------------------------------------------------------
