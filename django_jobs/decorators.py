@@ -190,7 +190,11 @@ def job(
 
     def decorate(function: Callable[..., Any]) -> JobFunction[Any, Any, Any]:
         handler = FunctionHandler(
-            _checked_key(function, key), function, takes_context=takes_context, conduct=conduct
+            _checked_key(function, key),
+            function,
+            takes_context=takes_context,
+            conduct=conduct,
+            options=checked,
         )
         registry.register(handler)
         return JobFunction(function, handler, checked)

@@ -16,7 +16,6 @@ from django_jobs.backends.base import Enqueued, OnConflict
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SystemClock
 from django_jobs.conf import get_settings
-from django_jobs.definition import Options
 from django_jobs.exceptions import (
     EnqueueOutcomeUnknown,
     InvalidPayload,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Backend
     from django_jobs.conf import JobsSettings
+    from django_jobs.definition import Options
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -120,8 +120,11 @@ class DefinedJob:
 
 
 def define(handler: str, payload: Any = None, **options: Any) -> DefinedJob:
-    """Describe a job by its handler's key, for handlers that are not ``@job`` functions."""
-    return DefinedJob(handler, payload, Options().using(**options))
+    """Describe a job by its handler's key, for handlers that are not ``@job`` functions.
+
+    The options of a ``@job`` that is registered under the key are the starting point.
+    """
+    return DefinedJob(handler, payload, registry.options_of(handler).using(**options))
 
 
 def enqueue_many(jobs: Iterable[PreparedJob[Any]]) -> list[Handle[Any]]:

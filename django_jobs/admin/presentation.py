@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.exceptions import InvalidJob, Rejection
 from django_jobs.operations.resealing import checked, verified
+from django_jobs.redaction import redacted
 
 if TYPE_CHECKING:
     from django_jobs.models import FailedJob
 
-REDACTED = "••••"
-_SECRET = re.compile(
-    r"password|secret|token|api[_-]?key|authorization|signature|cookie", re.IGNORECASE
-)
 _INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp"})
 
 _WHY = {
@@ -92,17 +88,6 @@ def meta_of(body: str) -> str:
 def laid_out(value: Any) -> str:
     """JSON over several lines, with secrets redacted."""
     return visible(json.dumps(redacted(value), indent=2, ensure_ascii=False))
-
-
-def redacted(value: Any) -> Any:
-    """The same value with whatever a telling key holds put out of sight."""
-    if isinstance(value, dict):
-        return {
-            key: REDACTED if _SECRET.search(key) else redacted(item) for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [redacted(item) for item in value]
-    return value
 
 
 def visible(text: str) -> str:

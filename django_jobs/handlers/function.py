@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.definition import Options
 from django_jobs.exceptions import InvalidJob, InvalidPayload
 from django_jobs.handlers.base import Conduct
 
@@ -54,10 +55,12 @@ class FunctionHandler:
         *,
         takes_context: bool,
         conduct: Conduct | None = None,
+        options: Options | None = None,
     ) -> None:
         self.key = key
         self.function = function
         self.takes_context = takes_context
+        self.options = options or Options()
         conduct = conduct or Conduct()
         self.retry_on, self.discard_on = conduct.retry_on, conduct.discard_on
         self.before, self.after = conduct.before, conduct.after

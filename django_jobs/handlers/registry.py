@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.definition import Options
 from django_jobs.exceptions import ConfigurationError, HandlerRefused, UnknownHandler
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class Registry:
                 "modules jobs.py and tasks.py of installed apps)"
             )
         return handler
+
+    def options_of(self, key: str) -> Options:
+        """What was said where a handler was declared, where anything was."""
+        declared = getattr(self._handlers.get(key), "options", None)
+        return declared if isinstance(declared, Options) else Options()
 
     def __contains__(self, key: object) -> bool:
         return key in self._handlers

@@ -11,7 +11,7 @@ from django.conf import settings as django_settings
 
 from django_jobs.conf import UNSET, get_settings
 from django_jobs.conf.keys import ENVIRONMENT_KEY
-from django_jobs.management.redaction import HIDDEN, is_telling, redacted
+from django_jobs.redaction import HIDDEN, is_telling, redacted
 
 HEADERS = ("setting", "value", "origin")
 _HARMLESS_OPTIONS = frozenset({"DATABASE"})

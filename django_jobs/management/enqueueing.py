@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import ArgumentTypeError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 
 from django_jobs.conf import get_settings
-from django_jobs.decorators import JobFunction
-from django_jobs.definition import Options
 from django_jobs.enqueue import Plan, PreparedJob, enqueue_many
 from django_jobs.exceptions import (
     DuplicateJob,
@@ -74,7 +71,7 @@ class Preparer:
         remembered = (key, json.dumps(own, sort_keys=True))
         plan = self._plans.get(remembered)
         if plan is None:
-            options = options_of(handler).using(**self._given).using(**_read_texts(own))
+            options = registry.options_of(key).using(**self._given).using(**_read_texts(own))
             plan = self._plans[remembered] = Plan(key, options)
             plan.resolve()
         shaped = shape(handler, payload)
@@ -144,17 +141,6 @@ def find_handler(key: str) -> Handler:
         if not same_end or "did you mean" in str(error):
             raise
         raise UnknownHandler(f"{error}; did you mean {' or '.join(same_end)}?") from None
-
-
-def options_of(handler: Handler) -> Options:
-    """What the ``@job`` above a handler says, where it can be found; else nothing."""
-    function = getattr(handler, "function", None)
-    found: Any = sys.modules.get(getattr(function, "__module__", ""))
-    for part in getattr(function, "__qualname__", "").split("."):
-        found = getattr(found, part, None)
-    if isinstance(found, JobFunction) and found.handler is handler:
-        return found.options
-    return Options()
 
 
 def shape(handler: Handler, payload: Any) -> Any:

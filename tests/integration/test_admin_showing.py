@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from django_jobs.admin.presentation import REDACTED, laid_out, redacted, visible, why_it_died
+from django_jobs.admin.presentation import laid_out, visible, why_it_died
 from django_jobs.models import (
     FailedJob,
     Job,
@@ -19,6 +19,8 @@ from django_jobs.models import (
     OperatorEvent,
     QueueControl,
 )
+from django_jobs.redaction import HIDDEN as REDACTED
+from django_jobs.redaction import redacted
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
 

@@ -128,7 +128,9 @@ def test_durations(text, length):
     assert arguments.duration(text) == length
 
 
-@pytest.mark.parametrize("text", ["", "7", "-7d", "7 d", "1.5h", "7D", "\u0667d", "d", "999999999999w"])
+@pytest.mark.parametrize(
+    "text", ["", "7", "-7d", "7 d", "1.5h", "7D", "\u0667d", "d", "999999999999w"]
+)
 def test_no_durations(text):
     with pytest.raises(ArgumentTypeError):
         arguments.duration(text)

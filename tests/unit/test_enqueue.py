@@ -296,3 +296,13 @@ def test_an_unknown_outcome_of_one_job_carries_that_job():
     assert list(unknown.value.prepared) == [prepared]
     assert isinstance(unknown.value.__cause__, ConnectionError)
     assert unknown.value.prepared[0].enqueue().created is False
+
+
+def test_defining_a_job_by_its_key_starts_from_the_options_of_its_decorator():
+    @job(key="tests.enqueue.optioned", queue="mail", max_retries=4)
+    def optioned():
+        """Nothing."""
+
+    assert define("tests.enqueue.optioned").options == optioned.options
+    changed = define("tests.enqueue.optioned", max_retries=1).options
+    assert (changed.queue, changed.max_retries) == ("mail", 1)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from django_jobs import define, job
+from django_jobs import job
 from django_jobs.management import enqueueing
 from django_jobs.models import Job
 
@@ -212,4 +212,3 @@ def test_a_handler_that_is_no_function_gets_the_payload_as_it_is():
 
     assert enqueueing.shape(Own(), {"a": 1}) == {"a": 1}
     assert enqueueing.shape(Own(), enqueueing.given_payload(None)) is None
-    assert enqueueing.options_of(Own()) == define(DOOMED).options

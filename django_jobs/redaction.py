@@ -1,8 +1,4 @@
-"""Payloads for people: what a telling key holds is put out of sight.
-
-The same words as in the admin, which cannot be imported where it is not installed; a
-test holds the two together.
-"""
+"""Payloads for people: what a telling key holds is put out of sight."""
 
 from __future__ import annotations
 
