@@ -12,6 +12,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from django_jobs.indexes import PartialIndex
+
 
 class JobState(models.IntegerChoices):
     """Where a live job stands. Jobs that ended are not in this table."""
@@ -80,16 +82,16 @@ class Job(Identity):
             # A claim walks this index from its start and sorts nothing.
             models.Index(fields=("queue", "state", "rank", "due", "id"), name="dj_job_claim"),
             # Where partial indexes are to be had, a ready job pays for the one above only.
-            # MariaDB and MySQL ignore the condition; hence state among the fields.
-            models.Index(
+            # MariaDB and MySQL have none; hence state among the fields.
+            PartialIndex(
                 fields=("queue", "state", "due"),
                 name="dj_job_promote",
-                condition=Q(state=JobState.SCHEDULED),
+                where=Q(state=JobState.SCHEDULED),
             ),
-            models.Index(
+            PartialIndex(
                 fields=("lease_expires",),
                 name="dj_job_reap",
-                condition=Q(state=JobState.RUNNING),
+                where=Q(state=JobState.RUNNING),
             ),
         )
 

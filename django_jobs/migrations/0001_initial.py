@@ -2,6 +2,8 @@
 
 from django.db import migrations, models
 
+import django_jobs.indexes
+
 
 class Migration(migrations.Migration):
     initial = True
@@ -124,15 +126,13 @@ class Migration(migrations.Migration):
                     models.Index(
                         fields=["queue", "state", "rank", "due", "id"], name="dj_job_claim"
                     ),
-                    models.Index(
-                        condition=models.Q(("state", 0)),
+                    django_jobs.indexes.PartialIndex(
                         fields=["queue", "state", "due"],
                         name="dj_job_promote",
+                        where=models.Q(("state", 0)),
                     ),
-                    models.Index(
-                        condition=models.Q(("state", 2)),
-                        fields=["lease_expires"],
-                        name="dj_job_reap",
+                    django_jobs.indexes.PartialIndex(
+                        fields=["lease_expires"], name="dj_job_reap", where=models.Q(("state", 2))
                     ),
                 ],
                 "constraints": [

@@ -72,6 +72,14 @@ class JobReturned(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobCrashed(JobEvent):
+    """The process of a job died under it. It was charged a crash and runs again."""
+
+    crashes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLost(JobEvent):
     """A settle came too late: somebody else holds the job, or it is gone."""
 
@@ -134,6 +142,25 @@ class WorkerStopped(Event):
     backend: str
     processed: int
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerBroken(Event):
+    """A worker has to end because its own machinery failed."""
+
+    backend: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildDied(Event):
+    """A child of a worker ended, of its own or because its parent killed it."""
+
+    pid: int
+    how: str
+    why: str
+    job_id: str
+    returned: int
 
 
 _subscribers: list[Callable[[Event], None]] = []

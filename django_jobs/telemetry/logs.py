@@ -37,6 +37,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.INFO,
         f"{_JOB} was given back for %(delay).1f s: %(reason)s",
     ),
+    events.JobCrashed: (
+        "job.crashed",
+        logging.WARNING,
+        f"{_JOB} crashed (%(crashes)d so far) and is run again: %(reason)s",
+    ),
     events.LeaseLost: (
         "lease.lost",
         logging.WARNING,
@@ -81,6 +86,16 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         "worker.stopped",
         logging.INFO,
         "stopped after %(processed)d jobs: %(why)s",
+    ),
+    events.WorkerBroken: (
+        "worker.broken",
+        logging.ERROR,
+        "the worker of the backend %(backend)s cannot go on: %(why)s",
+    ),
+    events.ChildDied: (
+        "worker.child_died",
+        logging.WARNING,
+        "child %(pid)d died (%(why)s): %(how)s; it ran: %(job_id)s; not begun: %(returned)d",
     ),
 }
 """Event → (key, level, sentence)."""

@@ -46,9 +46,12 @@ class Asker:
     no_answer = (OperationalError, InterfaceError, OSError)
     """What a store that does not answer raises."""
 
-    def settle(self, run: Run, outcome: Outcome, seconds: float) -> Verdict:
-        """The verdict; its answer is unknown only when ``seconds`` of asking did not help."""
-        asked = 0
+    def settle(self, run: Run, outcome: Outcome, seconds: float, *, again: bool = False) -> Verdict:
+        """The verdict; its answer is unknown only when ``seconds`` of asking did not help.
+
+        ``again``: it was asked for before, and the answer did not come.
+        """
+        asked = int(again)
 
         def ask() -> Verdict:
             nonlocal asked

@@ -4,40 +4,74 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from django.db import Error
+
 from django_jobs.backends.base import Settled
 from django_jobs.execution.outcome import Cancelled, Skipped, Succeeded
+from django_jobs.worker.asking import NO_ANSWER
 from django_jobs.worker.settle import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.asking import Asker
     from django_jobs.worker.settle import Ending, Run
 
+ENDINGS = (Succeeded, Skipped, Cancelled)
+UNANSWERED = Verdict("error", Settled.UNKNOWN, reason=NO_ANSWER)
+REFUSED = "refused"
+
 
 def settle_many(
-    asker: Asker, items: Sequence[tuple[Run, Outcome]], seconds: float
+    asker: Asker, items: Sequence[tuple[Run, Outcome]], again: Collection[int] = ()
 ) -> list[Verdict]:
-    """A verdict for each delivery, in their order. What was not answered is asked for again."""
-    verdicts: dict[int, Verdict] = {}
-    endings: list[tuple[int, Run, Ending]] = []
+    """A verdict for each delivery, in their order. The first without an answer is the last asked.
+
+    ``again``: places of those whose settle may have counted already. What the store
+    refuses, though it answers, has the status "refused".
+    """
+    verdicts = _together(asker, items, again)
+    silent = any(verdict is UNANSWERED for verdict in verdicts.values())
     for place, (run, outcome) in enumerate(items):
-        if isinstance(outcome, Succeeded | Skipped | Cancelled):
-            endings.append((place, run, asker.settler.ending(run, outcome)))
-    if len(endings) > 1:
-        answers = _acked(asker, [(run, ending) for _, run, ending in endings])
-        for (place, _, ending), answer in zip(endings, answers, strict=True):
-            if answer is not Settled.UNKNOWN:
-                verdicts[place] = Verdict(ending.status, answer, reason=ending.reason)
-    for place, (run, outcome) in enumerate(items):
-        if place not in verdicts:
-            verdicts[place] = asker.settle(run, outcome, seconds)
+        if place in verdicts:
+            continue
+        verdicts[place] = (
+            UNANSWERED if silent else _alone(asker, run, outcome, again=place in again)
+        )
+        silent = verdicts[place] is UNANSWERED
     return [verdicts[place] for place in range(len(items))]
 
 
-def _acked(asker: Asker, endings: Sequence[tuple[Run, Ending]]) -> list[Settled]:
+def _together(
+    asker: Asker, items: Sequence[tuple[Run, Outcome]], again: Collection[int]
+) -> dict[int, Verdict]:
+    endings: list[tuple[int, Run, Ending]] = [
+        (place, run, asker.settler.ending(run, outcome))
+        for place, (run, outcome) in enumerate(items)
+        if isinstance(outcome, Succeeded | Skipped | Cancelled)
+    ]
+    if len(endings) < 2:  # noqa: PLR2004 - one is not a batch
+        return {}
     try:
-        return asker.settler.ack(endings)
-    except asker.no_answer:
-        return [Settled.UNKNOWN] * len(endings)
+        answers = asker.settler.ack([(run, ending) for _, run, ending in endings])
+    except asker.no_answer as error:
+        asker.outage.begins(error)
+        answers = [Settled.UNKNOWN] * len(endings)
+    except Error:  # one of them is at fault: each on its own
+        return {}
+    verdicts: dict[int, Verdict] = {}
+    for (place, _, ending), answer in zip(endings, answers, strict=True):
+        if answer is Settled.UNKNOWN:
+            verdicts[place] = UNANSWERED
+        elif not (answer is Settled.LOST and place in again):
+            verdicts[place] = Verdict(ending.status, answer, reason=ending.reason)
+    return verdicts
+
+
+def _alone(asker: Asker, run: Run, outcome: Outcome, *, again: bool) -> Verdict:
+    try:
+        verdict = asker.settle(run, outcome, 0.0, again=again)
+    except Error as error:
+        return Verdict(REFUSED, Settled.UNKNOWN, reason=f"the store refuses the settle: {error}")
+    return UNANSWERED if verdict.answer is Settled.UNKNOWN else verdict

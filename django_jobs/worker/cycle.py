@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django.db import Error
 
@@ -21,13 +21,12 @@ from django_jobs.worker.settle import Run, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
     from django_jobs.worker.admission import Gatekeeper
-    from django_jobs.worker.asking import Asker
     from django_jobs.worker.policies import Policies
-    from django_jobs.worker.renewal import Renewer
     from django_jobs.worker.settle import Settler
 
 
@@ -55,6 +54,20 @@ def _nothing(_timeout: float | None) -> None:
     """Nobody watches the handler from outside."""
 
 
+class Settles(Protocol):
+    """What a delivery is settled with: the store itself, or who speaks to it."""
+
+    def settle(self, run: Run, outcome: Outcome, seconds: float) -> Verdict: ...
+
+    def is_gone(self, run: Run, seconds: float) -> bool: ...
+
+
+class Renews(Protocol):
+    """What keeps a lease alive while a handler runs."""
+
+    def holding(self, lease: Lease, lease_seconds: float) -> AbstractContextManager[None]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
     """Fetch, admit, run, settle; for one backend.
@@ -66,9 +79,9 @@ class Cycle:
     settings: JobsSettings
     gatekeeper: Gatekeeper
     settler: Settler
-    asker: Asker
+    asker: Settles
     policies: Policies
-    renewer: Renewer
+    renewer: Renews
     worker: str
     starting: Callable[[float | None], object] = _nothing
     tell: Callable[[events.Event], object] = events.emit
@@ -248,5 +261,7 @@ def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> l
             return [events.JobRetried(**about, delay=verdict.delay, **wrong)]
         case "cancelled" | "skipped-idempotent":
             return [events.JobEnded(**about, status=report.status, reason=verdict.reason)]
+        case "crashed":
+            return [events.JobCrashed(**about, crashes=run.crashes + 1, reason=verdict.reason)]
         case _:
             return [events.JobReturned(**about, delay=verdict.delay, reason=verdict.reason)]

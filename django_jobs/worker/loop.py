@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from django_jobs.telemetry import events
 from django_jobs.worker.housekeeping import Housekeeping
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_jobs.conf import JobsSettings
+    from django_jobs.worker.asking import Asker
     from django_jobs.worker.cycle import Cycle, Report
     from django_jobs.worker.queues import QueueOrder
 
@@ -49,11 +50,12 @@ class InProcessWorker:
         self._limits = limits
         self._poll_interval = poll_interval
         self._on_report = on_report
-        self._store = Store(cycle.asker.outage, self.stop.asked.is_set)
-        self._house = Housekeeping(cycle.backend, _shortest_lease(cycle.settings))
+        asker = cast("Asker", cycle.asker)  # in one process it is the store that is asked
+        self._store = Store(asker.outage, self.stop.asked.is_set)
+        self._house = Housekeeping(cycle.backend, shortest_lease(cycle.settings))
         self._presence = Presence(cycle.backend, str(queues))
         self._empty_looks = 0
-        cycle.asker.hurried = lambda: self.stop.urgent
+        asker.hurried = lambda: self.stop.urgent
         self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
 
     def run(self) -> int:
@@ -115,5 +117,6 @@ class InProcessWorker:
         self._store.call(lambda: self._cycle.backend.wait(queues, min(self._poll_interval, left)))
 
 
-def _shortest_lease(settings: JobsSettings) -> float:
+def shortest_lease(settings: JobsSettings) -> float:
+    """Seconds of the shortest lease that any queue has."""
     return min([settings.lease_seconds, *map(settings.effective_lease, settings.queues)])

@@ -26,9 +26,10 @@ FORGOTTEN_AFTER_SECONDS = 3600.0
 class Presence:
     """Tells the store that this worker is there; nothing where the store has no such table."""
 
-    def __init__(self, backend: Backend, queues: str) -> None:
+    def __init__(self, backend: Backend, queues: str, processes: int = 0) -> None:
         self._backend = backend if isinstance(backend, DatabaseBackend) else None
         self._queues = queues
+        self._processes = processes
         self._id = uuid.uuid4()
         self._told_at = float("-inf")
 
@@ -46,7 +47,7 @@ class Presence:
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 queues=self._queues,
-                processes=0,
+                processes=self._processes,
                 started_at=for_people(now),
                 seen=now,
             )

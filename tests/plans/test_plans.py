@@ -44,7 +44,7 @@ def now(backend):
     return backend.clock.read(connection)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def many_ready(table, now):
     """A million ready in five queues, some running, a few of these lost."""
     table.empty()
@@ -54,7 +54,7 @@ def many_ready(table, now):
     table.analyze()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def few_ready(table, now, backend):
     """Ten thousand ready alone; how long a claim takes."""
     table.empty()
@@ -63,7 +63,7 @@ def few_ready(table, now, backend):
     return claim_seconds(backend)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def many_scheduled(table, now, few_ready, backend):
     """The same beside a million scheduled for later."""
     table.empty()
@@ -73,7 +73,7 @@ def many_scheduled(table, now, few_ready, backend):
     return claim_seconds(backend)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def suddenly_ready(table, now):
     """An empty table was analyzed, and then a million jobs came."""
     table.empty()
@@ -138,75 +138,72 @@ def claim_seconds(backend):
     return median(one() for _ in range(9))
 
 
-def test_a_claim_among_a_million_ready_jobs_reads_what_it_takes(many_ready, backend):
-    assert_claims_well(plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0)))
+class TestAmongAMillionReadyJobs:
+    pytestmark = pytest.mark.usefixtures("many_ready")
+
+    def test_a_claim_among_a_million_ready_jobs_reads_what_it_takes(self, backend):
+        assert_claims_well(plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0)))
+
+    def test_a_claim_of_one_job_reads_one_row(self, backend):
+        _, read, write = plans_of(lambda: backend.fetch([QUEUE], 1, 30.0))
+        assert_reads_in_order(read, CLAIM, at_most=1)
+        assert_updates_by_primary_key(write, at_most=1)
+
+    def test_an_empty_queue_is_found_empty_at_once(self, backend):
+        for plan in plans_of(lambda: backend.fetch(["empty"], LIMIT, 30.0)):
+            assert plan.sorted_rows == 0, plan.text
+            assert_reads_little(plan, at_most=1)
+
+    def test_the_reaper_reads_the_lost_jobs_and_no_others(self, backend):
+        read, write = plans_of(lambda: backend.reap_expired(limit=LIMIT))
+        assert_reads_in_order(read, REAP, at_most=LIMIT)
+        assert_updates_by_primary_key(write, at_most=LIMIT)
+
+    def test_the_reaper_of_one_queue_reads_running_jobs_at_most(self, backend):
+        read, write = plans_of(lambda: backend.reap_expired(QUEUE, limit=LIMIT))
+        assert_reads_little(read, at_most=5_000)
+        assert_updates_by_primary_key(write, at_most=LIMIT)
+
+    def test_the_queues_are_found_without_reading_their_jobs(self, backend):
+        plans = plans_of(backend.queues)
+        assert len(plans) == QUEUES + 1
+        for plan in plans:
+            assert plan.indexes <= {CLAIM, PROMOTE}, plan.text
+            assert plan.sorted_rows == 0, plan.text
+            assert_reads_little(plan, at_most=1)
+
+    def test_a_worker_without_work_reads_one_row_per_queue(self, backend):
+        for plan in plans_of(lambda: backend.wait([QUEUE], 0.0)):
+            assert plan.sorted_rows == 0, plan.text
+            assert_reads_little(plan, at_most=1)
 
 
-def test_a_claim_of_one_job_reads_one_row(many_ready, backend):
-    _, read, write = plans_of(lambda: backend.fetch([QUEUE], 1, 30.0))
-    assert_reads_in_order(read, CLAIM, at_most=1)
-    assert_updates_by_primary_key(write, at_most=1)
+class TestBesideAMillionScheduledJobs:
+    pytestmark = pytest.mark.usefixtures("many_scheduled")
 
+    def test_they_cost_a_claim_nothing(self, many_scheduled, few_ready, backend):
+        print(
+            f"a claim of {LIMIT}: {few_ready * 1e3:.2f} ms alone, {many_scheduled * 1e3:.2f} ms beside "
+            f"a million scheduled jobs, ratio {many_scheduled / few_ready:.2f}"
+        )
+        assert many_scheduled < 5 * few_ready
+        assert_claims_well(plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0)))
 
-def test_an_empty_queue_is_found_empty_at_once(many_ready, backend):
-    for plan in plans_of(lambda: backend.fetch(["empty"], LIMIT, 30.0)):
-        assert plan.sorted_rows == 0, plan.text
-        assert_reads_little(plan, at_most=1)
+    def test_a_reap_of_nothing_reads_nothing(self, backend):
+        (read,) = plans_of(backend.reap_expired)
+        assert_reads_in_order(read, REAP, at_most=1)
 
+    def test_a_promotion_reads_the_jobs_that_are_due(self, table, now, backend):
+        table.add(50_000, SCHEDULED, now - HOUR)
+        read, write, *_ = plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0))
+        assert_reads_in_order(read, PROMOTE, at_most=LIMIT)
+        assert_updates_by_primary_key(write, at_most=LIMIT)
 
-def test_the_reaper_reads_the_lost_jobs_and_no_others(many_ready, backend):
-    read, write = plans_of(lambda: backend.reap_expired(limit=LIMIT))
-    assert_reads_in_order(read, REAP, at_most=LIMIT)
-    assert_updates_by_primary_key(write, at_most=LIMIT)
-
-
-def test_the_reaper_of_one_queue_reads_running_jobs_at_most(many_ready, backend):
-    read, write = plans_of(lambda: backend.reap_expired(QUEUE, limit=LIMIT))
-    assert_reads_little(read, at_most=5_000)
-    assert_updates_by_primary_key(write, at_most=LIMIT)
-
-
-def test_the_queues_are_found_without_reading_their_jobs(many_ready, backend):
-    plans = plans_of(backend.queues)
-    assert len(plans) == QUEUES + 1
-    for plan in plans:
-        assert plan.indexes <= {CLAIM, PROMOTE}, plan.text
-        assert plan.sorted_rows == 0, plan.text
-        assert_reads_little(plan, at_most=1)
-
-
-def test_a_worker_without_work_reads_one_row_per_queue(many_ready, backend):
-    for plan in plans_of(lambda: backend.wait([QUEUE], 0.0)):
-        assert plan.sorted_rows == 0, plan.text
-        assert_reads_little(plan, at_most=1)
-
-
-def test_a_million_scheduled_jobs_cost_a_claim_nothing(many_scheduled, few_ready, backend):
-    print(
-        f"a claim of {LIMIT}: {few_ready * 1e3:.2f} ms alone, {many_scheduled * 1e3:.2f} ms beside "
-        f"a million scheduled jobs, ratio {many_scheduled / few_ready:.2f}"
-    )
-    assert many_scheduled < 5 * few_ready
-    assert_claims_well(plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0)))
-
-
-def test_a_reap_of_nothing_reads_nothing(many_scheduled, backend):
-    (read,) = plans_of(backend.reap_expired)
-    assert_reads_in_order(read, REAP, at_most=1)
-
-
-def test_a_promotion_reads_the_jobs_that_are_due(many_scheduled, table, now, backend):
-    table.add(50_000, SCHEDULED, now - HOUR)
-    read, write, *_ = plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0))
-    assert_reads_in_order(read, PROMOTE, at_most=LIMIT)
-    assert_updates_by_primary_key(write, at_most=LIMIT)
-
-
-def test_the_promotion_of_all_queues_reads_the_jobs_that_are_due(many_scheduled, backend):
-    alias, clock = backend.database, backend.clock
-    for plan in plans_of(lambda: promote(alias, clock, None, LIMIT)):
-        assert plan.sorted_rows == 0, plan.text
-        assert_reads_little(plan, at_most=LIMIT)
+    def test_the_promotion_of_all_queues_reads_the_jobs_that_are_due(self, backend):
+        alias, clock = backend.database, backend.clock
+        for plan in plans_of(lambda: promote(alias, clock, None, LIMIT)):
+            assert plan.sorted_rows == 0, plan.text
+            assert_reads_little(plan, at_most=LIMIT)
 
 
 def test_a_claim_stays_in_order_before_the_statistics_are_renewed(suddenly_ready, backend):

@@ -9,6 +9,7 @@ from django.db import Error, connections, transaction
 
 from django_jobs.backends.base import Backend, Capabilities, Charge, OnConflict, Settled
 from django_jobs.backends.database import reading, settling
+from django_jobs.backends.database.acking import ack
 from django_jobs.backends.database.cancelling import remove_waiting
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
@@ -87,9 +88,7 @@ class DatabaseBackend(Backend):
     def ack(
         self, leases: Sequence[Lease], results: Mapping[str, ResultRecord] | None = None
     ) -> list[Settled]:
-        return _answered(
-            lambda: settling.ack(self.database, self.clock, leases, results or {}), len(leases)
-        )
+        return _answered(lambda: ack(self.database, self.clock, leases, results or {}), len(leases))
 
     def nack(
         self,

@@ -11,39 +11,21 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Case, F, Value, When
 
 from django_jobs.backends.base import Charge, Settled
-from django_jobs.backends.database.rows import attempt_of, failed_job_of, results_of
+from django_jobs.backends.database.held import candidates, delete, held_row, matching
+from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import to_microseconds
 from django_jobs.models import FailedJob, Job, JobResult, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
-    from django.db.models import QuerySet
 
-    from django_jobs.backends.base import AttemptRecord, Failure, Lease, ResultRecord
+    from django_jobs.backends.base import AttemptRecord, Failure, Lease
     from django_jobs.backends.database.clock import StoreClock
 
 _WITHOUT_LEASE: dict[str, Any] = {"lease_token": None, "lease_expires": None, "worker": None}
-
-
-def ack(
-    alias: str, clock: StoreClock, leases: Sequence[Lease], results: Mapping[str, ResultRecord]
-) -> list[Settled]:
-    """Delete what is still held and keep its results, in one transaction."""
-
-    def work(connection: BaseDatabaseWrapper) -> list[Settled]:
-        held = _lock_held(alias, leases)
-        mine = [lease for lease in leases if lease.id in held]
-        if mine:
-            _delete(alias, mine)
-            if results:
-                rows = results_of(mine, results, clock.read(connection))
-                JobResult.objects.using(alias).bulk_create(rows, ignore_conflicts=True)
-        return [Settled.SETTLED if lease.id in held else Settled.LOST for lease in leases]
-
-    return in_transition(alias, work)
 
 
 def nack(
@@ -70,7 +52,7 @@ def nack(
         changes["crashes"] = F("crashes") + 1
 
     def work(_: BaseDatabaseWrapper) -> Settled:
-        if not _held(alias, lease).update(**changes):
+        if not held_row(alias, lease).update(**changes):
             return Settled.LOST
         if attempt is not None:
             attempt_of(lease, attempt).save(using=alias, force_insert=True)
@@ -83,7 +65,7 @@ def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Se
     """Move a job among the dead letters. A refused one leaves no trace there."""
 
     def work(connection: BaseDatabaseWrapper) -> Settled:
-        if not _delete(alias, [lease]):
+        if not delete(alias, [lease]):
             return Settled.LOST
         dead = failed_job_of(lease, failure, clock.read(connection))
         FailedJob.objects.using(alias).bulk_create([dead], ignore_conflicts=True)
@@ -100,11 +82,11 @@ def renew(
     """Move the end of held leases. One that is locked just now is being settled."""
 
     def work(connection: BaseDatabaseWrapper) -> list[Settled]:
-        held = _matching(alias, leases, _candidates(alias, leases))
+        held = matching(alias, leases, candidates(alias, leases))
         # Where rows cannot be skipped, it waits for the settle and finds the lease lost.
         skips = connection.features.has_select_for_update_skip_locked
-        free = _candidates(alias, leases).select_for_update(skip_locked=skips)
-        renewable = _matching(alias, leases, free)
+        free = candidates(alias, leases).select_for_update(skip_locked=skips)
+        renewable = matching(alias, leases, free)
         expires = clock.now() + to_microseconds(lease_seconds)
         Job.objects.using(alias).filter(pk__in=renewable).update(lease_expires=expires)
         return [
@@ -156,36 +138,3 @@ def sweep_results(alias: str, clock: StoreClock, limit: int) -> int:
         return len(keys)
 
     return in_transition(alias, work)
-
-
-def _held(alias: str, lease: Lease) -> QuerySet[Job]:
-    return Job.objects.using(alias).filter(
-        pk=lease.id, lease_token=lease.token, state=JobState.RUNNING
-    )
-
-
-def _candidates(alias: str, leases: Sequence[Lease]) -> QuerySet[Job]:
-    ids = sorted(lease.id for lease in leases)
-    running = Job.objects.using(alias).filter(pk__in=ids, state=JobState.RUNNING)
-    return running.order_by("pk")
-
-
-def _matching(alias: str, leases: Sequence[Lease], rows: QuerySet[Job]) -> set[str]:
-    """The ids whose row shows exactly the token of their own lease."""
-    del alias
-    tokens = {str(pk): token for pk, token in rows.values_list("pk", "lease_token")}
-    return {lease.id for lease in leases if tokens.get(lease.id) == lease.token}
-
-
-def _lock_held(alias: str, leases: Sequence[Lease]) -> set[str]:
-    # In the order of their keys, so that two settles never wait for each other in a ring.
-    return _matching(alias, leases, _candidates(alias, leases).select_for_update())
-
-
-def _delete(alias: str, leases: Sequence[Lease]) -> int:
-    ids = [lease.id for lease in leases]
-    tokens = {lease.token for lease in leases}
-    held = Job.objects.using(alias).filter(
-        pk__in=ids, lease_token__in=tokens, state=JobState.RUNNING
-    )
-    return held._raw_delete(alias)  # noqa: SLF001 - no signals, no collector

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
+from django_jobs.backends.database.arrays import plain_array, quoted_array
 from django_jobs.clock import to_microseconds
 from django_jobs.models import Job, JobState
 from django_jobs.wire.envelope import index_of
@@ -70,13 +71,7 @@ class Statement:
     def _from_arrays(
         self, chunk: Sequence[Outgoing], state: str, due: str
     ) -> tuple[str, list[Any]]:
-        """PostgreSQL reads a thousand rows faster from three arrays than from VALUES.
-
-        The arrays are written as text here: ids and signatures are hex, and a body is
-        ASCII with two characters to escape.
-        """
-        bodies = "\x00".join([message.body for message in chunk])
-        escaped = bodies.replace("\\", "\\\\").replace('"', '\\"').replace("\x00", '","')
+        """PostgreSQL reads a thousand rows faster from three arrays than from VALUES."""
         sql = (
             f"{self._head} SELECT id, body, signature, "  # noqa: S608 - literals are quoted, values are parameters
             f"{_literal(chunk[0].key_id)}{self._shared}, "
@@ -85,9 +80,9 @@ class Statement:
             f"{self._tail}"
         )
         return sql, [
-            "{" + ",".join([message.id for message in chunk]) + "}",
-            '{"' + escaped + '"}',
-            "{" + ",".join([message.signature for message in chunk]) + "}",
+            plain_array([message.id for message in chunk]),
+            quoted_array([message.body for message in chunk]),
+            plain_array([message.signature for message in chunk]),
         ]
 
     def _from_values(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -13,7 +14,7 @@ from django_jobs.exceptions import ConfigurationError, InvalidOption
 from django_jobs.management.arguments import positive_float, positive_int
 from django_jobs.worker.build import build_cycle
 from django_jobs.worker.loop import InProcessWorker, Limits
-from django_jobs.worker.pool.build import PoolWorker
+from django_jobs.worker.pool.build import PoolWorker, processes_for, why_not_fork
 from django_jobs.worker.queues import parse
 
 if TYPE_CHECKING:
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 
     from django_jobs.worker.cycle import Report
 
+MOST_PROCESSES = 1024
+
 
 class Command(BaseCommand):
     """Run jobs until told to stop."""
 
     help = (
-        "Runs due jobs until it is told to stop: SIGTERM or Ctrl-C lets the running job end, "
-        "a second one stops it at once (it runs again later, and nothing is charged). "
+        "Runs due jobs until it is told to stop: SIGTERM or Ctrl-C lets running jobs end, "
+        "a second one stops them at once (they run again later, and nothing is charged). "
         "Failing jobs do not make the command fail."
     )
 
@@ -37,9 +40,10 @@ class Command(BaseCommand):
         add("--backend", help="an alias of BACKENDS; default: DEFAULT_BACKEND")
         add(
             "--processes",
-            type=int,
-            default=0,
-            help="0 runs jobs in this process, one at a time (the only choice so far)",
+            type=_processes,
+            metavar="N",
+            help="children that run jobs; 0 runs them in this process, one at a time; "
+            "default: the number of cores, or 0 where processes cannot be forked safely",
         )
         add("--once", action="store_true", help="process one due job, if there is one, and end")
         add(
@@ -74,13 +78,15 @@ class Command(BaseCommand):
         )
         poll_interval = options["poll_interval"] or settings.poll_interval
         on_report = self._tell if options["verbosity"] else None
-        if options["processes"]:
+        if processes := processes_for(options["processes"], backend):
+            if problem := why_not_fork():
+                raise CommandError(f"{problem}; use --processes 0", returncode=2)
             return PoolWorker(
                 backend,
                 settings,
                 queues,
                 limits,
-                processes=options["processes"],
+                processes=processes,
                 poll_interval=poll_interval,
                 on_report=on_report,
             )
@@ -102,3 +108,9 @@ class Command(BaseCommand):
             )
         self.stdout.write(told)
         self.stdout.flush()
+
+
+def _processes(text: str) -> int:
+    if not text.isdecimal() or int(text) > MOST_PROCESSES:
+        raise ArgumentTypeError(f"{text!r} is no whole number from 0 to {MOST_PROCESSES}")
+    return int(text)

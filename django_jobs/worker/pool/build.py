@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from dataclasses import replace
@@ -10,14 +11,21 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_jobs.telemetry import events
+from django_jobs.worker.asking import Asker
 from django_jobs.worker.build import build_cycle, worker_name
 from django_jobs.worker.cycle import events_of, report_of
+from django_jobs.worker.loop import shortest_lease
 from django_jobs.worker.pool.child import child_main, silent
+from django_jobs.worker.pool.cutting import limit_connecting
+from django_jobs.worker.pool.desk import Desk
+from django_jobs.worker.pool.facts import WakePipe
 from django_jobs.worker.pool.marks import shared_memory
 from django_jobs.worker.pool.nursery import Nursery
-from django_jobs.worker.pool.stores import StoreThread, wake_pipe
+from django_jobs.worker.pool.stores import HANG_SHARE, StoreThread
 from django_jobs.worker.pool.supervisor import Supervisor
+from django_jobs.worker.settle import Settler
 from django_jobs.worker.stop import Stop
+from django_jobs.worker.store import Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,13 +35,35 @@ if TYPE_CHECKING:
     from django_jobs.worker.cycle import Cycle, Report
     from django_jobs.worker.loop import Limits
     from django_jobs.worker.pool.child import ParentRenews, Recorder
-    from django_jobs.worker.pool.stores import Done
+    from django_jobs.worker.pool.facts import Done
     from django_jobs.worker.queues import QueueOrder
 
+BROKEN = 1
 
-def can_fork() -> bool:
-    """Whether children can be forked here: not where a fork is unsafe, nor beside threads."""
-    return sys.platform.startswith(("linux", "freebsd")) and threading.active_count() == 1
+
+def why_not_fork() -> str:
+    """Why no children can be forked here; empty where they can."""
+    if not sys.platform.startswith(("linux", "freebsd")):
+        return f"forking is not safe on {sys.platform}"
+    if threading.active_count() > 1:
+        return "other threads run in this process already, and forking beside them is not safe"
+    return ""
+
+
+def processes_for(asked: int | None, backend: Backend) -> int:
+    """How many children to run: as asked, or one for each core, where that can be."""
+    if not backend.works_from_threads():  # a database that no other connection sees
+        return 0
+    if asked is not None:
+        return asked
+    return 0 if why_not_fork() else cores()
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class PoolWorker:
@@ -63,41 +93,50 @@ class PoolWorker:
     def run(self) -> int:
         """Work until told to stop or a limit is reached; the exit code."""
         connections.close_all()
+        alias = self._backend.alias
         memory = shared_memory(self._processes)
         nursery = Nursery(child_main(self._child_cycle, self._settings.kill_grace), memory)
+        database = getattr(self._backend, "database", None)
+        limit_connecting(database, shortest_lease(self._settings) / HANG_SHARE)
         with self.stop.listening():
-            supervisor = self._supervisor(nursery, memory)
-            alias = self._backend.alias
+            supervisor, desk = self._supervisor(nursery, memory)
             events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
             why = supervisor.run()
-        self.processed = supervisor.processed
+        self.processed = desk.processed
+        os.close(memory)
+        if supervisor.broken:
+            events.emit(events.WorkerBroken(backend=alias, why=supervisor.broken))
+        if self.stop.urgent:
+            why = "stopped at once by a second signal"
         events.emit(events.WorkerStopped(backend=alias, processed=self.processed, why=why))
-        return self.stop.exit_code
+        return self.stop.exit_code or (BROKEN if supervisor.broken else 0)
 
-    def _supervisor(self, nursery: Nursery, memory: int) -> Supervisor:
+    def _supervisor(self, nursery: Nursery, memory: int) -> tuple[Supervisor, Desk]:
         cycle = build_cycle(self._backend, self._settings)
-        wake = wake_pipe()
+        wake = WakePipe()
         store = StoreThread(
             self._backend,
-            cycle.asker,
+            self._settings,
+            Asker(Settler(self._backend, self._settings), Outage(self._backend.alias)),
             self._queues,
-            lease_seconds=self._settings.lease_seconds,
+            processes=self._processes,
             poll_interval=self._poll_interval,
-            wake=wake[1],
+            wake=wake,
         )
-        store.start()
-        return Supervisor(
+        worker = worker_name().rpartition(":")[0]
+        desk = Desk(store, self._done, cycle.gatekeeper.believed, worker)
+        supervisor = Supervisor(
             nursery=nursery,
             memory=memory,
             store=store,
+            desk=desk,
             stop=self.stop,
             limits=self._limits,
             processes=self._processes,
             wake=wake,
-            on_done=self._done,
-            believe=cycle.gatekeeper.believed,
-            worker=worker_name().rpartition(":")[0],
         )
+        store.start()
+        return supervisor, desk
 
     def _child_cycle(
         self,

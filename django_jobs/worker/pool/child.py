@@ -6,7 +6,6 @@ transaction.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import time
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_jobs.backends.base import Settled
+from django_jobs.clock import SystemClock
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.marks import Marks
 from django_jobs.worker.pool.messages import lease_from_tuple, outcome_to_tuple, terms_to_tuple
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from django_jobs.worker.settle import Run
 
 
+_clock = SystemClock()
+
+
 class Recorder:
     """Stands where settling stands in one process, and keeps what it is told."""
 
@@ -40,6 +43,11 @@ class Recorder:
     def settle(self, run: Run, outcome: Outcome, _seconds: float) -> Verdict:
         self.told = (run, outcome)
         return Verdict("recorded", Settled.SETTLED)
+
+    def taken(self) -> tuple[Run, Outcome] | None:
+        """What it was told since it was last asked."""
+        told, self.told = self.told, None
+        return told
 
     def is_gone(self, _run: Run, _seconds: float) -> bool:
         """An atomic commit that was not answered: the parent looks."""
@@ -65,22 +73,25 @@ class Child:
 
     def run(self) -> None:
         """Serve until the parent closes the conversation."""
-        with contextlib.suppress(EOFError, ConnectionError):
-            while True:
-                for number, lease_seconds, told in self._channel.receive():
-                    self._one(number, lease_seconds, lease_from_tuple(told))
+        while True:
+            try:
+                frame = self._channel.receive()
+            except (EOFError, ConnectionError):
+                return
+            for number, lease_seconds, told in frame:
+                self._one(number, lease_seconds, lease_from_tuple(told))
 
     def _one(self, number: int, lease_seconds: float, lease: Lease) -> None:
-        if not self._marks.begin(number):
+        if not self._marks.begin(number, _clock.now()):
             self._channel.send((number, "skipped"))
             return
-        self._recorder.told = None
         report = self._cycle.deliver(lease, lease_seconds)
         self._marks.done(number)
-        if self._recorder.told is None:
+        recorded = self._recorder.taken()
+        if recorded is None:
             self._channel.send((number, "settled", report.status, report.seconds))
             return
-        run, outcome = self._recorder.told
+        run, outcome = recorded
         self._channel.send(
             (
                 number,
@@ -103,6 +114,7 @@ def child_main(
         random.seed()
         connections.close_all()
         marks = Marks(memory, slot)
+        os.close(memory)
         recorder = Recorder()
 
         def starting(timeout: float | None) -> None:

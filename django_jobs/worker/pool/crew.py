@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.channel import Channel
     from django_jobs.worker.pool.marks import Marks
 
+FENCE_SHARE = 6  # nothing runs in this last part of a lease
+
 
 @dataclass(slots=True)
 class Held:
@@ -27,8 +29,17 @@ class Held:
     seconds: float
     ends: float
 
+    @property
+    def fence(self) -> float:
+        """The moment from which it must not be run."""
+        return self.ends - self.seconds / FENCE_SHARE
 
-@dataclass(slots=True)
+    @property
+    def handler(self) -> str:
+        return str(self.lease.message.index.get("handler", ""))
+
+
+@dataclass(slots=True, eq=False)
 class Child:
     """One child process."""
 
@@ -39,7 +50,8 @@ class Child:
     given: OrderedDict[int, Held] = field(default_factory=OrderedDict)
     revoked: set[int] = field(default_factory=set)
     killed: str = ""
-    gone: bool = False
+    blamed: int = 0
+    mute_since: float = 0.0
     born_at: float = 0.0
     last: int = 0
 
@@ -51,46 +63,49 @@ class Child:
             self.given[self.last] = one
             frame.append((self.last, one.seconds, lease_to_tuple(one.lease)))
         with contextlib.suppress(OSError):  # its end is on the way and returns them
-            self.channel.send(frame)
+            self.channel.post(frame)
 
     @property
     def accepts(self) -> bool:
-        return not (self.killed or self.gone or self.revoked)
+        return not (self.killed or self.mute_since or self.revoked)
 
-    def running(self) -> Held | None:
+    def running(self) -> tuple[int, Held] | None:
         """What it has begun and not ended."""
         started = self.marks.started
-        return self.given.get(started) if started > self.marks.finished else None
+        held = self.given.get(started) if started > self.marks.finished else None
+        return None if held is None else (started, held)
 
     def unstarted(self) -> list[int]:
         started = self.marks.started
         return [number for number in self.given if number > started]
 
     def take_back(self, count: int) -> list[Held]:
-        """The last so many of what it has not begun, if it still has not."""
-        numbers = self.unstarted()[-count:]
-        if not numbers or self.revoked:
+        """The last so many of what it has not begun, if it still has not.
+
+        Until it has come across all of them it gets nothing new.
+        """
+        numbers = self.unstarted()[-count:] if count > 0 else []
+        if not numbers:
             return []
         started = self.marks.take_back_from(numbers[0])
-        returned = [number for number in numbers if number > started]
         self.revoked.update(numbers)
-        return [self.given.pop(number) for number in returned]
+        return [self.given.pop(number) for number in numbers if number > started]
 
-    def skipped(self, number: int) -> None:
-        """It came across a job that was taken back; when it has seen all, it may go on."""
+    def seen(self, number: int) -> Held | None:
+        """It is done with a number, run or not; what it held by it, if that was not taken back."""
         self.revoked.discard(number)
         if not self.revoked:
             self.marks.allow_all()
+        return self.given.pop(number, None)
 
-    def kill(self, why: str) -> None:
-        """End it and everything it started."""
-        if self.killed or self.gone:
+    def kill(self, why: str, number: int = 0) -> None:
+        """End it and everything it started, for the sake of the job with a number."""
+        if self.killed:
             return
-        self.killed = why
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        self.killed, self.blamed = why, number
+        for end in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                end(self.pid, signal.SIGKILL)
 
 
 def told_end(status: int) -> str:

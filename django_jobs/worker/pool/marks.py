@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 import tempfile
+import threading
 
-_NUMBER = struct.Struct("<Q")
-_MOMENT = struct.Struct("<d")
-_STARTED, _LIMIT, _DEADLINE, _DONE = 0, 8, 16, 24
-SLOT_SIZE = 64
+_STARTED, _LIMIT, _DEADLINE, _DONE, _RUNS, _BEGAN = range(6)
+_WORDS = 8
+_WORD_SIZE = 8
+SLOT_SIZE = _WORDS * _WORD_SIZE
 NO_LIMIT = (1 << 63) - 1
 
 
@@ -27,64 +27,77 @@ def shared_memory(slots: int) -> int:
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     os.ftruncate(descriptor, slots * SLOT_SIZE)
-    os.set_inheritable(descriptor, True)
     return descriptor
 
 
 class Marks:
-    """The slot of one child."""
+    """The slot of one child. A word is written in one piece, so nobody reads half of one."""
 
     def __init__(self, descriptor: int, slot: int) -> None:
-        self._memory = mmap.mmap(descriptor, (slot + 1) * SLOT_SIZE)
-        self._base = slot * SLOT_SIZE
+        memory = memoryview(mmap.mmap(descriptor, (slot + 1) * SLOT_SIZE))
+        mine = memory[slot * SLOT_SIZE :]
+        self._numbers = mine.cast("Q")
+        self._moments = mine.cast("d")
+        self._fence = threading.Lock()
 
     def reset(self) -> None:
         """A new child begins to count."""
-        self._memory[self._base : self._base + SLOT_SIZE] = bytes(SLOT_SIZE)
-        self._put(_NUMBER, _LIMIT, NO_LIMIT)
+        for word in range(_WORDS):
+            self._numbers[word] = 0
+        self._numbers[_LIMIT] = NO_LIMIT
 
-    def begin(self, number: int) -> bool:
+    def begin(self, number: int, now: int = 0) -> bool:
         """Mark a job as started; False when it was taken back."""
-        self._put(_MOMENT, _DEADLINE, 0.0)
-        self._put(_NUMBER, _STARTED, number)
-        if number < self._get(_NUMBER, _LIMIT):
+        self._moments[_DEADLINE] = 0.0
+        self._numbers[_BEGAN] = now
+        self._numbers[_STARTED] = number
+        with self._fence:  # no processor may look at the limit before the mark is seen
+            pass
+        if number < self._numbers[_LIMIT]:
+            self._numbers[_RUNS] = number
             return True
-        self._put(_NUMBER, _STARTED, number - 1)
+        self._numbers[_STARTED] = number - 1
         return False
 
     def run_until(self, moment: float) -> None:
         """The handler starts now and has until a moment on the monotonic clock; 0: no end."""
-        self._put(_MOMENT, _DEADLINE, moment)
+        self._moments[_DEADLINE] = moment
 
     def done(self, number: int) -> None:
         """The job's outcome is on its way."""
-        self._put(_MOMENT, _DEADLINE, 0.0)
-        self._put(_NUMBER, _DONE, number)
+        self._moments[_DEADLINE] = 0.0
+        self._numbers[_DONE] = number
 
     def take_back_from(self, number: int) -> int:
         """Let no job from this number on start; the last that was started all the same."""
-        self._put(_NUMBER, _LIMIT, number)
-        return int(self._get(_NUMBER, _STARTED))
+        self._numbers[_LIMIT] = number
+        with self._fence:
+            pass
+        return self._numbers[_STARTED]
 
     def allow_all(self) -> None:
         """Lift the limit."""
-        self._put(_NUMBER, _LIMIT, NO_LIMIT)
+        self._numbers[_LIMIT] = NO_LIMIT
 
     @property
     def started(self) -> int:
-        return int(self._get(_NUMBER, _STARTED))
+        """The last number that was come to, be it that it had been taken back."""
+        return self._numbers[_STARTED]
+
+    @property
+    def ran(self) -> int:
+        """The last number that was really run."""
+        return self._numbers[_RUNS]
 
     @property
     def finished(self) -> int:
-        return int(self._get(_NUMBER, _DONE))
+        return self._numbers[_DONE]
+
+    @property
+    def began_at(self) -> int:
+        """When the last number was come to, in microseconds of this machine's clock."""
+        return self._numbers[_BEGAN]
 
     @property
     def deadline(self) -> float:
-        return float(self._get(_MOMENT, _DEADLINE))
-
-    def _put(self, kind: struct.Struct, offset: int, value: float) -> None:
-        kind.pack_into(self._memory, self._base + offset, value)
-
-    def _get(self, kind: struct.Struct, offset: int) -> float:
-        value: float = kind.unpack_from(self._memory, self._base + offset)[0]
-        return value
+        return self._moments[_DEADLINE]

@@ -106,6 +106,7 @@ def terms_to_tuple(envelope: Envelope | None) -> tuple[Any, ...] | None:
         terms.retry,
         terms.result_ttl,
         terms.trace_id,
+        terms.atomic,
     )
 
 
@@ -119,7 +120,7 @@ def run_of(
     """A delivery as settling sees it, from what the child told of it."""
     envelope = None
     if told is not None:
-        job, queue, max_retries, max_crashes, retry, result_ttl, trace_id = told
+        job, queue, max_retries, max_crashes, retry, result_ttl, trace_id, atomic = told
         terms = Terms(
             job=job,
             queue=queue,
@@ -130,6 +131,7 @@ def run_of(
             retry=retry,
             result_ttl=result_ttl,
             trace_id=trace_id,
+            atomic=atomic,
         )
         envelope = Envelope(identifier=lease.id, payload=None, enqueued_at=0, terms=terms)
     return Run(

@@ -2,7 +2,8 @@
 
 It is forked from the parent before the parent has any of these, and forks children, the
 first ones and their replacements alike, when the parent asks. It tells the parent how
-each of them ended. When the parent is gone so is the nursery, and with it the children.
+each of them ended, and sees to it that nothing of their process groups is left. When the
+parent is gone so is the nursery, and with it the children.
 """
 
 from __future__ import annotations
@@ -16,21 +17,26 @@ import select
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, NoReturn
+import time
+import traceback
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from django_jobs.worker.pool.channel import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     ChildMain = Callable[[socket.socket, int, int], None]
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _SLOT_BYTES = 2
+_LEAVE = 0xFFFF
+LEAVE_SECONDS = 2.0
 
 
 class Nursery:
-    """The parent's end: asks for children and hears of their ends."""
+    """The parent's end: asks for children and hears of their births and ends."""
 
     def __init__(self, child_main: ChildMain, memory: int) -> None:
         ours, theirs = socket.socketpair()
@@ -43,41 +49,32 @@ class Nursery:
         theirs.close()
         self._sock = ours
         self._channel = Channel(ours)
-        self._early: list[tuple[int, int]] = []
 
-    def spawn(self, slot: int) -> tuple[int, Channel]:
-        """A new child for a slot: its pid, and the way to talk to it."""
+    def ask(self, slot: int) -> Channel:
+        """Ask for a child; the way to talk to it. Its pid comes with the news, or a failure."""
         ours, theirs = socket.socketpair()
         descriptors = array.array("i", [theirs.fileno()])
-        self._sock.sendmsg(
-            [slot.to_bytes(_SLOT_BYTES, "little")],
-            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
-        )
-        theirs.close()
-        pid = None
-        while pid is None:
-            frame = self._channel.receive()
-            if frame[0] == "born":
-                pid = frame[1]
-            else:
-                self._early.append((frame[1], frame[2]))
-        return pid, Channel(ours)
+        try:
+            self._sock.sendmsg(
+                [slot.to_bytes(_SLOT_BYTES, "little")],
+                [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
+                socket.MSG_DONTWAIT,
+            )
+        finally:
+            theirs.close()
+        return Channel(ours)
 
-    def ends(self) -> list[tuple[int, int]]:
-        """Children that ended: pid and wait status. To be called when there is news."""
-        frames = self._channel.receive_ready()
-        return self.heard() + [(frame[1], frame[2]) for frame in frames if frame[0] == "ended"]
-
-    def heard(self) -> list[tuple[int, int]]:
-        """Ends that were told while a child was being born."""
-        early, self._early = self._early, []
-        return early
+    def news(self) -> list[tuple[Any, ...]]:
+        """Births, failures and ends, as they came; EOFError when the nursery is gone."""
+        return self._channel.receive_ready()
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Let the nursery end, and every child with it."""
+        """Let the nursery end, once its children have or their time to do so is over."""
+        with contextlib.suppress(OSError):
+            self._sock.send(_LEAVE.to_bytes(_SLOT_BYTES, "little"), socket.MSG_DONTWAIT)
         self._sock.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -88,66 +85,104 @@ def _nursery_main(sock: socket.socket, child_main: ChildMain, memory: int) -> No
     try:
         # A session of its own: a Ctrl-C at the terminal is for the parent alone.
         os.setsid()
-        die_with_parent()
+        _ask_system(_PR_SET_CHILD_SUBREAPER, 1)  # what handlers leave behind is reaped here
+        _no_input()
         gc.freeze()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        _serve(sock, child_main, memory)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # Also when a whole control group is told to stop, the parent says what follows.
+            # A handler, for what is ignored stays so in programs that jobs start.
+            signal.signal(number, _unmoved)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        _Serving(sock, child_main, memory).serve()
         code = 0
+    except BaseException:  # noqa: BLE001 - the end of a process; nobody is above
+        traceback.print_exc()
     finally:
         os._exit(code)
 
 
-def _serve(sock: socket.socket, child_main: ChildMain, memory: int) -> None:
-    channel = Channel(sock)
-    woken, wakes = socket.socketpair()
-    wakes.setblocking(False)
-    woken.setblocking(False)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
-    while True:
-        readable, _, _ = select.select([sock, woken], [], [])
-        if woken in readable:
-            with contextlib.suppress(BlockingIOError):
-                woken.recv(4096)
-            for pid, status in _reaped():
-                channel.send(("ended", pid, status))
-        if sock in readable:
-            request = _request(sock)
-            if request is None:
-                return
-            slot, descriptor = request
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                for end in (sock, woken, wakes):
-                    end.close()
-                _child(descriptor, slot, child_main, memory)
-            os.close(descriptor)
-            channel.send(("born", pid))
+class _Serving:
+    """The nursery's own side."""
 
+    def __init__(self, sock: socket.socket, child_main: ChildMain, memory: int) -> None:
+        self._sock = sock
+        self._channel = Channel(sock)
+        self._child_main = child_main
+        self._memory = memory
+        self._pids: set[int] = set()
+        self._woken, self._wakes = socket.socketpair()
+        for end in (self._woken, self._wakes):
+            end.setblocking(False)  # noqa: FBT003 - its only way to say so
 
-def _request(sock: socket.socket) -> tuple[int, int] | None:
-    """The slot and the descriptor of a wished-for child; None when the parent is gone."""
-    data, ancillary, _, _ = sock.recvmsg(_SLOT_BYTES, socket.CMSG_SPACE(4))
-    if not data:
-        return None
-    descriptors = array.array("i")
-    for level, kind, payload in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
-    return int.from_bytes(data, "little"), descriptors[0]
-
-
-def _reaped() -> Iterator[tuple[int, int]]:
-    while True:
+    def serve(self) -> None:
+        signal.signal(signal.SIGCHLD, _unmoved)
+        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
+            while self._turn(None):
+                pass
+        except OSError:  # the parent is gone in the middle of a sentence
+            pass
+        finally:
+            for pid in self._pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+
+    def _turn(self, timeout: float | None) -> bool:
+        readable, _, _ = select.select([self._sock, self._woken], [], [], timeout)
+        if self._woken in readable:
+            with contextlib.suppress(BlockingIOError):
+                self._woken.recv(4096)
+            for pid, status in self._ended():
+                self._channel.send(("ended", pid, status))
+        return self._sock not in readable or self._answer()
+
+    def _answer(self) -> bool:
+        """Do what the parent asks; False when it is gone or everything is to end."""
+        data, descriptors, _, _ = socket.recv_fds(self._sock, _SLOT_BYTES, 1)
+        if not data:
+            return False
+        slot = int.from_bytes(data, "little")
+        if slot == _LEAVE:
+            self._wait_for_children()
+            return False
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(descriptors[0])
+            self._channel.send(("failed", slot, str(error)))
+            return True
         if pid == 0:
-            return
-        yield pid, status
+            signal.set_wakeup_fd(-1)
+            for end in (self._sock, self._woken, self._wakes):
+                end.close()
+            _child(descriptors[0], slot, self._child_main, self._memory)
+        os.close(descriptors[0])
+        self._pids.add(pid)
+        self._channel.send(("born", slot, pid))
+        return True
+
+    def _wait_for_children(self) -> None:
+        until = time.monotonic() + LEAVE_SECONDS
+        while self._pids and (left := until - time.monotonic()) > 0:
+            select.select([self._woken], [], [], left)
+            with contextlib.suppress(BlockingIOError):
+                self._woken.recv(4096)
+            self._ended()
+
+    def _ended(self) -> list[tuple[int, int]]:
+        """Children that ended. While they are not waited for, nobody else has their number."""
+        ended = []
+        with contextlib.suppress(ChildProcessError):
+            while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                pid = found.si_pid
+                if pid in self._pids:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.killpg(pid, signal.SIGKILL)  # what its handlers started
+                _, status = os.waitpid(pid, 0)
+                if pid in self._pids:
+                    self._pids.discard(pid)
+                    ended.append((pid, status))
+        return ended
 
 
 def _child(descriptor: int, slot: int, child_main: ChildMain, memory: int) -> NoReturn:
@@ -156,19 +191,36 @@ def _child(descriptor: int, slot: int, child_main: ChildMain, memory: int) -> No
         os.setsid()  # a process group of its own, to be killed whole
         die_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         child_main(socket.socket(fileno=descriptor), slot, memory)
         code = 0
+    except BaseException:  # noqa: BLE001 - the end of a process; nobody is above
+        traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 
 def die_with_parent() -> None:
     """Ask the system to kill this process when its parent ends, where it can be asked."""
     parent = os.getppid()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _ask_system(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended meanwhile
         os._exit(1)
+
+
+def _ask_system(option: int, value: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _no_input() -> None:
+    """A handler that reads from the terminal finds nothing there."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+def _unmoved(_number: int, _frame: Any) -> None:
+    """Wake up, and go on."""

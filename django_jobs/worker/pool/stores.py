@@ -2,90 +2,55 @@
 
 It does one thing after the other, the most urgent first: renew what would end, settle
 whatever has finished since the last round trip, fetch what the children can take, keep
-house. If the store hangs, this thread hangs, and nothing else.
+house. If the store hangs, this thread hangs, and nothing else; the supervisor then cuts
+its connection, which wakes it with an error.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
 from django_jobs.backends.base import Settled
-from django_jobs.clock import SystemClock, to_microseconds
-from django_jobs.execution.outcome import Interrupted, Succeeded
-from django_jobs.worker.batch import settle_many
+from django_jobs.execution.outcome import Crashed, Failed, Interrupted
+from django_jobs.worker.batch import ENDINGS, REFUSED, UNANSWERED, settle_many
 from django_jobs.worker.housekeeping import Housekeeping
-from django_jobs.worker.pool.messages import run_of
+from django_jobs.worker.loop import shortest_lease
+from django_jobs.worker.pool.cutting import cut_connection
+from django_jobs.worker.pool.facts import Done, Fetched, Renewed
+from django_jobs.worker.pool.holdings import Holdings
 from django_jobs.worker.presence import Presence
 from django_jobs.worker.settle import Verdict
-from django_jobs.worker.store import Outage, Store
+from django_jobs.worker.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_jobs.backends.base import Backend, Lease
+    from django_jobs.conf import JobsSettings
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.asking import Asker
+    from django_jobs.worker.pool.facts import Fact, WakePipe
     from django_jobs.worker.queues import QueueOrder
     from django_jobs.worker.settle import Run
 
-RENEWALS_PER_LEASE = 3
 SETTLE_AT_ONCE = 500
-_clock = SystemClock()
+ONE_BY_ONE = 50
+HANG_SHARE = 3  # a call may last this part of a lease
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """Leases, and the moment on our own clock by which they certainly still hold."""
-
-    leases: list[Lease]
-    lease_seconds: float
-    asked_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A settled delivery."""
+class Finished:
+    """A delivery to be settled. ``again``: it was asked for, and no answer came."""
 
     run: Run
     outcome: Outcome
-    verdict: Verdict
-
-    @property
-    def uncharged(self) -> bool:
-        """Whether it was only given back for the worker's sake."""
-        return isinstance(self.outcome, Interrupted)
-
-
-def by_child(lease: Lease, status: str, seconds: float, worker: str) -> Done:
-    """A delivery that its child settled itself, inside the handler's transaction."""
-    header, now = lease.message.header, _clock.now()
-    times = (now - to_microseconds(seconds), now)
-    run = run_of(lease, None, (header.attempts, header.crashes), times, worker)
-    answer = Settled.LOST if status == "lease-lost" else Settled.SETTLED
-    return Done(run, Succeeded(), Verdict(status, answer))
-
-
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """What a renewal said of each lease, by id."""
-
-    answers: dict[str, Settled]
-    asked_at: float
-
-
-@dataclass
-class Wishes:
-    """What the supervisor wants of the store; written under the condition's lock."""
-
-    settle: deque[tuple[Run, Outcome]] = field(default_factory=deque)
-    held: dict[str, tuple[Lease, float, float]] = field(default_factory=dict)
-    fetch: int = 0
-    end: bool = False
+    again: bool = False
 
 
 class StoreThread:
@@ -94,160 +59,221 @@ class StoreThread:
     def __init__(
         self,
         backend: Backend,
+        settings: JobsSettings,
         asker: Asker,
         queues: QueueOrder,
         *,
-        lease_seconds: float,
+        processes: int,
         poll_interval: float,
-        wake: int,
+        wake: WakePipe,
     ) -> None:
-        self.wishes = Wishes()
-        self.changed = threading.Condition()
-        self.news: deque[Fetched | Done | Renewed] = deque()
+        self.news: deque[Fact] = deque()
+        self.shortest_lease = shortest_lease(settings)
+        self.holdings = Holdings(self.shortest_lease)
+        self.fetching = False
+        self.failed: BaseException | None = None
         self._backend = backend
+        self._settings = settings
         self._asker = asker
         self._queues = queues
-        self._lease_seconds = lease_seconds
         self._poll_interval = poll_interval
         self._wake = wake
-        self._store = Store(Outage(backend.alias), lambda: self.wishes.end)
-        self._house = Housekeeping(backend, lease_seconds)
-        self._presence = Presence(backend, str(queues))
+        self._changed = threading.Condition()
+        self._finished: deque[Finished] = deque()
+        self._target = self._fetched = 0
+        self._ends = self._gives_up = False
+        self._store = Store(asker.outage, lambda: self._ends)
+        self._house = Housekeeping(backend, self.shortest_lease)
+        self._presence = Presence(backend, str(queues), processes)
+        self._changes, self._seen_empty, self._looked_again = 0, -1, False
         self._empty_until = 0.0
-        self.empty = False
-        self.thread = threading.Thread(target=self._run, name="django_jobs-store", daemon=True)
+        self._busy_since = 0.0
+        self._connection: Any = None
+        self._thread = threading.Thread(target=self._run, name="django_jobs-store", daemon=True)
+
+    # ------------------------------------------------------------- for the supervisor's thread
 
     def start(self) -> None:
-        self.thread.start()
+        self._thread.start()
 
-    def forget(self, job_id: str) -> None:
-        """Renew a lease no more: it ended elsewhere."""
-        with self.changed:
-            self.wishes.held.pop(job_id, None)
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was due when it was last looked, and nothing has happened since."""
+        return self._seen_empty == self._changes
 
-    def patience(self) -> float:
-        """How long an ending worker waits for what it is still told of the store."""
-        return self._lease_seconds / RENEWALS_PER_LEASE
+    def wish(self, target: int) -> None:
+        """Fetch until so many leases have been fetched in all."""
+        if target != self._target:
+            with self._changed:
+                self._target = target
+                self._changed.notify()
 
-    def tell(self, news: Fetched | Done | Renewed) -> None:
-        self.news.append(news)
-        os.write(self._wake, b"!")
+    def settle(self, run: Run, outcome: Outcome) -> None:
+        """Settle a delivery; a Done follows."""
+        with self._changed:
+            self._finished.append(Finished(run, outcome))
+            self._changed.notify()
+
+    def settled_elsewhere(self, lease: Lease) -> None:
+        """A child settled a delivery itself."""
+        self.holdings.drop(lease)
+        with self._changed:
+            self._changes, self._empty_until = self._changes + 1, 0.0
+            self._changed.notify()
+
+    def cut_if_hung(self) -> None:
+        """Break a call that takes so long that leases would be lost over it."""
+        since, now = self._busy_since, time.monotonic()
+        if since and now - since > self.shortest_lease / HANG_SHARE:
+            self._busy_since = now
+            cut_connection(self._connection)
+
+    def end(self, *, patience: float) -> None:
+        """End when everything is settled; after so many seconds end all the same."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify()
+        self._thread.join(timeout=patience)
+        self._gives_up = True
+
+    # --------------------------------------------------------------------- the thread's own part
 
     def _run(self) -> None:
+        database = getattr(self._backend, "database", None)
+        self._connection = connections[database] if database else None
         try:
-            while not self._is_over():
+            while not (self._ends and (self._gives_up or not self._finished)):
                 if not self._turn():
                     self._wait()
-            self._presence.end()
+            self._call(self._presence.end)
+        except BaseException as error:  # noqa: BLE001 - the supervisor ends the worker for it
+            self.failed = error
         finally:
             connections.close_all()
-            os.write(self._wake, b"!")
-
-    def _is_over(self) -> bool:
-        return self.wishes.end and not self.wishes.settle
+            self._wake.wake()
 
     def _turn(self) -> bool:
         """Do what is most urgent; False when there was nothing."""
-        if due := self._due_renewals():
-            self._store.call(lambda: self._renew(due))
+        if due := self.holdings.due():
+            self._call(lambda: self._renew(due))
             return True
-        if self.wishes.settle:
-            self._settle()
+        if self._finished:
+            self._call(self._settle)
             return True
-        if self.wishes.end:
+        if self._ends:
             return False
-        self._store.call(self._keep_house)
-        wanted = self.wishes.fetch
-        if wanted > 0 and time.monotonic() >= self._empty_until:
-            self._store.call(lambda: self._fetch(wanted))
-            return True
-        return False
+        self._call(self._keep_house)
+        with self._changed:
+            wanted = self._target - self._fetched
+            self.fetching = wanted > 0 and time.monotonic() >= self._empty_until
+        if not self.fetching:
+            return False
+        try:
+            self._call(lambda: self._fetch(wanted))
+        finally:
+            self.fetching = False
+            self._wake.wake()
+        return True
+
+    def _call(self, work: Callable[[], None]) -> None:
+        def timed() -> None:
+            self._busy_since = time.monotonic()
+            try:
+                work()
+            finally:
+                self._busy_since = 0.0
+
+        self._store.call(timed)
 
     def _keep_house(self) -> None:
         self._presence.tell()
         self._house.step()
 
     def _fetch(self, wanted: int) -> None:
-        asked_at = time.monotonic()
-        leases = self._backend.fetch(self._queues.next(), wanted, self._lease_seconds)
-        if leases:
-            with self.changed:
-                for lease in leases:
-                    ends = asked_at + self._lease_seconds
-                    self.wishes.held[lease.id] = (lease, self._lease_seconds, ends)
-                self.wishes.fetch -= len(leases)
-            self.empty = False
-            self.tell(Fetched(leases, self._lease_seconds, asked_at))
+        changes, queues = self._changes, self._queues.next()
+        for seconds, alike in self._by_lease(queues):
+            asked_at = time.monotonic()
+            if leases := self._backend.fetch(alike, wanted, seconds):
+                self.holdings.add(leases, seconds, asked_at)
+                self._fetched += len(leases)
+                self._seen_empty, self._looked_again = -1, False
+                self.news.append(Fetched(leases, seconds, asked_at))
+                return
+        if not self._looked_again:  # what was just done may have enqueued to a queue that is new
+            self._looked_again = True
+            self._queues.look_again()
             return
-        due_in = self._backend.next_due_in(self._queues.next())
+        due_in = self._backend.next_due_in(queues)
         pause = self._poll_interval if due_in is None else min(due_in, self._poll_interval)
-        self._empty_until = time.monotonic() + pause
-        if not self.empty:
-            self.empty = True
-            os.write(self._wake, b"!")
+        with self._changed:
+            if changes == self._changes:
+                self._seen_empty, self._empty_until = changes, time.monotonic() + pause
+
+    def _by_lease(self, queues: Any) -> list[tuple[float, list[str]]]:
+        """Queues in their order, neighbours with leases of the same length together."""
+        groups: list[tuple[float, list[str]]] = []
+        for queue in queues:
+            seconds = self._settings.effective_lease(queue)
+            if groups and groups[-1][0] == seconds:
+                groups[-1][1].append(queue)
+            else:
+                groups.append((seconds, [queue]))
+        return groups
 
     def _settle(self) -> None:
         """Everything that finished since the last round trip, in as few steps as can be."""
-        batch: list[tuple[Run, Outcome]] = []
-        while self.wishes.settle and len(batch) < SETTLE_AT_ONCE:
-            batch.append(self.wishes.settle.popleft())
-        verdicts = settle_many(self._asker, batch, self._lease_seconds)
-        with self.changed:
-            for run, _ in batch:
-                self.wishes.held.pop(run.lease.id, None)
+        batch = self._batch()
+        again = {place for place, one in enumerate(batch) if one.again}
+        verdicts = settle_many(self._asker, [(one.run, one.outcome) for one in batch], again)
+        unanswered: list[Finished] = []
+        for one, verdict in zip(batch, verdicts, strict=True):
+            if verdict is UNANSWERED:
+                unanswered.append(Finished(one.run, one.outcome, again=True))
+                continue
+            self.holdings.drop(one.run.lease)
+            self.news.append(Done(one.run, one.outcome, self._judged(one, verdict)))
+        with self._changed:
+            self._finished.extendleft(reversed(unanswered))
             # What ended may have made others due: jobs it enqueued, or itself again.
-            self.empty, self._empty_until = False, 0.0
-        for (run, outcome), verdict in zip(batch, verdicts, strict=True):
-            self.news.append(Done(run, outcome, verdict))
-        os.write(self._wake, b"!")
+            self._changes, self._empty_until, self._looked_again = self._changes + 1, 0.0, False
+        self._wake.wake()
+        if unanswered:
+            raise ConnectionError("the connection broke while jobs were settled")
 
-    def _due_renewals(self) -> list[Lease]:
-        soon = time.monotonic()
-        with self.changed:
-            return [
-                lease
-                for lease, seconds, ends in self.wishes.held.values()
-                if ends - soon < seconds * (RENEWALS_PER_LEASE - 1) / RENEWALS_PER_LEASE
-            ]
+    def _batch(self) -> list[Finished]:
+        batch: list[Finished] = []
+        alone = 0
+        while self._finished and len(batch) < SETTLE_AT_ONCE and alone < ONE_BY_ONE:
+            batch.append(self._finished.popleft())
+            alone += not isinstance(batch[-1].outcome, ENDINGS)
+        return batch
 
-    def _renew(self, leases: list[Lease]) -> None:
-        asked_at = time.monotonic()
-        answers = self._backend.renew(leases, self._lease_seconds)
-        with self.changed:
-            for lease, answer in zip(leases, answers, strict=True):
-                known = self.wishes.held.get(lease.id)
-                if known is None or known[0].token != lease.token:
-                    continue
-                if answer is Settled.LOST:
-                    del self.wishes.held[lease.id]
-                elif answer is Settled.SETTLED:
-                    ends = asked_at + self._lease_seconds
-                    self.wishes.held[lease.id] = (lease, self._lease_seconds, ends)
-        told = {lease.id: answer for lease, answer in zip(leases, answers, strict=True)}
-        self.tell(Renewed(told, asked_at))
+    def _judged(self, one: Finished, verdict: Verdict) -> Verdict:
+        """An atomic job that nobody heard of again may have been committed: then it is over."""
+        envelope = one.run.envelope
+        cut = isinstance(one.outcome, Crashed | Failed | Interrupted)
+        lost = verdict.answer is Settled.LOST and cut
+        if lost and envelope and envelope.terms.atomic and self._asker.is_gone(one.run, 0.0):
+            return Verdict("acked", Settled.SETTLED)
+        return Verdict("error", Settled.UNKNOWN) if verdict.status == REFUSED else verdict
+
+    def _renew(self, due: dict[float, list[Lease]]) -> None:
+        for seconds, leases in due.items():
+            asked_at = time.monotonic()
+            answers = self._backend.renew(leases, seconds)
+            self.holdings.renewed(leases, answers, seconds, asked_at)
+            told = {(x.id, x.token): answer for x, answer in zip(leases, answers, strict=True)}
+            self.news.append(Renewed(told, asked_at))
+            self._wake.wake()
+            if Settled.UNKNOWN in answers and getattr(self._connection, "errors_occurred", False):
+                raise ConnectionError("the connection broke while leases were renewed")
 
     def _wait(self) -> None:
-        with self.changed:
-            if self.wishes.settle or self.wishes.end:
+        with self._changed:
+            if self._finished or self._ends:
                 return
-            pause = self._lease_seconds / RENEWALS_PER_LEASE / 2
-            if self.wishes.fetch > 0:
+            pause = min(self.shortest_lease / 12, self._poll_interval)
+            if self._target > self._fetched:
                 pause = min(pause, max(self._empty_until - time.monotonic(), 0.0))
-            self.changed.wait(min(pause, self._poll_interval) if pause > 0 else 0.0)
-
-
-def wake_pipe() -> tuple[int, int]:
-    """A pipe whose reading end becomes ready when the store thread has news."""
-    reads, writes = os.pipe()
-    os.set_blocking(reads, False)
-    os.set_blocking(writes, False)
-    return reads, writes
-
-
-def drained(descriptor: int) -> None:
-    """Empty a wake pipe."""
-    try:
-        while os.read(descriptor, 4096):
-            pass
-    except BlockingIOError:
-        pass
+            if pause > 0:
+                self._changed.wait(pause)

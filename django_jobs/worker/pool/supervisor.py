@@ -1,45 +1,34 @@
 """The parent's loop: pipes, signals and deadlines, and never a blocking call.
 
-It hands leases to children, a few at a time while they are short, and takes back what
-was not started when another child has nothing to do. A child that dies is replaced;
-what it ran alone is charged, what it had not begun is handed to another.
+What it hands to whom is in ``dispatch``, what it kills in ``clocks``, how children come
+and go in ``births``, what the store is told in ``desk`` and done in ``stores``.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
 import selectors
 import signal
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Settled
-from django_jobs.clock import SystemClock
-from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted
-from django_jobs.worker.pool.crew import Child, Held, told_end
-from django_jobs.worker.pool.marks import Marks
-from django_jobs.worker.pool.messages import outcome_from_tuple, run_of, terms_to_tuple
-from django_jobs.worker.pool.pace import Pace
-from django_jobs.worker.pool.stores import Done, Fetched, by_child, drained
+from django_jobs.worker.pool import clocks
+from django_jobs.worker.pool.births import MOST_FAILURES, Births, clear_desk
+from django_jobs.worker.pool.crew import Held, told_end
+from django_jobs.worker.pool.dispatch import Dispatch
+from django_jobs.worker.pool.facts import Done, Fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_jobs.backends.base import Lease
-    from django_jobs.execution.outcome import Outcome
-    from django_jobs.wire.envelope import Envelope
     from django_jobs.worker.loop import Limits
+    from django_jobs.worker.pool.crew import Child
+    from django_jobs.worker.pool.desk import Desk
+    from django_jobs.worker.pool.facts import Renewed, WakePipe
     from django_jobs.worker.pool.nursery import Nursery
-    from django_jobs.worker.pool.stores import Renewed, StoreThread
-    from django_jobs.worker.settle import Run
+    from django_jobs.worker.pool.stores import StoreThread
     from django_jobs.worker.stop import Stop
 
-LOOK_SECONDS = 0.25
-FENCE_SHARE = 6  # a child is stopped this part of a lease before its lease may end
-QUICK_DEATH_SECONDS = 1.0
-QUICK_DEATHS = 10
-_clock = SystemClock()
+URGENT_PATIENCE = 2.0
 
 
 class Supervisor:
@@ -51,322 +40,208 @@ class Supervisor:
         nursery: Nursery,
         memory: int,
         store: StoreThread,
+        desk: Desk,
         stop: Stop,
         limits: Limits,
         processes: int,
-        wake: tuple[int, int],
-        on_done: Callable[[Done], None],
-        believe: Callable[[Lease], Envelope | None],
-        worker: str,
+        wake: WakePipe,
     ) -> None:
-        self.processed = 0
+        self.broken = ""
         self._nursery = nursery
-        self._memory = memory
         self._store = store
+        self._desk = desk
         self._stop = stop
         self._limits = limits
-        self._processes = processes
-        self._wake, self._wake_writes = wake
-        self._on_done = on_done
-        self._believe = believe
-        self._worker = worker
-        self._children: dict[int, Child] = {}
-        self._ready: deque[Held] = deque()
-        self._settling = 0
-        self._fetched = 0
-        self._pace = Pace()
+        self._wake = wake
         self._selector = selectors.DefaultSelector()
+        self._births = Births(nursery, memory, self._selector, self._on_child)
+        self._children = self._births.children
+        self._dispatch = Dispatch(self._children, desk, processes)
+        self._received = 0
         self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
         self._why = ""
-        self._deaths = 0
+        self._idle_since = 0.0
+        for slot in range(processes):
+            self._births.wish(slot)
 
     def run(self) -> str:
         """Work until told to stop or a limit is reached; why it ended."""
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_wake)
         self._selector.register(self._nursery, selectors.EVENT_READ, self._on_nursery)
-        for slot in range(self._processes):
-            self._spawn(slot)
-        signal.set_wakeup_fd(self._wake_writes, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake.writes, warn_on_full_buffer=False)
         try:
             while not self._is_over():
                 self._step()
         finally:
             signal.set_wakeup_fd(-1)
             self._end()
-        return self._why
+        return self.broken or self._why
 
     def _step(self) -> None:
-        self._look_at_limits()
-        if self._why:
-            self._give_back()
-        else:
-            self._balance()
-            self._hand_over()
-        self._wish()
-        for key, _ in self._selector.select(self._pause()):
-            key.data()
-        self._look_at_clocks()
-
-    # ------------------------------------------------------------------- beginning and end
-
-    def _look_at_limits(self) -> None:
+        self._why = self._why or self._reason_to_end()
         if self._stop.urgent:
             for child in self._children.values():
                 child.kill("stop")
         if self._why:
-            return
-        limits = self._limits
-        if self._stop.asked.is_set():
-            self._why = "a signal asked for it" if self._stop.signal_number else "asked to stop"
-        elif limits.max_jobs is not None and self.processed >= limits.max_jobs:
-            self._why = f"{limits.max_jobs} jobs were processed"
-        elif limits.once and (self.processed or self._nothing_due()):
-            self._why = "one cycle was asked for"
-        elif time.monotonic() >= self._ends_at:
-            self._why = f"{limits.max_seconds:g} seconds are over"
-        elif limits.until_empty and self._nothing_due():
-            self._why = "nothing is due"
-        elif self._deaths >= QUICK_DEATHS:
-            self._why = "children die as soon as they are born"
+            self._dispatch.return_all("the worker stops")
+        else:
+            self._births.step()
+            self._dispatch.step()
+        self._store.wish(self._received + self._wanted())
+        for child in self._children.values():
+            self._births.listen(child)
+        pause = 0.0 if self._store.news else clocks.pause(self._children.values())
+        for key, _ in self._selector.select(pause):
+            key.data()
+        clocks.look(self._children.values(), self._dispatch)
+        self._store.cut_if_hung()
+
+    # ------------------------------------------------------------------------------- the end
+
+    def _reason_to_end(self) -> str:
+        limits, processed = self._limits, self._desk.processed
+        most = limits.max_jobs or float("inf")
+        if self._births.failures >= MOST_FAILURES:
+            self._break(f"children die as soon as they are born: {self._births.last_failure}")
+        if self._store.failed is not None:
+            self._break(f"the thread for the store ended: {self._store.failed!r}")
+        reasons = (
+            (bool(self.broken), self.broken),
+            (self._stop.asked.is_set(), self._told_to()),
+            (
+                processed >= (limits.max_jobs or float("inf")),
+                f"{limits.max_jobs} jobs were processed",
+            ),
+            (limits.once and processed > 0, "one cycle was asked for"),
+            (time.monotonic() >= self._ends_at, f"{limits.max_seconds or 0:g} seconds are over"),
+            ((limits.once or limits.until_empty) and self._nothing_due(), "nothing is due"),
+        )
+        return next((why for holds, why in reasons if holds), "")
+
+    def _told_to(self) -> str:
+        return "a signal asked for it" if self._stop.signal_number else "asked to stop"
+
+    def _break(self, why: str) -> None:
+        self.broken = self.broken or why
 
     def _nothing_due(self) -> bool:
         return self._store.empty and not self._outstanding()
 
     def _outstanding(self) -> int:
-        given = sum(len(child.given) for child in self._children.values())
-        return given + len(self._ready) + self._settling + len(self._store.news)
+        unheard = self._store.fetching + len(self._store.news)
+        return unheard + self._dispatch.outstanding() + self._desk.open
 
     def _is_over(self) -> bool:
-        return bool(self._why) and not self._outstanding()
+        if not self._why:
+            return False
+        if not self._outstanding() or self._store.failed is not None:
+            return True
+        if any(child.given for child in self._children.values()):
+            self._idle_since = 0.0
+            return False
+        # Only the store is waited for. What it is not told in time, leases tell.
+        self._idle_since = self._idle_since or time.monotonic()
+        return time.monotonic() - self._idle_since > self._patience()
 
-    def _give_back(self) -> None:
-        """What has not begun goes back to the store, uncharged and to its old place."""
-        for child in self._children.values():
-            if not child.killed:
-                self._ready.extend(child.take_back(len(child.given)))
-        while self._ready:
-            self._settle_uncharged(self._ready.popleft(), "the worker stops")
+    def _patience(self) -> float:
+        return URGENT_PATIENCE if self._stop.urgent else self._store.shortest_lease
 
     def _end(self) -> None:
-        store = self._store
-        with store.changed:
-            store.wishes.end = True
-            store.changed.notify_all()
+        self._births.close()
+        self._store.end(patience=URGENT_PATIENCE)
         self._nursery.close()
-        store.thread.join(timeout=store.patience())
         self._selector.close()
 
-    # --------------------------------------------------------------------- work and children
+    # ------------------------------------------------------------------------------ the store
 
-    def _spawn(self, slot: int) -> None:
-        marks = Marks(self._memory, slot)
-        marks.reset()
-        pid, channel = self._nursery.spawn(slot)
-        child = Child(slot, pid, channel, marks, born_at=time.monotonic())
-        self._children[slot] = child
-        self._selector.register(channel, selectors.EVENT_READ, lambda: self._on_child(child))
-
-    def _hand_over(self) -> None:
-        for child in sorted(self._children.values(), key=lambda child: len(child.given)):
-            if not self._ready:
-                return
-            if child.accepts:
-                self._fill(child)
-
-    def _fill(self, child: Child) -> None:
-        head = self._ready[0].lease
-        if head.suspect:
-            if not child.given:
-                child.give([self._ready.popleft()])
-            return
-        if any(held.lease.suspect for held in child.given.values()):
-            return
-        chunk = self._pace.chunk(str(head.message.index.get("handler", "")))
-        room = chunk - len(child.given)
-        # A child that still has half of its chunk needs nothing yet.
-        if room <= 0 or (child.given and room < chunk // 2):
-            return
-        taken: list[Held] = []
-        while self._ready and len(taken) < room and not self._ready[0].lease.suspect:
-            taken.append(self._ready.popleft())
-        child.give(taken)
-
-    def _balance(self) -> None:
-        """No job waits behind a busy child while another child is idle."""
-        if self._ready or not any(c.accepts and not c.given for c in self._children.values()):
-            return
-        busiest = max(self._children.values(), key=lambda child: len(child.unstarted()))
-        waiting = len(busiest.unstarted())
-        if waiting and not busiest.killed:
-            self._ready.extend(busiest.take_back((waiting + 1) // 2))
-
-    def _wish(self) -> None:
-        """Tell the store thread how many leases could be used."""
-        outstanding = sum(len(child.given) for child in self._children.values()) + len(self._ready)
-        wanted = 0 if self._why else max(self._pace.wanted(self._processes) - outstanding, 0)
+    def _wanted(self) -> int:
+        """How many more leases could be used."""
+        if self._why:
+            return 0
+        wanted = self._dispatch.wanted()
         limit = 1 if self._limits.once else self._limits.max_jobs
-        if limit is not None:
-            wanted = min(wanted, max(limit - self.processed - self._outstanding(), 0))
-        store = self._store
-        if wanted != store.wishes.fetch:
-            with store.changed:
-                store.wishes.fetch = wanted
-                store.changed.notify()
-
-    # ---------------------------------------------------------------------------- news
+        if limit is None:
+            return wanted
+        held = self._dispatch.outstanding() + self._desk.open
+        return min(wanted, max(limit - self._desk.processed - held, 0))
 
     def _on_wake(self) -> None:
-        drained(self._wake)
+        self._wake.drain()
         news = self._store.news
         while news:
             fact = news.popleft()
             if isinstance(fact, Fetched):
+                self._received += len(fact.leases)
                 ends = fact.asked_at + fact.lease_seconds
-                self._ready.extend(Held(x, fact.lease_seconds, ends) for x in fact.leases)
+                held = (Held(lease, fact.lease_seconds, ends) for lease in fact.leases)
+                self._dispatch.ready.extend(held)
             elif isinstance(fact, Done):
-                self._settling -= 1
-                self.processed += not fact.uncharged
-                self._on_done(fact)
+                self._desk.done(fact)
             else:
                 self._on_renewed(fact)
 
     def _on_renewed(self, fact: Renewed) -> None:
+        def answer(held: Held) -> Settled | None:
+            return fact.answers.get((held.lease.id, held.lease.token))
+
+        ready = self._dispatch.ready
         for child in self._children.values():
             running = child.running()
-            for number, held in list(child.given.items()):
-                answer = fact.answers.get(held.lease.id)
-                if answer is Settled.SETTLED:
-                    held.ends = fact.asked_at + held.seconds
-                elif answer is Settled.LOST and held is running:
-                    child.kill("lost")
-                elif answer is Settled.LOST and number > child.marks.started:
-                    child.take_back(len(child.given))
-        self._ready = deque(
-            held for held in self._ready if fact.answers.get(held.lease.id) is not Settled.LOST
-        )
-        for held in self._ready:
-            if fact.answers.get(held.lease.id) is Settled.SETTLED:
+            if running is not None and answer(running[1]) is Settled.LOST:
+                child.kill("lost", running[0])
+            if any(answer(held) is Settled.LOST for held in child.given.values()):
+                ready.extend(child.take_back(len(child.given)))
+        for held in [held for held in ready if answer(held) is Settled.LOST]:
+            ready.remove(held)
+            self._desk.give_back(held, "its lease was lost")
+        for held in [*ready, *(x for c in self._children.values() for x in c.given.values())]:
+            if answer(held) is Settled.SETTLED:
                 held.ends = fact.asked_at + held.seconds
 
+    # --------------------------------------------------------------------------- the children
+
     def _on_child(self, child: Child) -> None:
-        if child.gone:
-            return
+        if child.mute_since or self._children.get(child.slot) is not child:
+            return  # its death was told in the same breath
         try:
+            child.channel.flush()
             for frame in child.channel.receive_ready():
                 self._on_frame(child, frame)
         except (EOFError, OSError):
-            # Its death is told by the nursery, with the reason.
-            self._selector.unregister(child.channel)
-            child.gone = True
+            self._births.mute(child)
 
     def _on_frame(self, child: Child, frame: tuple[Any, ...]) -> None:
-        number, kind, *rest = frame
+        number, kind, *told = frame
+        held = child.seen(number)
+        if held is None:
+            return
         if kind == "skipped":
-            child.skipped(number)
-            held = child.given.pop(number, None)
-            if held is not None:
-                self._ready.appendleft(held)
+            self._dispatch.ready.appendleft(held)
             return
-        held = child.given.pop(number)
-        child.skipped(number)
-        handler = str(held.lease.message.index.get("handler", ""))
+        self._births.failures = 0
         if kind == "settled":
-            status, seconds = rest
-            self._pace.observe(handler, seconds)
-            self.processed += 1
-            self._store.forget(held.lease.id)
-            self._on_done(by_child(held.lease, status, seconds, f"{self._worker}:{child.pid}"))
+            self._dispatch.observe(held, told[1])
+            self._desk.settled_by(child, held, *told)
             return
-        told, terms, counts, times = rest
-        self._pace.observe(handler, max(times[1] - times[0], 1) / 1e6)
-        run = run_of(held.lease, terms, counts, times, f"{self._worker}:{child.pid}")
-        self._settle(run, outcome_from_tuple(told))
+        times = told[3]
+        self._dispatch.observe(held, max(times[1] - times[0], 1) / 1e6)
+        self._desk.ran(held, child, told)
 
     def _on_nursery(self) -> None:
-        ends = self._nursery.ends()
-        while ends:
-            for pid, status in ends:
-                child = next((c for c in self._children.values() if c.pid == pid), None)
-                if child is not None:
-                    self._on_death(child, status)
-            # Others may have been told while a replacement was asked for.
-            ends = self._nursery.heard()
+        try:
+            for child, status in self._births.hear():
+                self._on_death(child, told_end(status))
+        except (EOFError, OSError):
+            self._selector.unregister(self._nursery)
+            self._break("the process from which children come ended")
+            for child in self._births.all_gone():
+                self._on_death(child, "the process was killed by SIGKILL")
 
-    def _on_death(self, child: Child, status: int) -> None:
-        while not child.gone:
-            self._on_child(child)  # what it said last still counts
-        child.channel.close()
-        started = child.marks.started
-        for number, held in child.given.items():
-            if number > started:
-                self._ready.append(held)
-            else:
-                self._settle(self._cut_short(held, child), self._verdict_of_death(child, status))
-        child.given.clear()
-        quick = time.monotonic() - child.born_at < QUICK_DEATH_SECONDS and not started
-        self._deaths = self._deaths + 1 if quick else 0
-        del self._children[child.slot]
-        if not self._stop.urgent:
-            self._spawn(child.slot)
-
-    def _verdict_of_death(self, child: Child, status: int) -> Outcome:
-        if child.killed == "timeout":
-            told = "the handler did not end in time and its process was killed"
-            return Failed(ErrorText("JobTimeout", told), timed_out=True)
-        if child.killed:
-            return Interrupted(_WHY_KILLED[child.killed])
-        return Crashed(told_end(status))
-
-    # ---------------------------------------------------------------------------- clocks
-
-    def _pause(self) -> float:
-        if self._store.news:
-            return 0.0
-        return LOOK_SECONDS
-
-    def _look_at_clocks(self) -> None:
-        now = time.monotonic()
-        for child in self._children.values():
-            running = child.running()
-            if running is None:
-                continue
-            deadline = child.marks.deadline
-            if 0.0 < deadline < now:
-                child.kill("timeout")
-            elif now > running.ends - running.seconds / FENCE_SHARE:
-                child.kill("fence")
-
-    # ---------------------------------------------------------------------------- settling
-
-    def _settle(self, run: Run, outcome: Outcome) -> None:
-        self._settling += 1
-        with self._store.changed:
-            self._store.wishes.settle.append((run, outcome))
-            self._store.changed.notify()
-
-    def _settle_uncharged(self, held: Held, why: str) -> None:
-        header, now = held.lease.message.header, _clock.now()
-        counts = (header.attempts, header.crashes)
-        self._settle(run_of(held.lease, None, counts, (now, now), self._worker), Interrupted(why))
-
-    def _cut_short(self, held: Held, child: Child) -> Run:
-        """A delivery whose child told nothing of it any more."""
-        envelope, now = self._believe(held.lease), _clock.now()
-        header = held.lease.message.header
-        if envelope is not None:
-            header = header.clamped(envelope.terms)
-        counts = (header.attempts, header.crashes)
-        worker = f"{self._worker}:{child.pid}"
-        return run_of(held.lease, terms_to_tuple(envelope), counts, (now, now), worker)
-
-
-_WHY_KILLED = {
-    "fence": "its lease could not be renewed in time",
-    "lost": "its lease was lost",
-    "stop": "the worker was told to stop at once",
-}
-
-
-def processes_or_cores(processes: int | None) -> int:
-    """How many children to run."""
-    return os.cpu_count() or 1 if processes is None else processes
+    def _on_death(self, child: Child, how: str) -> None:
+        with contextlib.suppress(OSError):
+            for frame in child.channel.receive_rest():  # what it said last still counts
+                self._on_frame(child, frame)
+        self._births.bury(child, how)
+        clear_desk(child, how, self._desk, self._dispatch)
+        if not (self._why or self.broken):
+            self._births.wish(child.slot)

@@ -1,0 +1,179 @@
+"""Children come and go: births, deaths, and what a death means for what it ran."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from typing import TYPE_CHECKING
+
+from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted
+from django_jobs.telemetry import events
+from django_jobs.worker.pool.crew import Child
+from django_jobs.worker.pool.marks import Marks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_jobs.execution.outcome import Outcome
+    from django_jobs.worker.pool.channel import Channel
+    from django_jobs.worker.pool.crew import Held
+    from django_jobs.worker.pool.desk import Desk
+    from django_jobs.worker.pool.dispatch import Dispatch
+    from django_jobs.worker.pool.nursery import Nursery
+
+MOST_FAILURES = 6
+FIRST_PAUSE = 0.1
+QUICK_SECONDS = 5.0
+GONE_SECONDS = 1.0
+WHY_KILLED = {
+    "fence": "its lease could not be renewed in time",
+    "lost": "its lease was lost",
+    "stop": "the worker was told to stop at once",
+    "nursery": "the process from which children come ended, and they with it",
+}
+
+
+class Births:
+    """The children of a worker, one in each slot, and their replacements."""
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        memory: int,
+        selector: selectors.BaseSelector,
+        on_readable: Callable[[Child], None],
+    ) -> None:
+        self.children: dict[int, Child] = {}
+        self.failures = 0
+        self.last_failure = ""
+        self._nursery = nursery
+        self._memory = memory
+        self._selector = selector
+        self._on_readable = on_readable
+        self._wished: dict[int, float] = {}
+        self._asked: dict[int, Channel] = {}
+
+    def wish(self, slot: int) -> None:
+        """Let a child be born, at once or, after failures, a little later."""
+        pause = FIRST_PAUSE * 2 ** (self.failures - 1) if self.failures else 0.0
+        self._wished[slot] = time.monotonic() + pause
+
+    def step(self) -> None:
+        now = time.monotonic()
+        for slot in [slot for slot, due in self._wished.items() if due <= now]:
+            del self._wished[slot]
+            Marks(self._memory, slot).reset()
+            try:
+                self._asked[slot] = self._nursery.ask(slot)
+            except OSError as error:  # no descriptors left; or its own end, which is told elsewhere
+                self._failed(slot, str(error))
+
+    def hear(self) -> list[tuple[Child, int]]:
+        """The children that died, with their wait status; EOFError when the nursery did."""
+        died = []
+        for kind, *told in self._nursery.news():
+            if kind == "born":
+                self._born(*told)
+            elif kind == "failed":
+                self._asked.pop(told[0]).close()
+                self._failed(*told)
+            else:
+                found = [child for child in self.children.values() if child.pid == told[0]]
+                died += [(child, told[1]) for child in found]
+        return died
+
+    def bury(self, child: Child, how: str) -> None:
+        """It is gone: nobody listens to it any more."""
+        del self.children[child.slot]
+        if not child.mute_since:
+            self._selector.unregister(child.channel)
+        child.channel.close()
+        quick = time.monotonic() - child.born_at < QUICK_SECONDS and not child.marks.ran
+        if quick and not child.killed:
+            self.failures += 1
+            self.last_failure = how
+
+    def listen(self, child: Child) -> None:
+        """Wait for what a child says, and for room when something is still to be sent to it."""
+        if child.mute_since:
+            return
+        both = selectors.EVENT_READ | selectors.EVENT_WRITE
+        wanted = both if child.channel.is_full else selectors.EVENT_READ
+        if self._selector.get_key(child.channel).events != wanted:
+            self._selector.modify(child.channel, wanted, lambda: self._on_readable(child))
+
+    def mute(self, child: Child) -> None:
+        """It says nothing any more. Its death is told by the nursery, with the reason."""
+        self._selector.unregister(child.channel)
+        child.mute_since = time.monotonic()
+
+    def all_gone(self) -> list[Child]:
+        """Without a nursery the children have ended, or do so now."""
+        children = list(self.children.values())
+        for child in children:
+            child.kill("nursery")
+        until = time.monotonic() + GONE_SECONDS
+        while any(_is_alive(child.pid) for child in children) and time.monotonic() < until:
+            time.sleep(0.01)
+        self._wished.clear()
+        for channel in self._asked.values():
+            channel.close()
+        self._asked.clear()
+        return children
+
+    def close(self) -> None:
+        """Let them end by themselves; the nursery sees to those that do not."""
+        for child in self.children.values():
+            child.channel.close()
+
+    def _born(self, slot: int, pid: int) -> None:
+        channel = self._asked.pop(slot)
+        child = Child(slot, pid, channel, Marks(self._memory, slot), born_at=time.monotonic())
+        self.children[slot] = child
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._on_readable(child))
+
+    def _failed(self, slot: int, why: str) -> None:
+        self.failures += 1
+        self.last_failure = f"no process can be started: {why}"
+        self.wish(slot)
+
+
+def clear_desk(child: Child, how: str, desk: Desk, dispatch: Dispatch) -> None:
+    """What a dead child held: what it ran alone is judged, the rest goes to another."""
+    ran, returned = child.marks.ran, 0
+    about = ""
+    unstarted: list[Held] = []
+    for number, held in child.given.items():
+        if number == ran:
+            about = held.lease.id
+            desk.cut_short(held, child, _verdict(child, number, how))
+        else:
+            returned += 1
+            unstarted.append(held)
+    child.given.clear()
+    dispatch.ready.extendleft(reversed(unstarted))
+    if about or not child.killed:
+        why = child.killed or "of its own"
+        said = events.ChildDied(
+            pid=child.pid, how=how, why=why, job_id=about or "none", returned=returned
+        )
+        events.emit(said)
+
+
+def _verdict(child: Child, number: int, how: str) -> Outcome:
+    if not child.killed:
+        return Crashed(how)
+    if child.killed == "mute":
+        return Crashed("it closed its connection to the worker and did not end")
+    if child.killed == "timeout" and child.blamed == number:
+        told = "the handler did not end in time and its process was killed"
+        return Failed(ErrorText("JobTimeout", told), timed_out=True)
+    return Interrupted(WHY_KILLED.get(child.killed, "its process was killed for another job"))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - one read, of a file that is none
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,0 +1,85 @@
+"""Where deliveries end in the parent: outcomes go to the store, and are counted on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.backends.base import Settled
+from django_jobs.clock import SystemClock
+from django_jobs.execution.outcome import Interrupted
+from django_jobs.worker.pool.facts import Done, by_child
+from django_jobs.worker.pool.messages import outcome_from_tuple, run_of, terms_to_tuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_jobs.backends.base import Lease
+    from django_jobs.execution.outcome import Outcome
+    from django_jobs.wire.envelope import Envelope
+    from django_jobs.worker.pool.crew import Child, Held
+    from django_jobs.worker.pool.stores import StoreThread
+    from django_jobs.worker.settle import Run
+
+_clock = SystemClock()
+
+
+class Desk:
+    """Settles, and says what became of it when the store has answered."""
+
+    def __init__(
+        self,
+        store: StoreThread,
+        tell: Callable[[Done], None],
+        believe: Callable[[Lease], Envelope | None],
+        worker: str,
+    ) -> None:
+        self.processed = 0
+        self.open = 0
+        self._store = store
+        self._tell = tell
+        self._believe = believe
+        self._worker = worker
+
+    def give_back(self, held: Held, why: str) -> None:
+        """It was not run: to its old place, and nothing charged."""
+        header, now = held.lease.message.header, _clock.now()
+        counts = (header.attempts, header.crashes)
+        self._settle(run_of(held.lease, None, counts, (now, now), self._worker), Interrupted(why))
+
+    def cut_short(self, held: Held, child: Child, outcome: Outcome) -> None:
+        """Its child told nothing of it any more."""
+        envelope, now = self._believe(held.lease), _clock.now()
+        header = held.lease.message.header
+        if envelope is not None:
+            header = header.clamped(envelope.terms)
+        run = run_of(
+            held.lease,
+            terms_to_tuple(envelope),
+            (header.attempts, header.crashes),
+            (child.marks.began_at or now, now),
+            f"{self._worker}:{child.pid}",
+        )
+        self._settle(run, outcome)
+
+    def ran(self, held: Held, child: Child, told: list[Any]) -> None:
+        """A child says how it ended; the store has not heard of it yet."""
+        outcome, terms, counts, times = told
+        run = run_of(held.lease, terms, counts, times, f"{self._worker}:{child.pid}")
+        self._settle(run, outcome_from_tuple(outcome))
+
+    def settled_by(self, child: Child, held: Held, status: str, seconds: float) -> None:
+        """A child settled it inside the handler's transaction."""
+        self._store.settled_elsewhere(held.lease)
+        self.processed += 1
+        self._tell(by_child(held.lease, status, seconds, f"{self._worker}:{child.pid}"))
+
+    def done(self, fact: Done) -> None:
+        """The store has answered."""
+        self.open -= 1
+        kept = fact.verdict.answer is Settled.SETTLED
+        self.processed += not (fact.uncharged and kept)
+        self._tell(fact)
+
+    def _settle(self, run: Run, outcome: Outcome) -> None:
+        self.open += 1
+        self._store.settle(run, outcome)

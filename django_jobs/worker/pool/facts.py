@@ -1,0 +1,89 @@
+"""What the store's thread tells the supervisor, and the pipe that wakes it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_jobs.backends.base import Settled
+from django_jobs.clock import SystemClock, to_microseconds
+from django_jobs.execution.outcome import Interrupted, Succeeded
+from django_jobs.worker.pool.messages import run_of
+from django_jobs.worker.settle import Verdict
+
+if TYPE_CHECKING:
+    from django_jobs.backends.base import Lease
+    from django_jobs.execution.outcome import Outcome
+    from django_jobs.worker.settle import Run
+
+_clock = SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Leases, and the moment on our own clock from which they certainly hold so long."""
+
+    leases: list[Lease]
+    lease_seconds: float
+    asked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A settled delivery."""
+
+    run: Run
+    outcome: Outcome
+    verdict: Verdict
+
+    @property
+    def uncharged(self) -> bool:
+        """Whether it was only given back for the worker's sake."""
+        return isinstance(self.outcome, Interrupted)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """What a renewal said of each lease, by id and token."""
+
+    answers: dict[tuple[str, str], Settled]
+    asked_at: float
+
+
+Fact = Fetched | Done | Renewed
+
+
+def by_child(lease: Lease, status: str, seconds: float, worker: str) -> Done:
+    """A delivery that its child settled itself, inside the handler's transaction."""
+    header, now = lease.message.header, _clock.now()
+    times = (now - to_microseconds(seconds), now)
+    run = run_of(lease, None, (header.attempts, header.crashes), times, worker)
+    answer = Settled.LOST if status == "lease-lost" else Settled.SETTLED
+    return Done(run, Succeeded(), Verdict(status, answer))
+
+
+class WakePipe:
+    """Becomes readable when the supervisor is to look; never blocks either side."""
+
+    def __init__(self) -> None:
+        self._reads, self.writes = os.pipe()
+        for end in (self._reads, self.writes):
+            os.set_blocking(end, False)
+
+    def fileno(self) -> int:
+        return self._reads
+
+    def wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # full: it will look anyway
+            os.write(self.writes, b"!")
+
+    def drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._reads, 4096):
+                pass
+
+    def close(self) -> None:
+        os.close(self._reads)
+        os.close(self.writes)

@@ -1,0 +1,65 @@
+"""The leases a worker holds, and when each has to be renewed. Used by two threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from django_jobs.backends.base import Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from django_jobs.backends.base import Lease
+
+RENEWALS_PER_LEASE = 3
+LOOKS_PER_LEASE = 12
+
+
+class Holdings:
+    """Leases by job, with their length and their end on our own clock."""
+
+    def __init__(self, shortest_lease: float) -> None:
+        self._held: dict[str, tuple[Lease, float, float]] = {}
+        self._lock = threading.Lock()
+        self._every = shortest_lease / LOOKS_PER_LEASE
+        self._look_at = 0.0
+
+    def add(self, leases: Iterable[Lease], seconds: float, asked_at: float) -> None:
+        with self._lock:
+            for lease in leases:
+                self._held[lease.id] = (lease, seconds, asked_at + seconds)
+
+    def drop(self, lease: Lease) -> None:
+        """Renew a lease no more: it ended."""
+        with self._lock:
+            known = self._held.get(lease.id)
+            if known is not None and known[0].token == lease.token:
+                del self._held[lease.id]
+
+    def due(self) -> dict[float, list[Lease]]:
+        """What has to be renewed now, by the length of the lease; looked at now and then."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return {}
+        self._look_at = now + self._every
+        due: dict[float, list[Lease]] = {}
+        with self._lock:
+            for lease, seconds, ends in self._held.values():
+                if ends - now < seconds * (RENEWALS_PER_LEASE - 1) / RENEWALS_PER_LEASE:
+                    due.setdefault(seconds, []).append(lease)
+        return due
+
+    def renewed(
+        self, leases: Sequence[Lease], answers: Sequence[Settled], seconds: float, asked_at: float
+    ) -> None:
+        for lease, answer in zip(leases, answers, strict=True):
+            if answer is Settled.LOST:
+                self.drop(lease)
+        held = [x for x, answer in zip(leases, answers, strict=True) if answer is Settled.SETTLED]
+        with self._lock:
+            for lease in held:
+                known = self._held.get(lease.id)
+                if known is not None and known[0].token == lease.token:
+                    self._held[lease.id] = (lease, seconds, asked_at + seconds)

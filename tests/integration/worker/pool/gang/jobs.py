@@ -1,0 +1,133 @@
+"""Handlers for children of a pool. Each writes a line to a file when it begins or ends."""
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from django.db import connection, transaction
+
+from django_jobs import job
+from testproject.shop.models import Order
+
+PATIENCE_SECONDS = 60.0
+
+
+def write(diary, word):
+    line = f"{os.getpid()} {word} {time.monotonic():.3f}\n"
+    descriptor = os.open(diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, line.encode())
+    os.close(descriptor)
+
+
+@job(key="gang.note")
+def note(diary, word="ran", padding=""):
+    write(diary, word)
+    return len(padding)
+
+
+@job(key="gang.hold")
+def hold(diary, gate, word="hold"):
+    """Run until the gate is a file."""
+    write(diary, f"{word}-begins")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not Path(gate).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    write(diary, f"{word}-ends")
+
+
+@job(key="gang.nap")
+def nap(diary, seconds, word="nap"):
+    write(diary, f"{word}-begins")
+    time.sleep(seconds)
+    write(diary, f"{word}-ends")
+
+
+@job(key="gang.large")
+def large(diary, word, size, padding=""):
+    write(diary, word)
+    return "r" * size
+
+
+@job(key="gang.stuck", timeout=0.4, max_retries=0)
+def stuck(diary, how):
+    write(diary, f"{how}-begins")
+    if how == "loops":
+        while True:
+            pass
+    elif how == "swallows":
+        while True:
+            try:
+                time.sleep(60)
+            except BaseException:  # noqa: BLE001, S110 - that is the bad habit in question
+                pass
+    elif how == "unalarmed":
+        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        time.sleep(60)
+    elif how == "regex":
+        re.match(r"(a|a)*$", "a" * 60 + "b")
+    elif how == "holds-the-lock":
+        ctypes.PyDLL(None).sleep(60)  # PyDLL: in C and without letting go of the interpreter
+    elif how == "grandchild":
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        write(diary, f"helper={helper.pid}")
+        helper.wait()
+
+
+@job(key="gang.die", max_crashes=2)
+def die(diary, how):
+    write(diary, f"{how}-begins")
+    if how == "exit-0":
+        os._exit(0)
+    if how == "exit-1":
+        os._exit(1)
+    if how == "segfault":
+        ctypes.string_at(0)
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "mute":
+        os.closerange(3, 64)
+        time.sleep(60)
+
+
+@job(key="gang.messy")
+def messy(diary):
+    """Leaves a transaction open, with something in it, and a thread running."""
+    threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+    transaction.atomic().__enter__()
+    Order.objects.create(email="messy@example.com", total=1)
+    write(diary, "messy")
+
+
+@job(key="gang.order")
+def order(diary):
+    assert not connection.in_atomic_block
+    Order.objects.create(email="tidy@example.com", total=1)
+    write(diary, "order")
+
+
+@job(key="gang.inventory")
+def inventory(diary):
+    """What a child has inherited: its open descriptors, beside its own connections."""
+    told = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - a list of numbers
+        try:
+            told.append(f"{name}={Path('/proc/self/fd', name).readlink()}".replace(" ", ""))
+        except OSError:
+            continue
+    write(diary, ",".join(told))
+
+
+@job(key="gang.atomic", atomic=True, timeout=0.9)
+def atomic(diary, end=""):
+    Order.objects.create(email="atomic@example.com", total=1)
+    write(diary, "atomic")
+    if end == "dies":
+        os._exit(7)
