@@ -123,22 +123,32 @@ def _built(body: dict[str, Any]) -> Envelope:
     if "payload" not in body:
         raise Rejection("rejected-malformed", "the body has no payload")
     payload = body.pop("payload")
-    terms = {}
-    for name, wire in WIRE_NAMES.items():
-        value = body.pop(wire, None)
-        if value is not None:
-            if not _RULES[name](value):
-                raise Rejection("rejected-malformed", f"{wire} is {_shown(value)}")
-            terms[name] = value
-        elif name in _REQUIRED:
-            raise Rejection("rejected-malformed", f"the body has no {wire}")
+    terms, unknown = _told_apart(body)
     return Envelope(
         identifier=identifier,
         payload=payload,
         enqueued_at=enqueued_at,
         terms=Terms(**terms),
-        unknown=body,
+        unknown=unknown,
     )
+
+
+def _told_apart(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The terms among the fields of a body, each held against its rule, and the rest."""
+    terms: dict[str, Any] = {}
+    unknown: dict[str, Any] = {}
+    for wire, value in body.items():
+        name = _FIELDS.get(wire)
+        if name is None:
+            unknown[wire] = value
+        elif value is not None:
+            if not _RULES[name](value):
+                raise Rejection("rejected-malformed", f"{wire} is {_shown(value)}")
+            terms[name] = value
+    for name in _REQUIRED:
+        if name not in terms:
+            raise Rejection("rejected-malformed", f"the body has no {WIRE_NAMES[name]}")
+    return terms, unknown
 
 
 def _shown(value: Any) -> str:
@@ -174,7 +184,8 @@ MAX_SECONDS = 100 * 366 * 86_400
 MAX_MOMENT = 2**53 - 1
 MAX_COUNT = 2**31 - 1
 _moment = _whole(0, MAX_MOMENT)
-_REQUIRED = frozenset({"job", "queue", "backend", "site"})
+_REQUIRED = ("job", "queue", "backend", "site")
+_FIELDS = {wire: name for name, wire in WIRE_NAMES.items()}
 _RULES: Mapping[str, Callable[[Any], bool]] = {
     "job": _text(255),
     "queue": _text(64),

@@ -183,8 +183,8 @@ class TestBesideAMillionScheduledJobs:
 
     def test_they_cost_a_claim_nothing(self, many_scheduled, few_ready, backend):
         print(
-            f"a claim of {LIMIT}: {few_ready * 1e3:.2f} ms alone, {many_scheduled * 1e3:.2f} ms beside "
-            f"a million scheduled jobs, ratio {many_scheduled / few_ready:.2f}"
+            f"a claim of {LIMIT}: {few_ready * 1e3:.2f} ms alone, {many_scheduled * 1e3:.2f} ms "
+            f"beside a million scheduled jobs, ratio {many_scheduled / few_ready:.2f}"
         )
         assert many_scheduled < 5 * few_ready
         assert_claims_well(plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0)))

@@ -15,7 +15,7 @@ from django_jobs.backends.database.held import candidates, delete, held_row, mat
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import to_microseconds
-from django_jobs.models import FailedJob, Job, JobResult, JobState
+from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import AttemptRecord, Failure, Lease
     from django_jobs.backends.database.clock import StoreClock
 
+ATTEMPTS_KEPT = 100
 _WITHOUT_LEASE: dict[str, Any] = {"lease_token": None, "lease_expires": None, "worker": None}
 
 
@@ -55,7 +56,7 @@ def nack(
         if not held_row(alias, lease).update(**changes):
             return Settled.LOST
         if attempt is not None:
-            attempt_of(lease, attempt).save(using=alias, force_insert=True)
+            _keep(alias, lease, attempt)
         return Settled.SETTLED
 
     return in_transition(alias, work)
@@ -70,10 +71,19 @@ def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Se
         dead = failed_job_of(lease, failure, clock.read(connection))
         FailedJob.objects.using(alias).bulk_create([dead], ignore_conflicts=True)
         if failure.attempt is not None:
-            attempt_of(lease, failure.attempt).save(using=alias, force_insert=True)
+            _keep(alias, lease, failure.attempt)
         return Settled.SETTLED
 
     return in_transition(alias, work)
+
+
+def _keep(alias: str, lease: Lease, attempt: AttemptRecord) -> None:
+    """Remember a run that did not succeed; of a job that fails for ever, the latest ones."""
+    row = attempt_of(lease, attempt)
+    row.save(using=alias, force_insert=True)
+    if attempt.number > ATTEMPTS_KEPT:
+        attempts = JobAttempt.objects.using(alias).filter(job_id=row.job_id)
+        attempts.filter(number__lte=attempt.number - ATTEMPTS_KEPT).delete()
 
 
 def renew(

@@ -109,7 +109,7 @@ class Supervisor:
             (bool(self.broken), self.broken),
             (self._stop.asked.is_set(), self._told_to()),
             (
-                processed >= (limits.max_jobs or float("inf")),
+                processed >= most,
                 f"{limits.max_jobs} jobs were processed",
             ),
             (limits.once and processed > 0, "one cycle was asked for"),

@@ -1,0 +1,27 @@
+"""How many failed runs of one job are remembered."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_jobs import job
+from django_jobs.backends.database import settling
+from django_jobs.models import FailedJob, JobAttempt
+from django_jobs.worker import process_once
+
+RUNS = settling.ATTEMPTS_KEPT + 3
+
+
+@job(key="tests.attempts.failing", max_retries=RUNS - 1)
+def failing():
+    raise ValueError("again")
+
+
+@pytest.mark.django_db
+def test_a_job_that_fails_for_ever_keeps_its_latest_attempts():
+    failing.enqueue()
+    for _ in range(RUNS):
+        assert process_once("default")
+    kept = sorted(JobAttempt.objects.values_list("number", flat=True))
+    assert kept == list(range(4, RUNS + 1))
+    assert FailedJob.objects.get().attempts == RUNS
