@@ -10,6 +10,7 @@ from time import perf_counter
 import pytest
 from django.db import connection, transaction
 
+from django_jobs.backends.base import Failure, ResultRecord
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.backends.database.claiming import promote
 from tests.plans.explaining import explain
@@ -81,12 +82,21 @@ def suddenly_ready(table, now):
     table.add(MILLION, READY, now - HOUR)
 
 
+@pytest.fixture(scope="class")
+def suddenly_running(table, now):
+    """It was analyzed while the workers were idle, and then they had much to do."""
+    table.empty()
+    table.add(100_000, READY, now - HOUR)
+    table.analyze()
+    table.add(20_000, RUNNING, now - HOUR, lease_expires=now + HOUR)
+
+
 def plans_of(call):
     """The plans of every statement that a call sends; nothing it does remains."""
     sent = []
 
     def listen(execute, sql, params, many, context):
-        if sql.startswith(("SELECT", "UPDATE", "DELETE")) and "django_jobs_job" in sql:
+        if sql.startswith(("SELECT", "UPDATE", "DELETE", "WITH")) and "django_jobs_job" in sql:
             sent.append((sql, params))
         return execute(sql, params, many, context)
 
@@ -129,6 +139,21 @@ def assert_claims_well(plans):
     assert_updates_by_primary_key(write, at_most=LIMIT)
 
 
+def assert_settles_well(backend, count):
+    leases = backend.fetch([QUEUE], count, 30.0)
+    results = {lease.id: ResultRecord(status="succeeded") for lease in leases}
+    for settle in (
+        lambda: backend.renew(leases, 60.0),
+        lambda: backend.nack(leases[0], 5.0),
+        lambda: backend.abandon(leases[0], Failure(reason="exhausted")),
+        lambda: backend.ack(leases),
+        lambda: backend.ack(leases, results),
+    ):
+        for plan in plans_of(settle):
+            # Lists of ids and results are counted as rows too.
+            assert_reads_little(plan, at_most=5 * count)
+
+
 def claim_seconds(backend):
     def one():
         start = perf_counter()
@@ -163,6 +188,10 @@ class TestAmongAMillionReadyJobs:
         read, write = plans_of(lambda: backend.reap_expired(QUEUE, limit=LIMIT))
         assert_reads_little(read, at_most=5_000)
         assert_updates_by_primary_key(write, at_most=LIMIT)
+
+    @pytest.mark.parametrize("count", [1, LIMIT])
+    def test_a_settle_reads_the_rows_it_settles(self, backend, count):
+        assert_settles_well(backend, count)
 
     def test_the_queues_are_found_without_reading_their_jobs(self, backend):
         plans = plans_of(backend.queues)
@@ -208,3 +237,10 @@ class TestBesideAMillionScheduledJobs:
 
 def test_a_claim_stays_in_order_before_the_statistics_are_renewed(suddenly_ready, backend):
     assert_claims_well(plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0)))
+
+
+@pytest.mark.parametrize("count", [1, LIMIT])
+def test_a_settle_goes_by_its_keys_before_the_statistics_are_renewed(
+    suddenly_running, backend, count
+):
+    assert_settles_well(backend, count)

@@ -104,10 +104,10 @@ def test_nobody_waits_behind_a_busy_child_while_another_is_idle(start, diary):
 
 
 def test_a_handler_five_leases_long_runs_once_beside_a_second_worker(start, diary):
-    gang.nap.enqueue(str(diary), 5.5)
-    first = start("--max-jobs", "1", LEASE_SECONDS=1)
+    gang.nap.enqueue(str(diary), 15.1)
+    first = start("--max-jobs", "1", LEASE_SECONDS=3)
     until(lambda: diary.words)
-    second = start(LEASE_SECONDS=1)
+    second = start(LEASE_SECONDS=3)
     assert first.ended() == 0
     assert diary.words == ["nap-begins", "nap-ends"]
     job = JobResult.objects.get()
@@ -140,7 +140,7 @@ def test_children_inherit_neither_each_others_ends_nor_a_terminal(start, diary):
     pids = children_of(pool.nursery)
     assert len(pids) == 2
     assert "0=/dev/null" in told
-    assert sum("memfd" in entry for entry in told) == 0
+    assert sum("memfd" in entry for entry in told) <= 1  # its marks
     sockets = sum("=socket:" in entry for entry in told)
     assert sockets <= 1 + (connection.vendor != "sqlite")
     diary.gate.touch()

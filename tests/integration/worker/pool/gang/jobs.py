@@ -1,5 +1,6 @@
 """Handlers for children of a pool. Each writes a line to a file when it begins or ends."""
 
+import contextlib
 import ctypes
 import os
 import re
@@ -57,28 +58,50 @@ def large(diary, word, size, padding=""):
 @job(key="gang.stuck", timeout=0.4, max_retries=0)
 def stuck(diary, how):
     write(diary, f"{how}-begins")
-    if how == "loops":
-        while True:
-            pass
-    elif how == "swallows":
-        while True:
-            try:
-                time.sleep(60)
-            except BaseException:  # noqa: BLE001, S110 - that is the bad habit in question
-                pass
-    elif how == "unalarmed":
-        signal.alarm(0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        time.sleep(60)
-    elif how == "regex":
-        re.match(r"(a|a)*$", "a" * 60 + "b")
-    elif how == "holds-the-lock":
-        ctypes.PyDLL(None).sleep(60)  # PyDLL: in C and without letting go of the interpreter
-    elif how == "grandchild":
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-        write(diary, f"helper={helper.pid}")
-        helper.wait()
+    STUCK[how](diary)
+
+
+def loops(_diary):
+    while True:
+        pass
+
+
+def swallows(_diary):
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(60)
+
+
+def unalarmed(_diary):
+    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    time.sleep(60)
+
+
+def regex(_diary):
+    re.match(r"(a|a)*$", "a" * 60 + "b")
+
+
+def holds_the_lock(_diary):
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    ctypes.PyDLL(None).sleep(60)  # PyDLL: in C and without letting go of the interpreter
+
+
+def grandchild(diary):
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    write(diary, f"helper={helper.pid}")
+    helper.wait()
+
+
+STUCK = {
+    "loops": loops,
+    "swallows": swallows,
+    "unalarmed": unalarmed,
+    "regex": regex,
+    "holds-the-lock": holds_the_lock,
+    "grandchild": grandchild,
+}
 
 
 @job(key="gang.die", max_crashes=2)

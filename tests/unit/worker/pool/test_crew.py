@@ -1,0 +1,123 @@
+"""What the parent gives to a child and takes back; the other end is played by the test."""
+
+import os
+import signal
+import socket
+
+import pytest
+
+from django_jobs.backends.base import Lease
+from django_jobs.wire.envelope import Header, Message
+from django_jobs.worker.pool.channel import Channel
+from django_jobs.worker.pool.crew import Child, Held, told_end
+from django_jobs.worker.pool.marks import Marks, shared_memory
+
+
+def held(number):
+    message = Message(b"body", "", "", Header(0, 1, 0, 0), {"handler": "h"})
+    lease = Lease(id=f"job{number}", queue="q", token="t", expires_at=0, message=message)
+    return Held(lease, 30.0, 1e9)
+
+
+@pytest.fixture
+def marks():
+    descriptor = shared_memory(1)
+    marks = Marks(descriptor, 0)
+    marks.reset()
+    yield marks
+    os.close(descriptor)
+
+
+@pytest.fixture
+def child(marks):
+    ours, theirs = socket.socketpair()
+    child = Child(0, 0, Channel(ours), marks)
+    yield child
+    ours.close()
+    theirs.close()
+
+
+def ids(taken):
+    return [one.lease.id for one in taken]
+
+
+def test_what_has_not_begun_is_taken_back_from_the_end(child, marks):
+    child.give([held(n) for n in range(1, 6)])
+    assert marks.begin(1)
+    assert child.running()[1].lease.id == "job1"
+    assert ids(child.take_back(2)) == ["job4", "job5"]
+    assert list(child.given) == [1, 2, 3]
+    assert not child.accepts
+
+
+def test_it_can_be_asked_again_before_it_has_come_across_the_first(child, marks):
+    child.give([held(n) for n in range(1, 6)])
+    assert marks.begin(1)
+    child.take_back(2)
+    assert ids(child.take_back(1)) == ["job3"]
+    assert ids(child.take_back(9)) == ["job2"]
+    assert child.take_back(9) == []
+    marks.done(1)
+    child.seen(1)
+    for number in range(2, 6):
+        assert not marks.begin(number)
+        assert child.seen(number) is None
+    assert child.accepts
+    child.give([held(6)])
+    assert marks.begin(6)
+
+
+def test_what_it_begins_meanwhile_stays_with_it(child, marks):
+    child.give([held(1), held(2)])
+    original = marks.take_back_from
+
+    def late(number):
+        assert marks.begin(1)  # the child is faster
+        return original(number)
+
+    child.marks = type("Late", (), {"started": 0, "take_back_from": staticmethod(late)})()
+    assert ids(child.take_back(2)) == ["job2"]
+    assert list(child.given) == [1]
+    child.marks = marks
+    assert child.seen(1).lease.id == "job1"
+
+
+def test_a_number_come_across_after_it_was_taken_back_is_returned_once(child, marks):
+    child.give([held(1), held(2)])
+    marks.take_back_from(1)
+    child.revoked.update({1, 2})
+    assert not marks.begin(1)
+    assert child.seen(1).lease.id == "job1"  # it still counted as the child's
+    assert child.seen(1) is None
+
+
+def test_nothing_is_taken_when_nothing_is_asked_for(child):
+    child.give([held(1)])
+    assert child.take_back(0) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (0, "exit code 0"),
+        (7 << 8, "exit code 7"),
+        (int(signal.SIGSEGV), "SIGSEGV"),
+        (int(signal.SIGRTMIN) + 3, f"signal {int(signal.SIGRTMIN) + 3}"),
+    ],
+)
+def test_an_end_in_words(status, told):
+    assert told in told_end(status)
+
+
+def test_killing_says_why_once_and_whom_it_was_for(child):
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        signal.pause()
+        os._exit(0)
+    child.pid = pid
+    child.kill("timeout", 3)
+    child.kill("stop", 4)
+    assert (child.killed, child.blamed) == ("timeout", 3)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL

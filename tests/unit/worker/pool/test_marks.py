@@ -1,0 +1,82 @@
+"""What is taken back does not run, what runs is not taken back."""
+
+import os
+import time
+
+import pytest
+
+from django_jobs.worker.pool.marks import Marks, shared_memory
+
+
+@pytest.fixture
+def memory():
+    descriptor = shared_memory(3)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.fixture
+def marks(memory):
+    marks = Marks(memory, 1)
+    marks.reset()
+    return marks
+
+
+def test_begin_and_done(marks):
+    assert marks.begin(1, 77)
+    assert (marks.started, marks.ran, marks.finished, marks.began_at) == (1, 1, 0, 77)
+    marks.run_until(12.5)
+    assert marks.deadline == 12.5
+    marks.done(1)
+    assert (marks.started, marks.finished, marks.deadline) == (1, 1, 0.0)
+
+
+def test_what_was_taken_back_is_not_begun(marks):
+    assert marks.begin(1)
+    assert marks.take_back_from(3) == 1
+    assert marks.begin(2)
+    assert not marks.begin(3)
+    assert (marks.started, marks.ran) == (2, 2)
+    marks.allow_all()
+    assert marks.begin(4)
+
+
+def test_slots_do_not_touch_each_other(memory, marks):
+    before, after = Marks(memory, 0), Marks(memory, 2)
+    for other in (before, after):
+        other.reset()
+    marks.begin(2**40)
+    assert (before.started, after.started) == (0, 0)
+    assert Marks(memory, 1).started == 2**40
+
+
+def test_no_number_is_both_run_and_taken_back(memory):
+    """Two processes race for each number; both claims or none of them would be an error."""
+    rounds = 3000
+    parent = Marks(memory, 0)
+    parent.reset()
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        child = Marks(memory, 0)
+        ran = bytes(child.begin(number) for number in range(1, rounds + 1))
+        os.write(writes, ran)
+        os._exit(0)
+    os.close(writes)
+    taken = set()
+    deadline = time.monotonic() + 30
+    while (started := parent.started) < rounds - 1 and time.monotonic() < deadline:
+        number = started + 1
+        if number > parent.take_back_from(number):
+            # Like the parent: until the child has come across it, nothing is allowed.
+            while parent.started not in (number, number - 1) and time.monotonic() < deadline:
+                pass
+            taken.add(number)
+            break
+        parent.allow_all()
+    ran = b""
+    while chunk := os.read(reads, 65536):
+        ran += chunk
+    os.close(reads)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert not [number for number in taken if ran[number - 1]]

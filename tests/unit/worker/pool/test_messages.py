@@ -1,0 +1,99 @@
+"""What goes over the wire between parent and child comes out as it went in."""
+
+import marshal
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from django_jobs.backends.base import Lease
+from django_jobs.execution.outcome import (
+    Cancelled,
+    Crashed,
+    ErrorText,
+    Failed,
+    Interrupted,
+    Outcome,
+    Rejected,
+    Skipped,
+    Snoozed,
+    Succeeded,
+)
+from django_jobs.wire.envelope import Envelope, Header, Message, Terms
+from django_jobs.worker.pool.messages import (
+    lease_from_tuple,
+    lease_to_tuple,
+    outcome_from_tuple,
+    outcome_to_tuple,
+    run_of,
+    terms_to_tuple,
+)
+from django_jobs.worker.settle import Encoded
+
+OUTCOMES = [
+    Succeeded({"a": [1, None]}, "said"),
+    Failed(ErrorText("ValueError", "no", "trace"), False, 2.5, "said", True, "f" * 32),
+    Failed(ErrorText("ValueError", "no")),
+    Snoozed(3.5, "later"),
+    Cancelled("why", "said"),
+    Rejected("rejected-signature", "detail"),
+    Skipped("done before"),
+    Crashed("SIGSEGV"),
+    Interrupted("stop"),
+]
+LEASE = Lease(
+    id="0199",
+    queue="default",
+    token="t" * 32,
+    expires_at=5,
+    message=Message(b"body", "signature", "key", Header(1, 2, 3, 4), {"handler": "shop.send"}),
+    suspect=True,
+)
+
+
+def travelled(plain):
+    return marshal.loads(marshal.dumps(plain))  # noqa: S302 - as the channel does
+
+
+def test_every_kind_of_outcome_is_here():
+    assert {type(outcome) for outcome in OUTCOMES} == set(get_args(Outcome))
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=repr)
+def test_outcomes_come_back(outcome):
+    back = outcome_from_tuple(travelled(outcome_to_tuple(outcome)))
+    if isinstance(outcome, Succeeded):
+        assert back == replace(outcome, value=Encoded('{"a":[1,null]}'))
+    else:
+        assert back == outcome
+
+
+def test_a_value_that_cannot_be_kept_does_not_fail_the_job():
+    back = outcome_from_tuple(travelled(outcome_to_tuple(Succeeded(object()))))
+    assert back.value.json == "null"
+    assert "not kept" in back.value.note
+
+
+def test_leases_come_back():
+    assert lease_from_tuple(travelled(lease_to_tuple(LEASE))) == LEASE
+
+
+def test_settling_finds_what_it_has_to_know():
+    terms = Terms(
+        job="shop.send",
+        queue="default",
+        backend="database",
+        site="shop",
+        max_retries=4,
+        max_crashes=2,
+        retry=[1.0, 2.0],
+        result_ttl=9.0,
+        trace_id="trace",
+        atomic=True,
+    )
+    envelope = Envelope(identifier="0199", payload={"n": 1}, enqueued_at=1, terms=terms)
+    run = run_of(LEASE, travelled(terms_to_tuple(envelope)), (1, 2), (10, 20), "host:1")
+    assert run.envelope is not None
+    assert run.envelope.terms == replace(terms, backend="", site="")
+    assert (run.attempts, run.crashes, run.started_at, run.finished_at) == (1, 2, 10, 20)
+    assert run_of(LEASE, None, (0, 0), (1, 1), "w").envelope is None
