@@ -91,6 +91,14 @@ def suddenly_running(table, now):
     table.add(20_000, RUNNING, now - HOUR, lease_expires=now + HOUR)
 
 
+@pytest.fixture(scope="class")
+def suddenly_scheduled(table, now):
+    table.empty()
+    table.add(100_000, READY, now - HOUR)
+    table.analyze()
+    table.add(100_000, SCHEDULED, now - HOUR)
+
+
 def plans_of(call):
     """The plans of every statement that a call sends; nothing it does remains."""
     sent = []
@@ -237,6 +245,14 @@ class TestBesideAMillionScheduledJobs:
 
 def test_a_claim_stays_in_order_before_the_statistics_are_renewed(suddenly_ready, backend):
     assert_claims_well(plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0)))
+
+
+def test_a_promotion_goes_by_its_keys_before_the_statistics_are_renewed(
+    suddenly_scheduled, backend
+):
+    read, write, *_ = plans_of(lambda: backend.fetch([QUEUE], LIMIT, 30.0))
+    assert_reads_in_order(read, PROMOTE, at_most=LIMIT)
+    assert_updates_by_primary_key(write, at_most=LIMIT)
 
 
 @pytest.mark.parametrize("count", [1, LIMIT])

@@ -17,7 +17,7 @@ from django_jobs.backends.database.held import delete, lock_held
 from django_jobs.backends.database.rows import results_of
 from django_jobs.backends.database.transactions import in_statement, in_transition
 from django_jobs.clock import SECOND
-from django_jobs.models import JobResult, JobState
+from django_jobs.models import JobResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from django_jobs.backends.database.clock import StoreClock
 
 _GONE = (
-    "DELETE FROM django_jobs_job AS job "  # noqa: S608 - its only value is a constant of ours
+    "DELETE FROM django_jobs_job AS job "
     "USING unnest(%s::uuid[], %s::text[]) AS held(id, token) "
-    "WHERE job.id = held.id AND job.lease_token = held.token "
-    f"AND job.state = {JobState.RUNNING:d}"
+    "WHERE job.id = held.id AND job.lease_token = held.token"
 )
 _GONE_AND_KEPT = (
     f"WITH gone AS ({_GONE} RETURNING job.*), kept AS ("  # noqa: S608 - as above

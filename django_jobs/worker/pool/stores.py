@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_jobs.backends.base import Settled
-from django_jobs.execution.outcome import Crashed, Failed, Interrupted
+from django_jobs.execution.outcome import Crashed, Failed, Interrupted, Succeeded
 from django_jobs.worker.batch import ENDINGS, REFUSED, UNANSWERED, settle_many
 from django_jobs.worker.housekeeping import Housekeeping
 from django_jobs.worker.loop import shortest_lease
@@ -25,7 +25,7 @@ from django_jobs.worker.pool.cutting import cut_connection
 from django_jobs.worker.pool.facts import Done, Fetched, Renewed
 from django_jobs.worker.pool.holdings import Holdings
 from django_jobs.worker.presence import Presence
-from django_jobs.worker.settle import Verdict
+from django_jobs.worker.settle import Encoded, Verdict
 from django_jobs.worker.store import Store
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.settle import Run
 
 SETTLE_AT_ONCE = 500
+SETTLE_BYTES = 1 << 20  # servers refuse statements that are too long
 ONE_BY_ONE = 50
 HANG_SHARE = 3  # a call may last this part of a lease
 
@@ -233,7 +234,7 @@ class StoreThread:
             self.holdings.drop(one.run.lease)
             self.news.append(Done(one.run, one.outcome, self._judged(one, verdict)))
         with self._changed:
-            self._finished.extendleft(reversed(unanswered))
+            self._finished.extend(unanswered)  # behind the others, lest one blocks them
             # What ended may have made others due: jobs it enqueued, or itself again.
             self._changes, self._empty_until, self._looked_again = self._changes + 1, 0.0, False
         self._wake.wake()
@@ -241,11 +242,18 @@ class StoreThread:
             raise ConnectionError("the connection broke while jobs were settled")
 
     def _batch(self) -> list[Finished]:
+        """What to settle in one step: bounded in number and size, and alone what failed before."""
         batch: list[Finished] = []
-        alone = 0
+        alone = size = 0
         while self._finished and len(batch) < SETTLE_AT_ONCE and alone < ONE_BY_ONE:
+            head = self._finished[0]
+            size += _size(head)
+            if batch and (head.again or size > SETTLE_BYTES):
+                break
             batch.append(self._finished.popleft())
-            alone += not isinstance(batch[-1].outcome, ENDINGS)
+            alone += not isinstance(head.outcome, ENDINGS)
+            if head.again:
+                break
         return batch
 
     def _judged(self, one: Finished, verdict: Verdict) -> Verdict:
@@ -277,3 +285,11 @@ class StoreThread:
                 pause = min(pause, max(self._empty_until - time.monotonic(), 0.0))
             if pause > 0:
                 self._changed.wait(pause)
+
+
+def _size(one: Finished) -> int:
+    size = len(one.run.lease.message.body)
+    if isinstance(one.outcome, Succeeded):
+        value = one.outcome.value
+        size += len(one.outcome.output) + (len(value.json) if isinstance(value, Encoded) else 0)
+    return size

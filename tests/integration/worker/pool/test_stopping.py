@@ -101,7 +101,7 @@ def test_a_killed_parent_charges_nobody_and_another_worker_runs_all(start, diary
     assert all(counts[f"n{n}"] in {1, 2} for n in range(300))
 
 
-def test_a_suspect_runs_alone_and_a_second_loss_is_charged(start, diary):
+def test_a_suspect_runs_alone(start, diary):
     for word in ("a", "b"):
         gang.hold.enqueue(str(diary), str(diary.gate), word)
     Job.objects.update(suspect=True)
