@@ -346,14 +346,24 @@ def session():
     return of_server, ours, connection.get_autocommit(), connection.in_atomic_block
 
 
-def test_nothing_of_ours_remains_in_the_session(backend):
+@pytest.fixture
+def own_mode():
+    """On SQLite, a mode that is not the one our transactions have."""
+    connection.ensure_connection()
+    if connection.vendor == "sqlite":
+        connection.transaction_mode = "DEFERRED"
+    yield
+    connection.close()
+
+
+def test_nothing_of_ours_remains_in_the_session(own_mode, backend):
     before = session()
     every_verb(backend)
     assert session() == before
 
 
 @pytest.mark.parametrize("error", [Undone, IntegrityError])
-def test_nothing_remains_in_the_session_after_an_exception(backend, error):
+def test_nothing_remains_in_the_session_after_an_exception(own_mode, backend, error):
     def fail(execute, sql, params, many, context):
         if "django_jobs_job" in sql:
             raise error
