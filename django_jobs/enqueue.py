@@ -6,7 +6,7 @@ the worker checks again, because it does not trust what it reads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -72,13 +72,18 @@ class Plan:
         return backend, seal, settings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PreparedJob(Generic[T_co]):
-    """A job whose id is fixed: enqueueing it twice makes one job."""
+    """A job whose id is fixed: enqueueing it twice makes one job.
+
+    That it was tried before is remembered, so that the second time looks whether the
+    first one has been run to its end already.
+    """
 
     id: str
     plan: Plan
     payload: Any
+    tried: bool = field(default=False, compare=False, repr=False)
 
     def enqueue(self) -> Handle[T_co]:
         return enqueue_prepared([self])[0]
@@ -145,6 +150,30 @@ def enqueue_prepared(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     """Seal and store jobs, grouped by what carries them."""
     if not jobs:
         return []
+    if any(job.tried for job in jobs):
+        return _enqueue_again(jobs)
+    for job in jobs:
+        job.tried = True
+    return _enqueue_untried(jobs)
+
+
+def _enqueue_again(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
+    """Leave alone what has ended since; what still lives the backend leaves alone itself."""
+    handles: dict[str, Handle[Any]] = {}
+    for job in jobs:
+        backend = job.plan.resolve()[0] if job.tried else None
+        if backend and backend.capabilities.results and backend.result(job.id) is not None:
+            handles[job.id] = Handle(job.id, backend.alias, created=False)
+    left = [job for job in jobs if job.id not in handles]
+    for job in left:
+        job.tried = True
+    if left:
+        stored = _enqueue_untried(left)
+        handles.update((job.id, handle) for job, handle in zip(left, stored, strict=True))
+    return [handles[job.id] for job in jobs]
+
+
+def _enqueue_untried(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     plan = jobs[0].plan
     if all(job.plan is plan for job in jobs):
         backend, conflict, first = _sealed(jobs[0])

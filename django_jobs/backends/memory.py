@@ -277,5 +277,12 @@ class MemoryBackend(base.Backend):
             self.results[job_id] = ResultRecord(status="cancelled")
             return True
 
+    def result(self, job_id: str) -> base.Ended | None:
+        with self._lock:
+            if (record := self.results.get(job_id)) is not None:
+                return base.Ended(status=record.status, value_json=record.value_json)
+            dead = self.dead.get(job_id)
+            return None if dead is None else base.Ended(status="dead", reason=dead.failure.reason)
+
     def _of(self, queue: str | None) -> list[Job]:
         return [job for job in self.jobs.values() if queue in {None, job.queue}]
