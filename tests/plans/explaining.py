@@ -53,7 +53,9 @@ def _postgresql(sql: str, rows: list[Any]) -> Plan:
         kind = node.get("Node Type", "")
         if "Index Name" in node:
             plan.indexes.add(node["Index Name"])
-        if "Scan" in kind:
+        # A bitmap counts index entries, those of rolled-back versions too; the rows that
+        # they lead to are counted where the heap is read.
+        if "Scan" in kind and kind != "Bitmap Index Scan":
             read = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
             plan.rows += int(read * node["Actual Loops"])
         plan.scans |= kind == "Seq Scan"
