@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from django.db import connections
 from django.db.models import Exists, OuterRef, Q
 
+from django_jobs.backends.database import sweeping
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from django_jobs.operations.database import clock_of, jobs_database, moment_before, record
@@ -79,19 +79,7 @@ def sweep_results(limit: int = 1000, *, using: str | None = None) -> int:
     For the worker's housekeeping: bounded, and several sweepers do not wait for each other.
     """
     alias = using or jobs_database()
-    expired = JobResult.objects.using(alias).filter(expires__lte=clock_of(alias).now())
-    expired = expired.order_by("expires")
-    if connections[alias].features.has_select_for_update_skip_locked:
-        expired = expired.select_for_update(skip_locked=True)
-
-    def work(_: Any) -> int:
-        keys = list(expired.values_list("pk", flat=True)[:limit])
-        if not keys:
-            return 0
-        _delete(alias, JobAttempt.objects.using(alias).filter(job_id__in=keys))
-        return _delete(alias, JobResult.objects.using(alias).filter(pk__in=keys))
-
-    return in_transition(alias, work)
+    return sweeping.sweep_results(alias, clock_of(alias), limit)
 
 
 class _Steps:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.ids import new_id
-from django_jobs.wire.envelope import Outgoing, Seal, Terms, payload_json
+from django_jobs.wire import strict_json
+from django_jobs.wire.envelope import Outgoing, Seal, Terms
 from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer, SigningKey
 
@@ -46,4 +47,4 @@ def make_outgoing(
     """A sealed message with a fresh id; ``terms`` are the fields of Terms."""
     stated = {"job": "tests.noop", "backend": "default", "site": SITE, **terms}
     seal = Seal(Terms(queue=queue, **stated), signer or make_signer())
-    return seal.outgoing(identifier or new_id(), payload_json(payload), enqueued_at)
+    return seal.outgoing(identifier or new_id(), strict_json.dumps(payload), enqueued_at)

@@ -16,8 +16,6 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django_jobs.wire import strict_json
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -191,8 +189,3 @@ def index_of(identifier: str, terms: Terms) -> dict[str, Any]:
 def key_digest(backend: str, key: str | None) -> str | None:
     """A backend's key as stores compare it: of fixed length, the same under every collation."""
     return None if key is None else hashlib.sha256(f"{backend}\x00{key}".encode()).hexdigest()
-
-
-def payload_json(payload: Any) -> str:
-    """The payload as it will stand in the body; raises NotStrictJson."""
-    return strict_json.dumps(payload)

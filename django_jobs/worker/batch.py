@@ -49,7 +49,7 @@ def _together(
     endings: list[tuple[int, Run, Ending]] = [
         (place, run, asker.settler.ending(run, outcome))
         for place, (run, outcome) in enumerate(items)
-        if isinstance(outcome, Succeeded | Skipped | Cancelled)
+        if isinstance(outcome, ENDINGS)
     ]
     if len(endings) < 2:  # noqa: PLR2004 - one is not a batch
         return {}

@@ -5,7 +5,6 @@ Every outcome is matched; a type checker complains when one is missing.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -241,8 +240,3 @@ def _attempt(run: Run, failed: Failed) -> AttemptRecord:
         output=failed.output,
         worker=run.worker,
     )
-
-
-def result_value(value_json: str) -> Any:
-    """A kept return value."""
-    return json.loads(value_json)

@@ -33,7 +33,7 @@ _GONE = (
     "WHERE job.id = held.id AND job.lease_token = held.token"
 )
 _GONE_AND_KEPT = (
-    f"WITH gone AS ({_GONE} RETURNING job.*), kept AS ("  # noqa: S608 - as above
+    f"WITH gone AS ({_GONE} RETURNING job.*), kept AS ("  # noqa: S608 - constants of ours
     "INSERT INTO django_jobs_jobresult (job_id, backend, queue, handler, name, status, value, "
     "output, attempts, trace_id, tenant, worker, enqueued_at, started_at, finished_at, body, "
     "expires) SELECT gone.id, gone.backend, gone.queue, gone.handler, gone.name, told.status, "

@@ -14,6 +14,7 @@ from django_jobs.backends.database.cancelling import remove_waiting
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.inserting import Inserter
+from django_jobs.backends.database.sweeping import sweep_results
 from django_jobs.backends.database.transactions import in_reading, is_connection_lost
 from django_jobs.clock import SECOND
 from django_jobs.ids import parse_id
@@ -152,7 +153,7 @@ class DatabaseBackend(Backend):
         return self._read(lambda: reading.queues(self.database))
 
     def tidy(self, limit: int = 1000) -> int:
-        return promote(self.database, self.clock, None, limit) + settling.sweep_results(
+        return promote(self.database, self.clock, None, limit) + sweep_results(
             self.database, self.clock, limit
         )
 

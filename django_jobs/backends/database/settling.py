@@ -15,7 +15,7 @@ from django_jobs.backends.database.held import candidates, delete, held_row, mat
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import to_microseconds
-from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
+from django_jobs.models import FailedJob, Job, JobAttempt, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,18 +133,5 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
             state=JobState.READY,
             **_WITHOUT_LEASE,
         )
-
-    return in_transition(alias, work)
-
-
-def sweep_results(alias: str, clock: StoreClock, limit: int) -> int:
-    """Drop results whose time is over, some at a time."""
-
-    def work(_: BaseDatabaseWrapper) -> int:
-        over = JobResult.objects.using(alias).filter(expires__lte=clock.now()).order_by("expires")
-        keys = list(over.values_list("pk", flat=True)[:limit])
-        if keys:
-            JobResult.objects.using(alias).filter(pk__in=keys).delete()
-        return len(keys)
 
     return in_transition(alias, work)

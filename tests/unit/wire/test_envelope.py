@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs.ids import new_id
+from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import (
     WIRE_NAMES,
     Envelope,
@@ -18,7 +19,6 @@ from django_jobs.wire.envelope import (
     Terms,
     index_of,
     key_digest,
-    payload_json,
 )
 from django_jobs.wire.signing import Signer, SigningKey
 from django_jobs.wire.strict_json import NotStrictJson
@@ -111,7 +111,7 @@ def test_no_two_terms_share_a_name_on_the_wire():
 
 
 def test_a_body_is_ascii():
-    assert sealed(ALL, payload_json("\U0001f600 é")).body.isascii()
+    assert sealed(ALL, strict_json.dumps("\U0001f600 é")).body.isascii()
 
 
 def test_a_sealed_body_carries_the_signature_of_its_bytes_and_the_id_of_the_key():
@@ -142,9 +142,9 @@ def test_terms_that_json_cannot_carry_are_refused_when_the_seal_is_made():
 
 
 def test_a_payload_is_written_as_strict_json():
-    assert payload_json({"args": ["é"], "kwargs": {}}) == '{"args":["\\u00e9"],"kwargs":{}}'
+    assert strict_json.dumps({"args": ["é"], "kwargs": {}}) == '{"args":["\\u00e9"],"kwargs":{}}'
     with pytest.raises(NotStrictJson, match=r"payload\.args is of type set"):
-        payload_json({"args": {1}})
+        strict_json.dumps({"args": {1}})
 
 
 @pytest.mark.parametrize(

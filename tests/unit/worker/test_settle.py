@@ -1,5 +1,6 @@
 """Settling: what each outcome means for its job, read back from the store."""
 
+import json
 import math
 import random
 
@@ -21,7 +22,7 @@ from django_jobs.execution.outcome import (
     Succeeded,
 )
 from django_jobs.testing.factories import make_opener, make_outgoing
-from django_jobs.worker.settle import MAX_RESULT_BYTES, Run, Settler, result_value
+from django_jobs.worker.settle import MAX_RESULT_BYTES, Run, Settler
 
 ERROR = ErrorText("ValueError", "no", "Traceback …")
 
@@ -224,7 +225,7 @@ def test_a_return_value_is_kept(value):
     desk = Desk()
     verdict = desk.settle(Succeeded(value, "printed"))
     assert (verdict.status, verdict.ends, desk.live) == ("acked", True, None)
-    assert result_value(desk.result.value_json) == value
+    assert json.loads(desk.result.value_json) == value
     assert (desk.result.status, desk.result.output) == ("succeeded", "printed")
     assert (desk.result.worker, desk.result.ttl_seconds) == ("host:1", 86_400.0)
     assert desk.result.finished_at - desk.result.started_at == SECOND
