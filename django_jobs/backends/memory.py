@@ -188,7 +188,7 @@ class MemoryBackend(base.Backend):
                 job.due = now + to_microseconds(max(delay_seconds, 0))
             self._charge(job, charge, attempt)
             if charge is not Charge.NOTHING or delay_seconds is not None:
-                job.suspect = charge is Charge.CRASH
+                job.suspect = charge in {Charge.CRASH, Charge.SUSPICION}
             self._placed(job, now)
             return Settled.SETTLED
 

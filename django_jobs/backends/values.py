@@ -41,11 +41,15 @@ class Settled(Enum):
 
 
 class Charge(Enum):
-    """What a give-back consumes."""
+    """What a give-back consumes.
+
+    ``SUSPICION`` consumes nothing either, but the job is to run alone next.
+    """
 
     ATTEMPT = "attempt"
     CRASH = "crash"
     NOTHING = "nothing"
+    SUSPICION = "suspicion"
 
 
 class OnConflict(Enum):

@@ -1,14 +1,19 @@
-"""Run a handler once, and say how it ended. Nothing here retries, sleeps or settles."""
+"""Run a handler once, and say how it ended. Nothing here retries, sleeps or settles.
+
+How a coroutine runs among others is in ``shared_loop``; what its exceptions mean, here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.execution.capture import captured_output
+from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import capped, error_text, fingerprint, printable
 from django_jobs.execution.outcome import (
     Cancel,
@@ -40,6 +45,7 @@ class StopNow(BaseException):
 
 
 _running = 0
+_counting = threading.Lock()
 
 
 def is_running() -> bool:
@@ -50,11 +56,13 @@ def is_running() -> bool:
 @contextmanager
 def _user_code() -> Iterator[None]:
     global _running  # noqa: PLW0603 - signals come to the process, not to an attempt
-    _running += 1
+    with _counting:
+        _running += 1
     try:
         yield
     finally:
-        _running -= 1
+        with _counting:
+            _running -= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,46 +85,53 @@ class Attempt:
                     raise
                 outcome = Interrupted("the worker was told to stop at once")
             except BaseException as error:  # noqa: BLE001 - a class or signal of the user's broke the judging
-                outcome = Failed(error_text(error), fingerprint=self._fingerprint(error))
-        return _with_output(outcome, captured.text())
+                outcome = Failed(error_text(error), fingerprint=self.fingerprint(error))
+        return with_output(outcome, captured.text())
 
     def _outcome(self) -> Outcome:
         try:
             return Succeeded(self._called())
         except StopNow:
             raise
-        except Retry as asked:
-            return self._failed(asked, delay=asked.delay)
-        except Snooze as asked:
-            return Snoozed(_bounded(asked.delay), _told(asked.reason))
-        except Cancel as asked:
-            return Cancelled(_told(asked.reason))
-        except JobTimeout as late:
-            return self._failed(late, timed_out=True)
         except BaseException as error:  # noqa: BLE001 - SystemExit and its like fail the job, not the worker
-            return self._judged(error)
+            return self.outcome_of(error)
+
+    def outcome_of(self, error: BaseException) -> Outcome:
+        """What an exception of the run means."""
+        match error:
+            case Retry():
+                return self._failed(error, delay=error.delay)
+            case Snooze():
+                return Snoozed(_bounded(error.delay), _told(error.reason))
+            case Cancel():
+                return Cancelled(_told(error.reason))
+            case JobTimeout():
+                return self._failed(error, timed_out=True)
+            case _:
+                return self._judged(error)
 
     def _called(self) -> Any:
         """Before-hook, handler and after-hook, all inside the timeout."""
         with soft_timeout(self._alarm_after()):
             error: BaseException | None = None
             try:
-                _hook(self.handler, "before", self.context)
+                call_hook(self.handler, "before", self.context)
                 return _awaited(self.handler.handle(self.context), self.timeout)
             except BaseException as raised:
                 error = raised
                 raise
             finally:
-                self._after(error)
+                self.after(error)
 
     def _alarm_after(self) -> float | None:
         # The event loop has a time limit of its own; the alarm is for what blocks it.
         grace = LOOP_GRACE if getattr(self.handler, "is_coroutine", False) else 0.0
         return None if self.timeout is None else self.timeout + grace
 
-    def _after(self, error: BaseException | None) -> None:
+    def after(self, error: BaseException | None) -> None:
+        """Run the after-hook; what it raises changes nothing."""
         try:
-            _hook(self.handler, "after", self.context, error)
+            call_hook(self.handler, "after", self.context, error)
         except (StopNow, JobTimeout):
             raise
         except BaseException as raised:  # noqa: BLE001 - too late to change anything; told, not hidden
@@ -155,10 +170,10 @@ class Attempt:
             retryable=retryable,
             delay=None if delay is None else _bounded(delay),
             timed_out=timed_out,
-            fingerprint=self._fingerprint(error),
+            fingerprint=self.fingerprint(error),
         )
 
-    def _fingerprint(self, error: BaseException) -> str:
+    def fingerprint(self, error: BaseException) -> str:
         return fingerprint(self.handler.key, error)
 
     def _own_delay(self, policy: RetryPolicy) -> tuple[float | None, bool]:
@@ -183,30 +198,17 @@ def _told(reason: object) -> str:
     return capped(printable(str(reason)[: 2 * MAX_REASON]), MAX_REASON)
 
 
-def _hook(handler: Handler, name: str, *args: Any) -> None:
+def call_hook(handler: Handler, name: str, *args: Any) -> None:
     hook = getattr(handler, name, None)
     if hook is not None:
         hook(*args)
 
 
 def _awaited(value: Any, timeout: float | None) -> Any:
-    if not inspect.isawaitable(value):
-        return value
-
-    async def run() -> Any:
-        limit = asyncio.timeout(timeout)
-        try:
-            async with limit:
-                return await value
-        except TimeoutError:
-            if timeout is not None and limit.expired():
-                raise JobTimeout(timeout) from None
-            raise
-
-    return asyncio.run(run())
+    return asyncio.run(within(value, timeout)) if inspect.isawaitable(value) else value
 
 
-def _with_output(outcome: Outcome, output: str) -> Outcome:
+def with_output(outcome: Outcome, output: str) -> Outcome:
     match outcome:
         case Succeeded(value):
             return Succeeded(value, output)

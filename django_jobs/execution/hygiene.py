@@ -34,7 +34,7 @@ def clean_connections() -> Iterator[None]:
         finally:
             for connection in connections.all(initialized_only=True):
                 if connection.alias not in foreign:
-                    _tidy(connection)
+                    tidy(connection)
 
 
 @contextmanager
@@ -53,7 +53,8 @@ def _savepoint(connection: Any) -> Iterator[None]:
             atomic.__exit__(None, None, None)
 
 
-def _tidy(connection: Any) -> None:
+def tidy(connection: Any) -> None:
+    """Leave a connection as the next run should find it."""
     if connection.connection is None and not connection.in_atomic_block:
         return
     if connection.in_atomic_block or not connection.get_autocommit():

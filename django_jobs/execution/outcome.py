@@ -84,9 +84,13 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The run was stopped for the worker's sake: neither an attempt nor a crash."""
+    """The run was stopped for the worker's sake: neither an attempt nor a crash.
+
+    ``suspect``: perhaps it was this job that ended its process, so it is to run alone next.
+    """
 
     reason: str = ""
+    suspect: bool = False
 
 
 Outcome = Succeeded | Failed | Snoozed | Cancelled | Rejected | Skipped | Crashed | Interrupted

@@ -200,7 +200,7 @@ class BackendMachine(RuleBasedStateMachine):
             self.model.charge(job, charge)
             job.holder = None
             if charge is not Charge.NOTHING or delay is not None:
-                job.suspect = charge is Charge.CRASH
+                job.suspect = charge in {Charge.CRASH, Charge.SUSPICION}
             job.due = job.due if delay is None else self.model.now + delay
 
     @some_run

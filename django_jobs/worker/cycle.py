@@ -14,6 +14,7 @@ from django_jobs.execution.attempt import Attempt
 from django_jobs.execution.errors import error_text, fingerprint, printable
 from django_jobs.execution.hygiene import clean_connections
 from django_jobs.execution.outcome import Failed, Outcome, Succeeded
+from django_jobs.execution.shared_loop import run_among_others
 from django_jobs.handlers.base import JobContext
 from django_jobs.telemetry import events
 from django_jobs.worker.admission import Admitted
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
-    from django_jobs.worker.admission import Gatekeeper
+    from django_jobs.execution.shared_loop import Cut
+    from django_jobs.worker.admission import Gatekeeper, Refused
     from django_jobs.worker.policies import Policies
     from django_jobs.worker.settle import Settler
 
@@ -97,15 +99,32 @@ class Cycle:
     def deliver(self, lease: Lease, lease_seconds: float) -> Report:
         """Take one leased message to its end."""
         started = _clock.now()
-        leased_at = lease.expires_at - to_microseconds(lease_seconds)
-        decision = self.gatekeeper.admit(lease, leased_at)
+        decision = self._decision(lease, lease_seconds)
         if isinstance(decision, Admitted):
             with self.renewer.holding(lease, lease_seconds):
-                run, verdict, outcome = self._run(lease, decision, started, lease_seconds)
+                ended = self._run(lease, decision, started, lease_seconds)
+            return self._told(*ended)
+        run = _run_of(lease, decision.envelope, started, self.worker)
+        return self._settle(run, decision.outcome, lease_seconds)
+
+    async def deliver_async(self, lease: Lease, lease_seconds: float, cut: Cut) -> Report:
+        """As ``deliver``, for a coroutine handler, on a loop that it shares with others."""
+        started = _clock.now()
+        decision = self._decision(lease, lease_seconds)
+        if isinstance(decision, Admitted):
+            outcome = await run_among_others(self._attempt(lease, decision), cut)
         else:
             outcome = decision.outcome
-            run = _run_of(lease, decision.envelope, started, self.worker)
-            verdict = self.asker.settle(run, outcome, lease_seconds)
+        run = _run_of(lease, decision.envelope, started, self.worker)
+        return self._settle(run, outcome, lease_seconds)
+
+    def _decision(self, lease: Lease, lease_seconds: float) -> Admitted | Refused:
+        return self.gatekeeper.admit(lease, lease.expires_at - to_microseconds(lease_seconds))
+
+    def _settle(self, run: Run, outcome: Outcome, lease_seconds: float) -> Report:
+        return self._told(run, self.asker.settle(run, outcome, lease_seconds), outcome)
+
+    def _told(self, run: Run, verdict: Verdict, outcome: Outcome) -> Report:
         report = report_of(run, verdict)
         for event in events_of(run, verdict, report, outcome):
             self.tell(event)

@@ -96,8 +96,9 @@ class Settler:
                 return Verdict(ending.status, answer, reason=ending.reason)
             case Snoozed(delay, reason):
                 return self._give_back(run, "snoozed", delay, reason)
-            case Interrupted(reason):
-                return self._give_back(run, "requeued", None, reason)
+            case Interrupted(reason, suspect):
+                charge = Charge.SUSPICION if suspect else Charge.NOTHING
+                return self._give_back(run, "requeued", None, reason, charge)
             case Rejected(reason, detail):
                 return self._reject(run, reason, detail)
             case Crashed(detail):
@@ -161,13 +162,20 @@ class Settler:
         told = ": ".join(part for part in (failure.reason, failure.error_message) if part)
         return Verdict(status, answer, reason=told, dead=True)
 
-    def _give_back(self, run: Run, status: str, delay: float | None, reason: str) -> Verdict:
+    def _give_back(
+        self,
+        run: Run,
+        status: str,
+        delay: float | None,
+        reason: str,
+        charge: Charge = Charge.NOTHING,
+    ) -> Verdict:
         if delay and not self.backend.capabilities.delay:
             told = f"this backend cannot wait {delay:g} seconds for a later run: {reason}"
             return self._abandon(
                 run, "dead-lettered", Failure(reason="cannot-wait", error_message=told)
             )
-        answer = self.backend.nack(run.lease, delay, charge=Charge.NOTHING)
+        answer = self.backend.nack(run.lease, delay, charge=charge)
         return Verdict(status, answer, delay or 0.0, reason)
 
     def ending(self, run: Run, outcome: Succeeded | Skipped | Cancelled) -> Ending:

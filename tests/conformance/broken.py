@@ -172,6 +172,13 @@ class NeverChargesALoss(MemoryBackend):
         return reaped
 
 
+@caught_by("test_a_job_given_back_under_suspicion_keeps_its_place_and_its_counters")
+class ForgetsASuspicion(MemoryBackend):
+    def nack(self, lease, delay_seconds=None, *, charge=Charge.ATTEMPT, attempt=None):
+        charge = Charge.NOTHING if charge is Charge.SUSPICION else charge
+        return super().nack(lease, delay_seconds, charge=charge, attempt=attempt)
+
+
 @caught_by("test_a_first_loss_charges_nothing")
 class ChargesTheFirstLoss(MemoryBackend):
     def reap_expired(self, queue=None, limit=1000):

@@ -44,7 +44,7 @@ def nack(
     }
     # A suspect that was never started, and so returns to its place, stays one.
     if charge is not Charge.NOTHING or delay_seconds is not None:
-        changes["suspect"] = charge is Charge.CRASH
+        changes["suspect"] = charge in {Charge.CRASH, Charge.SUSPICION}
     if delay_seconds is not None:
         changes["due"] = clock.now() + to_microseconds(delay_seconds)
     if charge is Charge.ATTEMPT:

@@ -133,6 +133,15 @@ class Reaping(Suite):
         self.backend.nack(self.take(), 0, charge=Charge.CRASH)
         self.assertTrue(self.take().suspect)
 
+    def test_a_job_given_back_under_suspicion_keeps_its_place_and_its_counters(self) -> None:
+        ids = [self.put() for _ in range(2)]
+        self.backend.nack(self.take(), None, charge=Charge.SUSPICION)
+        lease = self.take()
+        self.assertEqual((lease.id, lease.suspect), (ids[0], True))
+        header = lease.message.header
+        self.assertEqual((header.attempts, header.crashes), (0, 0))
+        self.assertEqual(self.fetched_ids(10), ids[1:])
+
     def test_a_suspect_can_be_acked(self) -> None:
         self._suspect()
         self.assert_settled(self.backend.ack([self.take()])[0])

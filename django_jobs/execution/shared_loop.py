@@ -1,0 +1,70 @@
+"""A coroutine handler on an event loop: alone on one of its own, or among others on one.
+
+Nothing here blocks the loop. Hooks and retry policies are plain functions of the user's,
+so they run in the thread that Django keeps for those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+
+from django_jobs.execution.attempt import call_hook, with_output
+from django_jobs.execution.capture import captured_output
+from django_jobs.execution.coroutines import within
+from django_jobs.execution.errors import error_text
+from django_jobs.execution.outcome import Failed, Interrupted, Outcome, Succeeded
+from django_jobs.execution.timeout import JobTimeout
+
+if TYPE_CHECKING:
+    from django_jobs.execution.attempt import Attempt
+
+
+@dataclass(slots=True)
+class Cut:
+    """Why a run is cancelled from outside; empty while it is not."""
+
+    why: str = ""
+    timed_out: bool = False
+
+
+async def run_among_others(attempt: Attempt, cut: Cut) -> Outcome:
+    """The outcome of a run, as ``Attempt.run`` tells it."""
+    with captured_output() as captured:
+        try:
+            outcome = await _outcome(attempt, cut)
+        except BaseException as error:  # noqa: BLE001 - a class of the user's broke the judging
+            outcome = Failed(error_text(error), fingerprint=attempt.fingerprint(error))
+    return with_output(outcome, captured.text())
+
+
+async def _outcome(attempt: Attempt, cut: Cut) -> Outcome:
+    try:
+        return Succeeded(await _called(attempt))
+    except BaseException as raised:  # noqa: BLE001 - SystemExit and its like fail the job, not the worker
+        error: BaseException = raised
+    if cut.timed_out and attempt.timeout is not None:
+        error = JobTimeout(attempt.timeout)
+    elif cut.why:
+        return Interrupted(cut.why)
+    if attempt.own_policy is None:
+        return attempt.outcome_of(error)
+    return await sync_to_async(attempt.outcome_of)(error)
+
+
+async def _called(attempt: Attempt) -> Any:
+    """Before-hook, coroutine and after-hook."""
+    handler, context = attempt.handler, attempt.context
+    error: BaseException | None = None
+    try:
+        if getattr(handler, "before", None) is not None:
+            await sync_to_async(call_hook)(handler, "before", context)
+        return await within(handler.handle(context), attempt.timeout)
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        if getattr(handler, "after", None) is not None:
+            await sync_to_async(attempt.after)(error)
