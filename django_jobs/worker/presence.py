@@ -26,10 +26,13 @@ FORGOTTEN_AFTER_SECONDS = 3600.0
 class Presence:
     """Tells the store that this worker is there; nothing where the store has no such table."""
 
-    def __init__(self, backend: Backend, queues: str, processes: int = 0) -> None:
+    def __init__(
+        self, backend: Backend, queues: str, processes: int = 0, concurrency: int = 1
+    ) -> None:
         self._backend = backend if isinstance(backend, DatabaseBackend) else None
         self._queues = queues
         self._processes = processes
+        self._concurrency = concurrency
         self._id = uuid.uuid4()
         self._told_at = float("-inf")
 
@@ -48,6 +51,7 @@ class Presence:
                 pid=os.getpid(),
                 queues=self._queues,
                 processes=self._processes,
+                concurrency=self._concurrency,
                 started_at=for_people(now),
                 seen=now,
             )

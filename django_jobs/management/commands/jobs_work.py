@@ -15,6 +15,7 @@ from django_jobs.management.arguments import positive_float, positive_int
 from django_jobs.worker.build import build_cycle
 from django_jobs.worker.loop import InProcessWorker, Limits
 from django_jobs.worker.pool.build import PoolWorker, processes_for, why_not_fork
+from django_jobs.worker.pool.marks import Places
 from django_jobs.worker.queues import parse
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.cycle import Report
 
 MOST_PROCESSES = 1024
+MOST_CONCURRENCY = 10_000
 
 
 class Command(BaseCommand):
@@ -44,6 +46,14 @@ class Command(BaseCommand):
             metavar="N",
             help="children that run jobs; 0 runs them in this process, one at a time; "
             "default: the number of cores, or 0 where processes cannot be forked safely",
+        )
+        add(
+            "--concurrency",
+            type=positive_int,
+            metavar="N",
+            default=1,
+            help="jobs that each child runs at once: coroutines on one event loop, other "
+            "handlers in threads; default: 1",
         )
         add("--once", action="store_true", help="process one due job, if there is one, and end")
         add(
@@ -78,6 +88,9 @@ class Command(BaseCommand):
         )
         poll_interval = options["poll_interval"] or settings.poll_interval
         on_report = self._tell if options["verbosity"] else None
+        concurrency = options["concurrency"]
+        if concurrency > MOST_CONCURRENCY:
+            raise InvalidOption(f"--concurrency {concurrency} is more than {MOST_CONCURRENCY}")
         if processes := processes_for(options["processes"], backend):
             if problem := why_not_fork():
                 raise CommandError(f"{problem}; use --processes 0", returncode=2)
@@ -86,10 +99,13 @@ class Command(BaseCommand):
                 settings,
                 queues,
                 limits,
-                processes=processes,
+                places=Places(processes, concurrency),
                 poll_interval=poll_interval,
                 on_report=on_report,
             )
+        if concurrency > 1:
+            told = "--concurrency needs children that run the jobs: use --processes 1 or more"
+            raise InvalidOption(told)
         return InProcessWorker(
             build_cycle(backend, settings),
             queues,

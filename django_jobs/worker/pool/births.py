@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted
 from django_jobs.telemetry import events
-from django_jobs.worker.pool.crew import Child
-from django_jobs.worker.pool.marks import Marks
+from django_jobs.worker.pool.crew import Child, Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.pool.channel import Channel
     from django_jobs.worker.pool.crew import Held
     from django_jobs.worker.pool.desk import Desk
     from django_jobs.worker.pool.dispatch import Dispatch
+    from django_jobs.worker.pool.marks import Board, Places
     from django_jobs.worker.pool.nursery import Nursery
 
 MOST_FAILURES = 6
@@ -39,7 +39,8 @@ class Births:
     def __init__(
         self,
         nursery: Nursery,
-        memory: int,
+        board: Board,
+        places: Places,
         selector: selectors.BaseSelector,
         on_readable: Callable[[Child], None],
     ) -> None:
@@ -47,11 +48,18 @@ class Births:
         self.failures = 0
         self.last_failure = ""
         self._nursery = nursery
-        self._memory = memory
+        self._board = board
+        self._places = places
         self._selector = selector
         self._on_readable = on_readable
         self._wished: dict[int, float] = {}
         self._asked: dict[int, Channel] = {}
+
+    def wish_for_hermits(self, count: int) -> None:
+        """Let there be so many children for jobs that have to run alone, as far as allowed."""
+        for slot in self._places.hermits[:count]:
+            if not (slot in self.children or slot in self._wished or slot in self._asked):
+                self.wish(slot)
 
     def wish(self, slot: int) -> None:
         """Let a child be born, at once or, after failures, a little later."""
@@ -62,7 +70,8 @@ class Births:
         now = time.monotonic()
         for slot in [slot for slot, due in self._wished.items() if due <= now]:
             del self._wished[slot]
-            Marks(self._memory, slot).reset()
+            for place in self._places.of_child(slot):
+                self._board.marks(place).reset()
             try:
                 self._asked[slot] = self._nursery.ask(slot)
             except OSError as error:  # no descriptors left; or its own end, which is told elsewhere
@@ -88,8 +97,8 @@ class Births:
         if not child.mute_since:
             self._selector.unregister(child.channel)
         child.channel.close()
-        quick = time.monotonic() - child.born_at < QUICK_SECONDS and not child.marks.ran
-        if quick and not child.killed:
+        quick = time.monotonic() - child.born_at < QUICK_SECONDS
+        if quick and not child.killed and not any(lane.marks.ran for lane in child.lanes):
             self.failures += 1
             self.last_failure = how
 
@@ -128,7 +137,10 @@ class Births:
 
     def _born(self, slot: int, pid: int) -> None:
         channel = self._asked.pop(slot)
-        child = Child(slot, pid, channel, Marks(self._memory, slot), born_at=time.monotonic())
+        hermit = slot in self._places.hermits
+        child = Child(slot, pid, channel, hermit=hermit, born_at=time.monotonic())
+        places = enumerate(self._places.of_child(slot))
+        child.lanes += [Lane(child, index, self._board.marks(place)) for index, place in places]
         self.children[slot] = child
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._on_readable(child))
 
@@ -139,33 +151,40 @@ class Births:
 
 
 def clear_desk(child: Child, how: str, desk: Desk, dispatch: Dispatch) -> None:
-    """What a dead child held: what it ran alone is judged, the rest goes to another."""
-    ran, returned = child.marks.ran, 0
-    about = ""
+    """What a dead child held: what it ran is judged, the rest goes to another."""
+    begun = [found for lane in child.lanes if (found := lane.begun()) is not None]
+    ran = {number for number, _ in begun}
     unstarted: list[Held] = []
-    for number, held in child.given.items():
-        if number == ran:
-            about = held.lease.id
-            desk.cut_short(held, child, _verdict(child, number, how))
-        else:
-            returned += 1
-            unstarted.append(held)
-    child.given.clear()
+    for lane in child.lanes:
+        for number, held in lane.given.items():
+            if number in ran:
+                desk.cut_short(held, lane, _verdict(child, number, how, alone=len(begun) == 1))
+            else:
+                unstarted.append(held)
+        lane.given.clear()
     dispatch.ready.extendleft(reversed(unstarted))
-    if about or not child.killed:
-        why = child.killed or "of its own"
-        said = events.ChildDied(
-            pid=child.pid, how=how, why=why, job_id=about or "none", returned=returned
-        )
-        events.emit(said)
+    if begun or not child.killed:
+        events.emit(_told_death(child, how, [held for _, held in begun], len(unstarted)))
 
 
-def _verdict(child: Child, number: int, how: str) -> Outcome:
+def _told_death(child: Child, how: str, begun: Sequence[Held], returned: int) -> events.Event:
+    about = begun[0].lease.id if len(begun) == 1 else f"{len(begun)} jobs" if begun else "none"
+    why = child.killed or "of its own"
+    return events.ChildDied(pid=child.pid, how=how, why=why, job_id=about, returned=returned)
+
+
+def _verdict(child: Child, number: int, how: str, *, alone: bool) -> Outcome:
+    """A crash is charged only to what ran alone; of several nobody knows which it was."""
+    if not child.killed and not alone:
+        return Interrupted(f"it ran beside others when {how}", suspect=True)
     if not child.killed:
         return Crashed(how)
     if child.killed == "mute":
-        return Crashed("it closed its connection to the worker and did not end")
-    if child.killed == "timeout" and child.blamed == number:
+        told = "it closed its connection to the worker and did not end"
+        return Crashed(told) if alone else Interrupted(f"beside others: {told}", suspect=True)
+    if child.killed == "stuck" and not alone:
+        return Interrupted("a job beside it did not let the process go on", suspect=True)
+    if child.killed in {"timeout", "stuck"} and child.blamed == number:
         told = "the handler did not end in time and its process was killed"
         return Failed(ErrorText("JobTimeout", told), timed_out=True)
     return Interrupted(WHY_KILLED.get(child.killed, "its process was killed for another job"))

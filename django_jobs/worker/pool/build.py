@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django.db import connections
@@ -15,11 +14,11 @@ from django_jobs.worker.asking import Asker
 from django_jobs.worker.build import build_cycle, worker_name
 from django_jobs.worker.cycle import events_of, report_of
 from django_jobs.worker.loop import shortest_lease
-from django_jobs.worker.pool.child import child_main, silent
+from django_jobs.worker.pool.child import child_main
 from django_jobs.worker.pool.cutting import limit_connecting
 from django_jobs.worker.pool.desk import Desk
 from django_jobs.worker.pool.facts import WakePipe
-from django_jobs.worker.pool.marks import shared_memory
+from django_jobs.worker.pool.marks import Board, Places, shared_memory
 from django_jobs.worker.pool.nursery import Nursery
 from django_jobs.worker.pool.stores import HANG_SHARE, StoreThread
 from django_jobs.worker.pool.supervisor import Supervisor
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.worker.cycle import Cycle, Report
     from django_jobs.worker.loop import Limits
-    from django_jobs.worker.pool.child import ParentRenews, Recorder
     from django_jobs.worker.pool.facts import Done
     from django_jobs.worker.queues import QueueOrder
 
@@ -76,7 +74,7 @@ class PoolWorker:
         queues: QueueOrder,
         limits: Limits,
         *,
-        processes: int,
+        places: Places,
         poll_interval: float,
         on_report: Callable[[Report], None] | None = None,
     ) -> None:
@@ -86,7 +84,7 @@ class PoolWorker:
         self._settings = settings
         self._queues = queues
         self._limits = limits
-        self._processes = processes
+        self._places = places
         self._poll_interval = poll_interval
         self._on_report = on_report
 
@@ -94,8 +92,9 @@ class PoolWorker:
         """Work until told to stop or a limit is reached; the exit code."""
         connections.close_all()
         alias = self._backend.alias
-        memory = shared_memory(self._processes)
-        nursery = Nursery(child_main(self._child_cycle, self._settings.kill_grace), memory)
+        memory = shared_memory(self._places.slots)
+        main = child_main(self._child_cycle, self._settings.kill_grace, self._places)
+        nursery = Nursery(main, memory)
         database = getattr(self._backend, "database", None)
         limit_connecting(database, shortest_lease(self._settings) / HANG_SHARE)
         with self.stop.listening():
@@ -119,7 +118,7 @@ class PoolWorker:
             self._settings,
             Asker(Settler(self._backend, self._settings), Outage(self._backend.alias)),
             self._queues,
-            processes=self._processes,
+            places=self._places,
             poll_interval=self._poll_interval,
             wake=wake,
         )
@@ -127,25 +126,19 @@ class PoolWorker:
         desk = Desk(store, self._done, cycle.gatekeeper.believed, worker)
         supervisor = Supervisor(
             nursery=nursery,
-            memory=memory,
+            board=Board(memory, self._places.slots),
+            places=self._places,
             store=store,
             desk=desk,
             stop=self.stop,
             limits=self._limits,
-            processes=self._processes,
             wake=wake,
         )
         store.start()
         return supervisor, desk
 
-    def _child_cycle(
-        self,
-        recorder: Recorder,
-        renewer: ParentRenews,
-        starting: Callable[[float | None], None],
-    ) -> Cycle:
-        cycle = build_cycle(self._backend, self._settings)
-        return replace(cycle, asker=recorder, renewer=renewer, starting=starting, tell=silent)
+    def _child_cycle(self) -> Cycle:
+        return build_cycle(self._backend, self._settings)
 
     def _done(self, done: Done) -> None:
         report = report_of(done.run, done.verdict)

@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from django_jobs.worker.pool.crew import Child
+    from django_jobs.worker.pool.crew import Child, Held, Lane
     from django_jobs.worker.pool.dispatch import Dispatch
 
 LOOK_SECONDS = 0.25
@@ -16,32 +16,58 @@ MUTE_SECONDS = 1.0
 
 
 def look(children: Iterable[Child], dispatch: Dispatch) -> None:
-    """Kill what has to be killed now."""
+    """Stop what has to be stopped now."""
     now = time.monotonic()
     for child in children:
         if child.mute_since and now - child.mute_since > MUTE_SECONDS:
-            child.kill("mute", child.marks.ran)
-        _look_at(child, now)
-        if any(now > held.fence for held in child.given.values()):
-            dispatch.ready.extend(child.take_back(len(child.given)))
+            child.kill("mute", child.lanes[0].marks.ran)
+        for lane in child.lanes:
+            if lane.given:
+                _look_at(lane, now)
+                if any(now > held.fence for held in lane.given.values()):
+                    dispatch.ready.extend(lane.take_back_all())
+        if child.overruns:
+            _look_at_overruns(child, now, dispatch)
 
 
-def _look_at(child: Child, now: float) -> None:
-    running = child.running()
+def _look_at(lane: Lane, now: float) -> None:
+    running = lane.running()
     if running is None:
         return
     number, held = running
-    deadline = child.marks.deadline
-    if child.marks.started != number:  # it went on meanwhile; the deadline may be another's
+    deadline = lane.marks.deadline
+    if lane.marks.started != number:  # it went on meanwhile; the deadline may be another's
         return
     if 0.0 < deadline < now:
-        child.kill("timeout", number)
+        lane.stop("timeout", number)
     elif now > held.fence:
-        child.kill("fence", number)
+        lane.stop("fence", number)
+
+
+def _look_at_overruns(child: Child, now: float, dispatch: Dispatch) -> None:
+    """It gets nothing new, its neighbours may end, and then it is killed."""
+    for lane in child.lanes:
+        dispatch.ready.extend(lane.take_back_all())
+    for index, overrun in list(child.overruns.items()):
+        if overrun.number not in child.lanes[index].given:
+            del child.overruns[index]
+        elif now > overrun.kill_at:
+            child.kill("stuck" if child.is_stuck(now) else overrun.why, overrun.number)
+
+
+def stop_lost(child: Child, dispatch: Dispatch, is_lost: Callable[[Held], bool]) -> None:
+    """Stop what it runs without a lease, and let it begin nothing without one."""
+    for lane in child.lanes:
+        running = lane.running()
+        if running is not None and is_lost(running[1]):
+            lane.stop("lost", running[0])
+        if any(is_lost(held) for held in lane.given.values()):
+            dispatch.ready.extend(lane.take_back_all())
 
 
 def pause(children: Iterable[Child]) -> float:
     """How long nothing can become due."""
     now = time.monotonic()
-    moments = [child.marks.deadline for child in children if child.given]
+    lanes = [lane for child in children for lane in child.lanes if lane.given]
+    moments = [lane.marks.deadline for lane in lanes]
     return max(min([LOOK_SECONDS, *(moment - now for moment in moments if moment > now)]), 0.001)

@@ -1,13 +1,14 @@
-"""The children as the parent knows them: what each was given, and what it has begun."""
+"""The children as the parent knows them: what their lanes were given, and what they have begun."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_jobs.worker.pool.messages import lease_to_tuple
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.marks import Marks
 
 FENCE_SHARE = 6  # nothing runs in this last part of a lease
+KILL_SHARE = 12  # nor is anything given time to be cancelled in this one
+NEIGHBOUR_GRACE = 2.0  # what runs beside an overrun may end within this
+STUCK_SECONDS = 1.5
+PROMPT_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -40,40 +45,47 @@ class Held:
 
 
 @dataclass(slots=True, eq=False)
-class Child:
-    """One child process."""
+class Lane:
+    """What a child does one after the other. It has as many lanes as it runs jobs at once."""
 
-    slot: int
-    pid: int
-    channel: Channel
+    child: Child
+    index: int
     marks: Marks
     given: OrderedDict[int, Held] = field(default_factory=OrderedDict)
     revoked: set[int] = field(default_factory=set)
-    killed: str = ""
-    blamed: int = 0
-    mute_since: float = 0.0
-    born_at: float = 0.0
-    last: int = 0
+    given_at: float = 0.0
 
     def give(self, held: Sequence[Held]) -> None:
-        """Hand leases over; a child that is gone gets them counted all the same."""
-        frame = []
+        """Hand leases over, with the child's next frame."""
+        self.given_at = time.monotonic()
         for one in held:
-            self.last += 1
-            self.given[self.last] = one
-            frame.append((self.last, one.seconds, lease_to_tuple(one.lease)))
-        with contextlib.suppress(OSError):  # its end is on the way and returns them
-            self.channel.post(frame)
+            number = self.child.next_number()
+            self.given[number] = one
+            told = (self.index, number, one.seconds, lease_to_tuple(one.lease))
+            self.child.outbox.append(told)
 
     @property
     def accepts(self) -> bool:
-        return not (self.killed or self.mute_since or self.revoked)
+        return self.child.accepts and not self.revoked
 
     def running(self) -> tuple[int, Held] | None:
         """What it has begun and not ended."""
         started = self.marks.started
         held = self.given.get(started) if started > self.marks.finished else None
         return None if held is None else (started, held)
+
+    def begun(self) -> tuple[int, Held] | None:
+        """What it really ran and has not told the end of."""
+        ran = self.marks.ran
+        held = self.given.get(ran)
+        return None if held is None else (ran, held)
+
+    def makes_wait(self, now: float) -> bool:
+        """Whether some of what it holds may wait behind something else.
+
+        The first that it was given begins at once, unless its process is busy otherwise.
+        """
+        return len(self.given) > 1 or bool(self.given and now - self.given_at > PROMPT_SECONDS)
 
     def unstarted(self) -> list[int]:
         started = self.marks.started
@@ -91,12 +103,87 @@ class Child:
         self.revoked.update(numbers)
         return [self.given.pop(number) for number in numbers if number > started]
 
+    def take_back_all(self) -> list[Held]:
+        return self.take_back(len(self.given))
+
     def seen(self, number: int) -> Held | None:
         """It is done with a number, run or not; what it held by it, if that was not taken back."""
         self.revoked.discard(number)
         if not self.revoked:
             self.marks.allow_all()
         return self.given.pop(number, None)
+
+    def stop(self, why: str, number: int) -> None:
+        """End what it runs: at once where it is alone; among others first only its own run."""
+        child = self.child
+        if len(child.lanes) == 1:
+            child.kill(why, number)
+        elif self.index not in child.overruns:
+            held = self.given[number]
+            kill_at = time.monotonic() + NEIGHBOUR_GRACE
+            if why == "fence":
+                kill_at = min(kill_at, held.ends - held.seconds / KILL_SHARE)
+            child.overruns[self.index] = Overrun(number, why, kill_at)
+            child.post(("cancel", self.index, number, why))
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """A run that has to end, in a child that runs others too."""
+
+    number: int
+    why: str
+    kill_at: float
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """One child process."""
+
+    slot: int
+    pid: int
+    channel: Channel
+    hermit: bool = False
+    lanes: list[Lane] = field(default_factory=list)
+    outbox: list[tuple[Any, ...]] = field(default_factory=list)
+    overruns: dict[int, Overrun] = field(default_factory=dict)
+    killed: str = ""
+    blamed: int = 0
+    mute_since: float = 0.0
+    born_at: float = 0.0
+    last: int = 0
+
+    def next_number(self) -> int:
+        self.last += 1
+        return self.last
+
+    def hand_over(self) -> None:
+        """Send what its lanes were given; a child that is gone gets it counted all the same."""
+        if self.outbox:
+            frame, self.outbox = self.outbox, []
+            self.post(("run", frame))
+
+    def post(self, frame: tuple[Any, ...]) -> None:
+        with contextlib.suppress(OSError):  # its end is on the way and returns what it held
+            self.channel.post(frame)
+
+    @property
+    def accepts(self) -> bool:
+        return not (self.killed or self.mute_since or self.overruns)
+
+    @property
+    def load(self) -> int:
+        """How much it holds."""
+        return sum(len(lane.given) for lane in self.lanes)
+
+    @property
+    def is_idle(self) -> bool:
+        return not any(lane.given for lane in self.lanes)
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether nothing goes on in it, so that nobody knows which of its runs is to blame."""
+        beaten_at = self.lanes[0].marks.beaten_at
+        return len(self.lanes) > 1 and now - beaten_at > STUCK_SECONDS
 
     def kill(self, why: str, number: int = 0) -> None:
         """End it and everything it started, for the sake of the job with a number."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.execution.outcome import Outcome
     from django_jobs.wire.envelope import Envelope
-    from django_jobs.worker.pool.crew import Child, Held
+    from django_jobs.worker.pool.crew import Child, Held, Lane
     from django_jobs.worker.pool.stores import StoreThread
     from django_jobs.worker.settle import Run
 
@@ -46,7 +46,7 @@ class Desk:
         counts = (header.attempts, header.crashes)
         self._settle(run_of(held.lease, None, counts, (now, now), self._worker), Interrupted(why))
 
-    def cut_short(self, held: Held, child: Child, outcome: Outcome) -> None:
+    def cut_short(self, held: Held, lane: Lane, outcome: Outcome) -> None:
         """Its child told nothing of it any more."""
         envelope, now = self._believe(held.lease), _clock.now()
         header = held.lease.message.header
@@ -56,8 +56,8 @@ class Desk:
             held.lease,
             terms_to_tuple(envelope),
             (header.attempts, header.crashes),
-            (child.marks.began_at or now, now),
-            f"{self._worker}:{child.pid}",
+            (lane.marks.began_at or now, now),
+            f"{self._worker}:{lane.child.pid}",
         )
         self._settle(run, outcome)
 

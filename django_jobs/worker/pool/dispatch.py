@@ -9,101 +9,162 @@ from typing import TYPE_CHECKING
 from django_jobs.worker.pool.pace import LONG_SECONDS, Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from django_jobs.worker.pool.crew import Child, Held
+    from django_jobs.worker.pool.crew import Child, Held, Lane
     from django_jobs.worker.pool.desk import Desk
+    from django_jobs.worker.pool.marks import Places
+
+BALANCE_SECONDS = 0.01
 
 
 class Dispatch:
-    """The leases that wait in this worker, and the children they are for."""
+    """The leases that wait in this worker, and the lanes of children they are for."""
 
-    def __init__(self, children: Mapping[int, Child], desk: Desk, processes: int) -> None:
+    def __init__(self, children: Mapping[int, Child], desk: Desk, places: Places) -> None:
         self.ready: deque[Held] = deque()
+        self.suspects: deque[Held] = deque()
         self._children = children
         self._desk = desk
-        self._processes = processes
+        self._places = places
         self._pace = Pace()
         self._progress_at = time.monotonic()
+        self._balance_at = 0.0
 
     def observe(self, held: Held, seconds: float) -> None:
         """A job has ended after so long."""
         self._pace.observe(held.handler, seconds)
         self._progress_at = time.monotonic()
 
+    def waiting(self) -> list[Held]:
+        return [*self.ready, *self.suspects]
+
+    def held(self) -> Iterator[Held]:
+        """Every lease that this worker has, run or not."""
+        yield from self.waiting()
+        for child in self._children.values():
+            for lane in child.lanes:
+                yield from lane.given.values()
+
+    def drop(self, held: Held, why: str) -> None:
+        """Give back what waits here."""
+        for line in (self.ready, self.suspects):
+            if held in line:
+                line.remove(held)
+                self._desk.give_back(held, why)
+
     def outstanding(self) -> int:
-        return len(self.ready) + sum(len(child.given) for child in self._children.values())
+        handed_over = sum(child.load for child in self._children.values())
+        return len(self.ready) + len(self.suspects) + handed_over
 
     def wanted(self) -> int:
         """How many more leases could be used."""
-        wanted = self._processes if self._is_slow() else self._pace.wanted(self._processes)
-        return max(wanted - self.outstanding(), 0)
+        lanes = self._places.lanes
+        if self._places.hermits and len(self.suspects) >= len(self._places.hermits):
+            return 0
+        ahead = 0 if self._is_slow() else self._pace.ahead(self._places.processes)
+        return max(lanes + ahead - self.outstanding(), 0)
 
     def return_all(self, why: str) -> None:
         """What has not begun goes back to the store."""
-        for child in self._children.values():
-            self.ready.extend(child.take_back(len(child.given)))
-        while self.ready:
-            self._desk.give_back(self.ready.popleft(), why)
+        for lane in self._lanes():
+            self.ready.extend(lane.take_back_all())
+        for line in (self.ready, self.suspects):
+            while line:
+                self._desk.give_back(line.popleft(), why)
 
     def step(self) -> None:
         self._balance()
         self._hand_over()
         if self.ready and self._is_slow():
             # Fetched while jobs were short, and they no longer are: others may have time.
-            while self.outstanding() > self._processes and self.ready:
+            while self.outstanding() > self._places.lanes and self.ready:
                 self._desk.give_back(self.ready.pop(), "the jobs before it take long")
+
+    def _lanes(self) -> list[Lane]:
+        """Of the children for everything, not of those for what has to run alone."""
+        return [x for child in self._children.values() if not child.hermit for x in child.lanes]
 
     def _is_slow(self) -> bool:
         """Whether nothing has ended for a while: what is fetched now would only lie here."""
         return time.monotonic() - self._progress_at > LONG_SECONDS
 
     def _hand_over(self) -> None:
-        for child in sorted(self._children.values(), key=lambda child: len(child.given)):
+        if not (self.ready or self.suspects):
+            return
+        loads = {child.slot: child.load for child in self._children.values()}
+        lanes = [lane for lane in self._lanes() if lane.accepts]
+        lanes.sort(key=lambda lane: (len(lane.given), loads[lane.child.slot]))
+        for place, lane in enumerate(lanes):
             self._drop_stale()
+            self._set_suspects_aside()
             if not self.ready:
-                return
-            if child.accepts:
-                self._fill(child)
+                break
+            self._fill(lane, share=-(-len(self.ready) // (len(lanes) - place)))
+        self._fill_hermits()
+        for child in self._children.values():
+            child.hand_over()
 
     def _drop_stale(self) -> None:
         now = time.monotonic()
-        while self.ready and now > self.ready[0].fence:
-            self._desk.give_back(self.ready.popleft(), "its lease could not be renewed in time")
+        for line in (self.ready, self.suspects):
+            while line and now > line[0].fence:
+                self._desk.give_back(line.popleft(), "its lease could not be renewed in time")
 
-    def _fill(self, child: Child) -> None:
+    def _set_suspects_aside(self) -> None:
+        """Where children run several jobs at once, suspects go to children of their own."""
+        while self._places.hermits and self.ready and self.ready[0].lease.suspect:
+            self.suspects.append(self.ready.popleft())
+
+    def _fill_hermits(self) -> None:
+        for child in self._children.values():
+            if self.suspects and child.hermit and child.is_idle and child.lanes[0].accepts:
+                child.lanes[0].give([self.suspects.popleft()])
+
+    def _fill(self, lane: Lane, share: int) -> None:
         head = self.ready[0]
         if head.lease.suspect:
-            if not child.given:
-                child.give([self.ready.popleft()])
+            if not lane.given:
+                lane.give([self.ready.popleft()])
             return
-        if any(held.lease.suspect for held in child.given.values()):
+        if any(held.lease.suspect for held in lane.given.values()):
             return
-        chunk = self._pace.chunk(head.handler)
-        room = chunk - len(child.given)
-        # A child that still has half of its chunk needs nothing yet.
-        if room <= 0 or (child.given and room < chunk // 2):
+        chunk = self._chunk(head, share)
+        room = chunk - len(lane.given)
+        # A lane that still has half of its chunk needs nothing yet.
+        if room <= 0 or (lane.given and room < chunk // 2):
             return
-        if taken := list(self._taken(len(child.given))):
-            if not child.given:
+        if taken := list(self._taken(len(lane.given), share)):
+            if not lane.given:
                 self._progress_at = time.monotonic()
-            child.give(taken)
+            lane.give(taken)
 
-    def _taken(self, count: int) -> Iterable[Held]:
+    def _chunk(self, held: Held, share: int) -> int:
+        """How many jobs like this one a lane should hold: among many lanes, its share."""
+        chunk = self._pace.chunk(held.handler)
+        return chunk if self._places.concurrency == 1 else min(chunk, share)
+
+    def _taken(self, count: int, share: int) -> Iterable[Held]:
         """Jobs from the head, as long as each is short enough to be one of so many."""
         now = time.monotonic()
         while self.ready:
             head = self.ready[0]
-            if head.lease.suspect or now > head.fence or count >= self._pace.chunk(head.handler):
+            if head.lease.suspect or now > head.fence or count >= self._chunk(head, share):
                 return
             count += 1
             yield self.ready.popleft()
 
     def _balance(self) -> None:
-        """No job waits behind a busy child while another child is idle."""
-        if self.ready or not any(c.accepts and not c.given for c in self._children.values()):
+        """No job waits behind a busy lane while another lane is idle."""
+        now = time.monotonic()
+        if self.ready or now < self._balance_at:
             return
-        busy = [child for child in self._children.values() if not child.killed]
-        busiest = max(busy, key=lambda child: len(child.unstarted()))
-        if waiting := len(busiest.unstarted()):
+        lanes = self._lanes()
+        if not any(lane.accepts and not lane.given for lane in lanes):
+            return
+        if self._places.concurrency > 1:  # many lanes to look at
+            self._balance_at = now + BALANCE_SECONDS
+        busy = [lane for lane in lanes if lane.makes_wait(now) and not lane.child.killed]
+        busiest = max(busy, key=lambda lane: len(lane.unstarted()), default=None)
+        if busiest is not None and (waiting := len(busiest.unstarted())):
             self.ready.extend(busiest.take_back((waiting + 1) // 2))

@@ -1,8 +1,9 @@
-"""What a child has begun, in memory that outlives it.
+"""What children have begun, in memory that outlives them.
 
-A child marks the number of each job before it starts it, and the moment by which it has
-to end. The parent may take back numbers that were not started, by lowering a limit. Each
-side writes first and looks second, so that at least one of them sees the other.
+A child has a lane for each job that it runs at a time, and a lane has a slot. There the
+number of each job is marked before it starts, and the moment by which it has to end. The
+parent may take back numbers that were not started, by lowering a limit. Each side writes
+first and looks second, so that at least one of them sees the other.
 """
 
 from __future__ import annotations
@@ -11,16 +12,51 @@ import mmap
 import os
 import tempfile
 import threading
+from dataclasses import dataclass
 
-_STARTED, _LIMIT, _DEADLINE, _DONE, _RUNS, _BEGAN = range(6)
+_STARTED, _LIMIT, _DEADLINE, _DONE, _RUNS, _BEGAN, _BEAT = range(7)
 _WORDS = 8
 _WORD_SIZE = 8
 SLOT_SIZE = _WORDS * _WORD_SIZE
 NO_LIMIT = (1 << 63) - 1
+HERMITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """How many children a worker has, and how many lanes each of them.
+
+    Where children run several jobs at once there are more of them, of one lane each, for
+    jobs that have to run alone.
+    """
+
+    processes: int
+    concurrency: int = 1
+
+    @property
+    def lanes(self) -> int:
+        """How many jobs may run at once."""
+        return self.processes * self.concurrency
+
+    @property
+    def hermits(self) -> range:
+        """The numbers of the children for jobs that have to run alone."""
+        return range(self.processes, self.processes + (HERMITS if self.concurrency > 1 else 0))
+
+    @property
+    def slots(self) -> int:
+        return self.lanes + len(self.hermits)
+
+    def of_child(self, child: int) -> range:
+        """The slots of a child, one for each of its lanes."""
+        if child < self.processes:
+            return range(child * self.concurrency, (child + 1) * self.concurrency)
+        slot = self.lanes + child - self.processes
+        return range(slot, slot + 1)
 
 
 def shared_memory(slots: int) -> int:
-    """The descriptor of a piece of memory for so many children."""
+    """The descriptor of a piece of memory for so many lanes."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("django_jobs")
     else:
@@ -30,12 +66,20 @@ def shared_memory(slots: int) -> int:
     return descriptor
 
 
-class Marks:
-    """The slot of one child. A word is written in one piece, so nobody reads half of one."""
+class Board:
+    """All the slots, as one process sees them."""
 
-    def __init__(self, descriptor: int, slot: int) -> None:
-        memory = memoryview(mmap.mmap(descriptor, (slot + 1) * SLOT_SIZE))
-        mine = memory[slot * SLOT_SIZE :]
+    def __init__(self, descriptor: int, slots: int) -> None:
+        self._memory = memoryview(mmap.mmap(descriptor, slots * SLOT_SIZE))
+
+    def marks(self, slot: int) -> Marks:
+        return Marks(self._memory[slot * SLOT_SIZE : (slot + 1) * SLOT_SIZE])
+
+
+class Marks:
+    """The slot of one lane. A word is written in one piece, so nobody reads half of one."""
+
+    def __init__(self, mine: memoryview) -> None:
         self._numbers = mine.cast("Q")
         self._moments = mine.cast("d")
         self._fence = threading.Lock()
@@ -68,6 +112,10 @@ class Marks:
         self._moments[_DEADLINE] = 0.0
         self._numbers[_DONE] = number
 
+    def beat(self, moment: float) -> None:
+        """Show that the process of this lane goes on."""
+        self._moments[_BEAT] = moment
+
     def take_back_from(self, number: int) -> int:
         """Let no job from this number on start; the last that was started all the same."""
         self._numbers[_LIMIT] = number
@@ -97,6 +145,11 @@ class Marks:
     def began_at(self) -> int:
         """When the last number was come to, in microseconds of this machine's clock."""
         return self._numbers[_BEGAN]
+
+    @property
+    def beaten_at(self) -> float:
+        """When the process of this lane last went on, or 0."""
+        return self._moments[_BEAT]
 
     @property
     def deadline(self) -> float:

@@ -29,14 +29,12 @@ class Pace:
         mean = self._means.get(handler)
         return 1 if mean is None else _clamped(CHUNK_SECONDS / max(mean, 1e-6))
 
-    def wanted(self, children: int) -> int:
-        """How many leases a worker of so many children should hold."""
-        if self._latest is None:
-            return children
-        if self._latest > LONG_SECONDS:
-            return children
+    def ahead(self, children: int) -> int:
+        """How many leases so many children should hold beyond what they run."""
+        if self._latest is None or self._latest > LONG_SECONDS:
+            return 0
         ahead = math.ceil(children * AHEAD_SECONDS / max(self._latest, 1e-6))
-        return children + min(ahead, children * LARGEST_CHUNK * 3)
+        return min(ahead, children * LARGEST_CHUNK * 3)
 
 
 def _clamped(count: float) -> int:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.asking import Asker
     from django_jobs.worker.pool.facts import Fact, WakePipe
+    from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.queues import QueueOrder
     from django_jobs.worker.settle import Run
 
@@ -64,7 +65,7 @@ class StoreThread:
         asker: Asker,
         queues: QueueOrder,
         *,
-        processes: int,
+        places: Places,
         poll_interval: float,
         wake: WakePipe,
     ) -> None:
@@ -85,7 +86,7 @@ class StoreThread:
         self._ends = self._gives_up = False
         self._store = Store(asker.outage, lambda: self._ends)
         self._house = Housekeeping(backend, self.shortest_lease)
-        self._presence = Presence(backend, str(queues), processes)
+        self._presence = Presence(backend, str(queues), places.processes, places.concurrency)
         self._changes, self._seen_empty, self._looked_again = 0, -1, False
         self._empty_until = 0.0
         self._busy_since = 0.0

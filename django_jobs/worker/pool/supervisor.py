@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.crew import Child
     from django_jobs.worker.pool.desk import Desk
     from django_jobs.worker.pool.facts import Renewed, WakePipe
+    from django_jobs.worker.pool.marks import Board, Places
     from django_jobs.worker.pool.nursery import Nursery
     from django_jobs.worker.pool.stores import StoreThread
     from django_jobs.worker.stop import Stop
@@ -38,12 +39,12 @@ class Supervisor:
         self,
         *,
         nursery: Nursery,
-        memory: int,
+        board: Board,
+        places: Places,
         store: StoreThread,
         desk: Desk,
         stop: Stop,
         limits: Limits,
-        processes: int,
         wake: WakePipe,
     ) -> None:
         self.broken = ""
@@ -54,14 +55,14 @@ class Supervisor:
         self._limits = limits
         self._wake = wake
         self._selector = selectors.DefaultSelector()
-        self._births = Births(nursery, memory, self._selector, self._on_child)
+        self._births = Births(nursery, board, places, self._selector, self._on_child)
         self._children = self._births.children
-        self._dispatch = Dispatch(self._children, desk, processes)
+        self._dispatch = Dispatch(self._children, desk, places)
         self._received = 0
         self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
         self._why = ""
         self._idle_since = 0.0
-        for slot in range(processes):
+        for slot in range(places.processes):
             self._births.wish(slot)
 
     def run(self) -> str:
@@ -87,6 +88,7 @@ class Supervisor:
         else:
             self._births.step()
             self._dispatch.step()
+            self._births.wish_for_hermits(len(self._dispatch.suspects))
         self._store.wish(self._received + self._wanted())
         for child in self._children.values():
             self._births.listen(child)
@@ -136,7 +138,7 @@ class Supervisor:
             return False
         if not self._outstanding() or self._store.failed is not None:
             return True
-        if any(child.given for child in self._children.values()):
+        if not all(child.is_idle for child in self._children.values()):
             self._idle_since = 0.0
             return False
         # Only the store is waited for. What it is not told in time, leases tell.
@@ -184,17 +186,12 @@ class Supervisor:
         def answer(held: Held) -> Settled | None:
             return fact.answers.get((held.lease.id, held.lease.token))
 
-        ready = self._dispatch.ready
         for child in self._children.values():
-            running = child.running()
-            if running is not None and answer(running[1]) is Settled.LOST:
-                child.kill("lost", running[0])
-            if any(answer(held) is Settled.LOST for held in child.given.values()):
-                ready.extend(child.take_back(len(child.given)))
-        for held in [held for held in ready if answer(held) is Settled.LOST]:
-            ready.remove(held)
-            self._desk.give_back(held, "its lease was lost")
-        for held in [*ready, *(x for c in self._children.values() for x in c.given.values())]:
+            clocks.stop_lost(child, self._dispatch, lambda held: answer(held) is Settled.LOST)
+        for held in self._dispatch.waiting():
+            if answer(held) is Settled.LOST:
+                self._dispatch.drop(held, "its lease was lost")
+        for held in self._dispatch.held():
             if answer(held) is Settled.SETTLED:
                 held.ends = fact.asked_at + held.seconds
 
@@ -211,8 +208,8 @@ class Supervisor:
             self._births.mute(child)
 
     def _on_frame(self, child: Child, frame: tuple[Any, ...]) -> None:
-        number, kind, *told = frame
-        held = child.seen(number)
+        index, number, kind, *told = frame
+        held = child.lanes[index].seen(number)
         if held is None:
             return
         if kind == "skipped":
@@ -243,5 +240,5 @@ class Supervisor:
                 self._on_frame(child, frame)
         self._births.bury(child, how)
         clear_desk(child, how, self._desk, self._dispatch)
-        if not (self._why or self.broken):
+        if not (self._why or self.broken or child.hermit):
             self._births.wish(child.slot)

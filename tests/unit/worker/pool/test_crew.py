@@ -9,8 +9,8 @@ import pytest
 from django_jobs.backends.base import Lease
 from django_jobs.wire.envelope import Header, Message
 from django_jobs.worker.pool.channel import Channel
-from django_jobs.worker.pool.crew import Child, Held, told_end
-from django_jobs.worker.pool.marks import Marks, shared_memory
+from django_jobs.worker.pool.crew import NEIGHBOUR_GRACE, Child, Held, Lane, told_end
+from django_jobs.worker.pool.marks import Board, shared_memory
 
 
 def held(number):
@@ -22,7 +22,7 @@ def held(number):
 @pytest.fixture
 def marks():
     descriptor = shared_memory(1)
-    marks = Marks(descriptor, 0)
+    marks = Board(descriptor, 1).marks(0)
     marks.reset()
     yield marks
     os.close(descriptor)
@@ -31,69 +31,75 @@ def marks():
 @pytest.fixture
 def child(marks):
     ours, theirs = socket.socketpair()
-    child = Child(0, 0, Channel(ours), marks)
+    child = Child(0, 0, Channel(ours))
+    child.lanes.append(Lane(child, 0, marks))
     yield child
     ours.close()
     theirs.close()
+
+
+@pytest.fixture
+def lane(child):
+    return child.lanes[0]
 
 
 def ids(taken):
     return [one.lease.id for one in taken]
 
 
-def test_what_has_not_begun_is_taken_back_from_the_end(child, marks):
-    child.give([held(n) for n in range(1, 6)])
+def test_what_has_not_begun_is_taken_back_from_the_end(lane, marks):
+    lane.give([held(n) for n in range(1, 6)])
     assert marks.begin(1)
-    assert child.running()[1].lease.id == "job1"
-    assert ids(child.take_back(2)) == ["job4", "job5"]
-    assert list(child.given) == [1, 2, 3]
-    assert not child.accepts
+    assert lane.running()[1].lease.id == "job1"
+    assert ids(lane.take_back(2)) == ["job4", "job5"]
+    assert list(lane.given) == [1, 2, 3]
+    assert not lane.accepts
 
 
-def test_it_can_be_asked_again_before_it_has_come_across_the_first(child, marks):
-    child.give([held(n) for n in range(1, 6)])
+def test_it_can_be_asked_again_before_it_has_come_across_the_first(lane, marks):
+    lane.give([held(n) for n in range(1, 6)])
     assert marks.begin(1)
-    child.take_back(2)
-    assert ids(child.take_back(1)) == ["job3"]
-    assert ids(child.take_back(9)) == ["job2"]
-    assert child.take_back(9) == []
+    lane.take_back(2)
+    assert ids(lane.take_back(1)) == ["job3"]
+    assert ids(lane.take_back(9)) == ["job2"]
+    assert lane.take_back(9) == []
     marks.done(1)
-    child.seen(1)
+    lane.seen(1)
     for number in range(2, 6):
         assert not marks.begin(number)
-        assert child.seen(number) is None
-    assert child.accepts
-    child.give([held(6)])
+        assert lane.seen(number) is None
+    assert lane.accepts
+    lane.give([held(6)])
     assert marks.begin(6)
 
 
-def test_what_it_begins_meanwhile_stays_with_it(child, marks):
-    child.give([held(1), held(2)])
+def test_what_it_begins_meanwhile_stays_with_it(lane, marks):
+    lane.give([held(1), held(2)])
     original = marks.take_back_from
 
     def late(number):
         assert marks.begin(1)  # the child is faster
         return original(number)
 
-    child.marks = type("Late", (), {"started": 0, "take_back_from": staticmethod(late)})()
-    assert ids(child.take_back(2)) == ["job2"]
-    assert list(child.given) == [1]
-    child.marks = marks
-    assert child.seen(1).lease.id == "job1"
+    lane.marks = type("Late", (), {"started": 0, "take_back_from": staticmethod(late)})()
+    assert ids(lane.take_back(2)) == ["job2"]
+    assert list(lane.given) == [1]
+    lane.marks = marks
+    assert lane.seen(1).lease.id == "job1"
 
 
-def test_a_number_come_across_after_it_was_taken_back_is_returned_once(child, marks):
-    child.give([held(1), held(2)])
+def test_a_number_come_across_after_it_was_taken_back_is_returned_once(lane, marks):
+    lane.give([held(1), held(2)])
     marks.take_back_from(1)
-    child.revoked.update({1, 2})
+    lane.revoked.update({1, 2})
     assert not marks.begin(1)
-    assert child.seen(1).lease.id == "job1"  # it still counted as the child's
-    assert child.seen(1) is None
+    assert lane.seen(1).lease.id == "job1"  # it still counted as the child's
+    assert lane.seen(1) is None
 
 
-def test_nothing_is_taken_when_nothing_is_asked_for(child):
-    child.give([held(1)])
-    assert child.take_back(0) == []
+def test_nothing_is_taken_when_nothing_is_asked_for(lane):
+    lane.give([held(1)])
+    assert lane.take_back(0) == []
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from django_jobs.worker.pool.marks import Marks, shared_memory
+from django_jobs.worker.pool.marks import HERMITS, Board, Places, shared_memory
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def memory():
 
 @pytest.fixture
 def marks(memory):
-    marks = Marks(memory, 1)
+    marks = Board(memory, 3).marks(1)
     marks.reset()
     return marks
 
@@ -42,23 +42,23 @@ def test_what_was_taken_back_is_not_begun(marks):
 
 
 def test_slots_do_not_touch_each_other(memory, marks):
-    before, after = Marks(memory, 0), Marks(memory, 2)
+    before, after = Board(memory, 3).marks(0), Board(memory, 3).marks(2)
     for other in (before, after):
         other.reset()
     marks.begin(2**40)
     assert (before.started, after.started) == (0, 0)
-    assert Marks(memory, 1).started == 2**40
+    assert Board(memory, 3).marks(1).started == 2**40
 
 
 def test_no_number_is_both_run_and_taken_back(memory):
     """Two processes race for each number; both claims or none of them would be an error."""
     rounds = 3000
-    parent = Marks(memory, 0)
+    parent = Board(memory, 3).marks(0)
     parent.reset()
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
-        child = Marks(memory, 0)
+        child = Board(memory, 3).marks(0)
         ran = bytes(child.begin(number) for number in range(1, rounds + 1))
         os.write(writes, ran)
         os._exit(0)
@@ -80,3 +80,22 @@ def test_no_number_is_both_run_and_taken_back(memory):
     os.close(reads)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert not [number for number in taken if ran[number - 1]]
+
+
+def test_a_process_shows_that_it_goes_on(marks):
+    assert marks.beaten_at == 0.0
+    marks.beat(7.5)
+    assert (marks.beaten_at, marks.deadline, marks.started) == (7.5, 0.0, 0)
+
+
+def test_every_lane_has_a_slot_of_its_own():
+    places = Places(3, 4)
+    children = [*range(3), *places.hermits]
+    slots = [slot for child in children for slot in places.of_child(child)]
+    assert slots == list(range(3 * 4 + HERMITS)) == list(range(places.slots))
+    assert [len(places.of_child(child)) for child in children] == [4] * 3 + [1] * HERMITS
+
+
+def test_one_job_at_a_time_needs_no_hermits():
+    places = Places(2)
+    assert (places.lanes, places.slots, list(places.hermits)) == (2, 2, [])

@@ -14,7 +14,7 @@ def paced(**seconds):
 
 def test_an_unknown_handler_goes_alone():
     assert Pace().chunk("new") == 1
-    assert Pace().wanted(4) == 4
+    assert Pace().ahead(4) == 0
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ def test_a_chunk_is_a_few_milliseconds_of_work(seconds, chunk):
 
 
 def test_short_jobs_are_fetched_ahead_and_long_ones_are_not():
-    assert paced(one=0.0001).wanted(2) > 300
-    assert paced(one=0.01).wanted(2) == 6
-    assert paced(one=1.0).wanted(2) == 2
+    assert paced(one=0.0001).ahead(2) > 300
+    assert paced(one=0.01).ahead(2) == 4
+    assert paced(one=1.0).ahead(2) == 0
 
 
 def test_handlers_are_judged_apart_and_the_latest_counts_more_and_more():

@@ -1,0 +1,154 @@
+"""A child that runs several jobs at once: coroutines on one event loop, the rest in threads.
+
+Each lane takes what it was given one after the other. The loop never runs plain handlers,
+so that it can tell the parent at any time that this process goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.clock import SystemClock
+from django_jobs.execution.shared_loop import Cut
+from django_jobs.worker.pool.messages import lease_from_tuple
+from django_jobs.worker.pool.recording import told_end
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_jobs.backends.base import Lease
+    from django_jobs.worker.cycle import Cycle, Report
+    from django_jobs.worker.pool.channel import Channel
+    from django_jobs.worker.pool.marks import Marks
+    from django_jobs.worker.pool.recording import Recorder
+
+BEAT_SECONDS = 0.25
+WHY_CUT = {
+    "fence": "its lease could not be renewed in time",
+    "lost": "its lease was lost",
+    "timeout": "its time was up",
+}
+_clock = SystemClock()
+
+
+class LoopChild:
+    """One process, one loop, as many threads as it takes."""
+
+    def __init__(self, lanes: Sequence[tuple[Cycle, Recorder, Marks]], channel: Channel) -> None:
+        self._channel = channel
+        self._loop = asyncio.new_event_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._threads = ThreadPoolExecutor(len(lanes), thread_name_prefix="django_jobs-lane")
+        self._lanes = [_Lane(self, index, *lane) for index, lane in enumerate(lanes)]
+        self._first = lanes[0][2]
+
+    def run(self) -> None:
+        """Serve until the parent closes the conversation."""
+        asyncio.set_event_loop(self._loop)
+        self._loop.add_reader(self._channel.fileno(), self._on_readable)
+        self._beat()
+        while not self._over.done():
+            try:
+                self._loop.run_until_complete(self._over)
+            except (SystemExit, KeyboardInterrupt):
+                # Of a task that a handler started: asyncio stops for it, and we do not.
+                if self._over.done():
+                    raise
+
+    def _beat(self) -> None:
+        self._first.beat(time.monotonic())
+        self._loop.call_later(BEAT_SECONDS, self._beat)
+
+    def _on_readable(self) -> None:
+        try:
+            frames = self._channel.receive_ready()
+        except (EOFError, ConnectionError):
+            self._loop.remove_reader(self._channel.fileno())
+            self._over.set_result(None)
+            return
+        for kind, *told in frames:
+            if kind == "cancel":
+                index, number, why = told
+                self._lanes[index].cancel(number, why)
+            else:
+                for index, *handed_over in told[0]:
+                    self._lanes[index].add(*handed_over)
+
+    def spawn(self, lane: _Lane) -> None:
+        self._loop.create_task(lane.work()).add_done_callback(self._on_lane_end)
+
+    async def in_thread(self, cycle: Cycle, lease: Lease, lease_seconds: float) -> Report:
+        run = copy_context().run
+        return await self._loop.run_in_executor(
+            self._threads, run, cycle.deliver, lease, lease_seconds
+        )
+
+    def tell(self, *frame: Any) -> None:
+        self._channel.send(frame)
+
+    def _on_lane_end(self, task: asyncio.Task[None]) -> None:
+        """What our own machinery raises ends the process, as in a child of one lane."""
+        error = task.exception()
+        if error is not None and not self._over.done():
+            self._over.set_exception(error)
+
+
+class _Lane:
+    def __init__(
+        self, child: LoopChild, index: int, cycle: Cycle, recorder: Recorder, marks: Marks
+    ) -> None:
+        self._child = child
+        self._index = index
+        self._cycle = cycle
+        self._recorder = recorder
+        self._marks = marks
+        self._waiting: deque[tuple[int, float, tuple[Any, ...]]] = deque()
+        self._works = False
+        self._running: tuple[int, Cut, asyncio.Task[Report]] | None = None
+
+    def add(self, number: int, lease_seconds: float, told: tuple[Any, ...]) -> None:
+        self._waiting.append((number, lease_seconds, told))
+        if not self._works:
+            self._works = True
+            self._child.spawn(self)
+
+    def cancel(self, number: int, why: str) -> None:
+        """End a coroutine. A thread cannot be told to end."""
+        if self._running is not None and self._running[0] == number:
+            _, cut, task = self._running
+            cut.why, cut.timed_out = WHY_CUT.get(why, why), why == "timeout"
+            task.cancel()
+
+    async def work(self) -> None:
+        """Run what waits, one after the other."""
+        try:
+            while self._waiting:
+                number, lease_seconds, told = self._waiting.popleft()
+                if not self._marks.begin(number, _clock.now()):
+                    self._child.tell(self._index, number, "skipped")
+                    continue
+                report = await self._deliver(number, lease_from_tuple(told), lease_seconds)
+                self._marks.done(number)
+                self._child.tell(self._index, number, *told_end(self._recorder, report))
+        finally:
+            self._works = False
+
+    async def _deliver(self, number: int, lease: Lease, lease_seconds: float) -> Report:
+        # What the index says is not verified yet; it only chooses who delivers.
+        key = lease.message.index.get("handler", "")
+        handler = self._cycle.gatekeeper.registry.get(str(key))
+        if not getattr(handler, "is_coroutine", False):
+            return await self._child.in_thread(self._cycle, lease, lease_seconds)
+        cut = Cut()
+        # A task of its own: its context variables end with it.
+        task = asyncio.create_task(self._cycle.deliver_async(lease, lease_seconds, cut))
+        self._running = number, cut, task
+        try:
+            return await task
+        finally:
+            self._running = None

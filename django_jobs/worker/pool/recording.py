@@ -1,0 +1,65 @@
+"""What stands in a child where settling and renewing stand in one process.
+
+A child never settles, save for ``atomic=True``, where the ack is part of the handler's
+own transaction. It keeps the outcome, and tells the parent.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.backends.base import Settled
+from django_jobs.worker.pool.messages import outcome_to_tuple, terms_to_tuple
+from django_jobs.worker.settle import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_jobs.backends.base import Lease
+    from django_jobs.execution.outcome import Outcome
+    from django_jobs.worker.cycle import Report
+    from django_jobs.worker.settle import Run
+
+
+class Recorder:
+    """Stands where settling stands in one process, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: tuple[Run, Outcome] | None = None
+
+    def settle(self, run: Run, outcome: Outcome, _seconds: float) -> Verdict:
+        self.told = (run, outcome)
+        return Verdict("recorded", Settled.SETTLED)
+
+    def taken(self) -> tuple[Run, Outcome] | None:
+        """What it was told since it was last asked."""
+        told, self.told = self.told, None
+        return told
+
+    def is_gone(self, _run: Run, _seconds: float) -> bool:
+        """An atomic commit that was not answered: the parent looks."""
+        return False
+
+
+class ParentRenews:
+    """In a child nothing has to be done for a lease to live."""
+
+    @contextmanager
+    def holding(self, _lease: Lease, _seconds: float) -> Iterator[None]:
+        yield
+
+
+def told_end(recorder: Recorder, report: Report) -> tuple[Any, ...]:
+    """How a delivery ended, for the parent: settled already, or what there is to settle."""
+    recorded = recorder.taken()
+    if recorded is None:
+        return ("settled", report.status, report.seconds)
+    run, outcome = recorded
+    return (
+        "ran",
+        outcome_to_tuple(outcome),
+        terms_to_tuple(run.envelope),
+        (run.attempts, run.crashes),
+        (run.started_at, run.finished_at),
+    )
