@@ -9,7 +9,7 @@ import pytest
 from django_jobs.backends.base import Lease
 from django_jobs.wire.envelope import Header, Message
 from django_jobs.worker.pool.channel import Channel
-from django_jobs.worker.pool.crew import NEIGHBOUR_GRACE, Child, Held, Lane, told_end
+from django_jobs.worker.pool.crew import Child, Held, Lane, told_end
 from django_jobs.worker.pool.marks import Board, shared_memory
 
 

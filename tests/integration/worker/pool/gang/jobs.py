@@ -1,6 +1,8 @@
 """Handlers for children of a pool. Each writes a line to a file when it begins or ends."""
 
+import asyncio
 import contextlib
+import contextvars
 import ctypes
 import os
 import re
@@ -11,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from django_jobs import job
@@ -154,3 +157,66 @@ def atomic(diary, end=""):
     write(diary, "atomic")
     if end == "dies":
         os._exit(7)
+
+
+remembered = contextvars.ContextVar("remembered", default="nothing")
+
+
+@job(key="gang.async_nap")
+async def async_nap(diary, seconds, word="nap"):
+    write(diary, f"{word}-begins")
+    print(f"{word} says hello")
+    found = remembered.get()
+    remembered.set(word)
+    await asyncio.sleep(seconds)
+    write(diary, f"{word}-ends")
+    return found
+
+
+@job(key="gang.async_hold")
+async def async_hold(diary, gate, word="hold"):
+    """Run until the gate is a file."""
+    write(diary, f"{word}-begins")
+    while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240 - a gate of another process
+        await asyncio.sleep(0.01)
+    write(diary, f"{word}-ends")
+
+
+@job(key="gang.async_stuck", timeout=0.4)
+async def async_stuck(diary, how):
+    write(diary, f"{how}-begins")
+    while how == "swallows":
+        with contextlib.suppress(BaseException):
+            await asyncio.sleep(60)
+    if how == "blocks":
+        time.sleep(60)  # noqa: ASYNC251 - the mistake that is to be survived
+    await asyncio.sleep(60)
+
+
+@job(key="gang.async_exits")
+async def async_exits(diary):
+    """A task of a task: asyncio stops its loop for these."""
+
+    async def leave():
+        sys.exit(3)
+
+    write(diary, "exits")
+    await asyncio.gather(leave())
+
+
+@job(key="gang.async_messy")
+async def async_messy(diary):
+    def leave_open():
+        transaction.atomic().__enter__()
+        Order.objects.create(email="messy@example.com", total=1)
+
+    await sync_to_async(leave_open)()
+    write(diary, "messy")
+
+
+@job(key="gang.async_order")
+async def async_order(diary):
+    in_block = await sync_to_async(lambda: connection.in_atomic_block)()
+    assert not in_block
+    await Order.objects.acreate(email="tidy@example.com", total=1)
+    write(diary, "order")
