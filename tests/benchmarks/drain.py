@@ -20,9 +20,7 @@ KEPT: dict[str, Any] = {}
 NOT_KEPT = {"RESULT_TTL": 0}
 
 
-def contest(
-    contestants: dict[str, Callable[[], Figures]], rounds: int
-) -> dict[str, list[Figures]]:
+def contest(contestants: dict[str, Callable[[], Figures]], rounds: int) -> dict[str, list[Figures]]:
     """Every contestant once a round, in turns."""
     figures: dict[str, list[Figures]] = {label: [] for label in contestants}
     for _ in range(rounds):

@@ -271,6 +271,6 @@ def test_a_look_at_a_broken_connection_raises_once_and_then_works(backend, verb)
         "stats": lambda: backend.stats("first").ready == 1,
         "wait": lambda: backend.wait(["first"], 1.0) is None,
     }[verb]
-    with connection.execute_wrapper(KilledOnce("SELECT")), pytest.raises(Error):
+    with connection.execute_wrapper(KilledOnce(("SELECT", "WITH"))), pytest.raises(Error):
         look()
     assert look()

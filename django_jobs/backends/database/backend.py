@@ -13,6 +13,7 @@ from django_jobs.backends.database.acking import ack
 from django_jobs.backends.database.cancelling import remove_waiting
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
+from django_jobs.backends.database.cursors import Cursors
 from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.sweeping import sweep_results
 from django_jobs.backends.database.transactions import in_reading, is_connection_lost
@@ -62,6 +63,7 @@ class DatabaseBackend(Backend):
         self.database: str = self.options.get("DATABASE", "default")
         self.clock = StoreClock()
         self._inserter = Inserter(self.database)
+        self._cursors = Cursors()
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
@@ -84,6 +86,7 @@ class DatabaseBackend(Backend):
             backend=self.alias,
             limit=limit,
             lease_seconds=lease_seconds,
+            cursors=self._cursors,
         )
 
     def ack(

@@ -1,6 +1,7 @@
 """Claim: due jobs become leases, each given to one claimer only.
 
-Where the database can skip locked rows, they are locked first and then updated by
+On PostgreSQL that is one statement, see ``claim_statement``. Where another database can skip
+locked rows, they are locked first and then updated by
 primary key; elsewhere they are picked without a lock and taken by an UPDATE that only
 succeeds for rows that are still ready. Which of the two is decided by Django's feature
 flag. On SQLite the transaction has the database's one write lock from its start.
@@ -8,6 +9,7 @@ flag. On SQLite the transaction has the database's one write lock from its start
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ from django.db import connections
 from django.db.models import F
 
 from django_jobs.backends.database import reading
+from django_jobs.backends.database.claim_statement import take
+from django_jobs.backends.database.cursors import Cursors
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
 from django_jobs.backends.database.transactions import in_statement, in_transition
 from django_jobs.clock import to_microseconds
@@ -27,7 +31,9 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from django_jobs.backends.base import Lease
+    from django_jobs.backends.database.claim_statement import Taken
     from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.backends.database.cursors import Place
 
 PROMOTED_PER_CLAIM = 100
 _OPTIMISTIC_TRIES = 10
@@ -38,26 +44,60 @@ class Claim:
     """One fetch from one queue of one backend."""
 
     def __init__(
-        self, alias: str, clock: StoreClock, *, backend: str, limit: int, lease_seconds: float
+        self,
+        alias: str,
+        clock: StoreClock,
+        *,
+        backend: str,
+        limit: int,
+        lease_seconds: float,
+        cursors: Cursors | None = None,
     ) -> None:
         self.alias = alias
         self.clock = clock
         self.backend = backend
         self.limit = limit
         self.lease = to_microseconds(lease_seconds)
+        self.cursors = cursors or Cursors()
         # Known before the UPDATE, which cannot return rows everywhere.
         self.token = uuid.uuid4().hex
 
     def from_queue(self, queue: str) -> list[Lease]:
         """Up to ``limit`` leases, in order; a suspect comes alone."""
-        if self.keeps_what_it_read(connections[self.alias]):
-            return in_transition(self.alias, lambda _: self._locking(queue))
-        return self._optimistic(queue)
+        connection = connections[self.alias]
+        if not self.keeps_what_it_read(connection):
+            return self._optimistic(queue)
+        if connection.vendor == "postgresql":
+            return self._at_once(queue)
+        return in_transition(self.alias, lambda _: self._locking(queue))
 
     def keeps_what_it_read(self, connection: BaseDatabaseWrapper) -> bool:
         """Whether rows read in a transition stay free for its UPDATE, without waiting."""
         skips = connection.features.has_select_for_update_skip_locked
         return skips or connection.vendor == "sqlite"
+
+    def _at_once(self, queue: str) -> list[Lease]:
+        if place := self.cursors.place(queue):
+            leases, last = self._taken(queue, place)
+            self.cursors.went_on(queue, last)
+            if leases:
+                return leases
+        began = time.monotonic()
+        leases, last = self._taken(queue, None)
+        self.cursors.looked(queue, time.monotonic() - began, last)
+        return leases
+
+    def _taken(self, queue: str, behind: Place | None) -> tuple[list[Lease], Place | None]:
+        """What one statement takes; more and a transaction where scheduled jobs became due."""
+
+        def promoted_first(connection: BaseDatabaseWrapper) -> Taken:
+            _promote(self.alias, self.clock, queue, PROMOTED_PER_CLAIM)
+            return take(connection, self, queue, behind=behind, unless_due=False)
+
+        taken = in_statement(self.alias, lambda c: take(c, self, queue, behind=behind))
+        if taken.any_due:
+            taken = in_transition(self.alias, promoted_first)
+        return taken.leases, taken.last
 
     def _locking(self, queue: str) -> list[Lease]:
         _promote(self.alias, self.clock, queue, PROMOTED_PER_CLAIM)

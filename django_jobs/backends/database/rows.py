@@ -47,27 +47,21 @@ ROW_FIELDS = (
     "state",
     "lease_expires",
 )
-_PLACES = {name: place for place, name in enumerate(ROW_FIELDS)}
+"""The columns of a job that is read: for its index, its message, its lease, and the rest."""
+
 _INDEX_SIZE = len(INDEX_FIELDS)
+_MESSAGE_SIZE = ROW_FIELDS.index("suspect")
+_LEASE_SIZE = ROW_FIELDS.index("state")
 
 
 def _message(row: Sequence[Any], extra_deliveries: int = 0) -> Message:
-    index = dict(zip(INDEX_FIELDS, row[:_INDEX_SIZE], strict=True))
+    index = dict(zip(INDEX_FIELDS, row, strict=False))  # they come first
     index["id"] = str(index["id"])
     if index["replay_of"] is not None:
         index["replay_of"] = str(index["replay_of"])
-    return Message(
-        body=row[_PLACES["body"]],
-        signature=row[_PLACES["signature"]],
-        key_id=row[_PLACES["key_id"]],
-        header=Header(
-            attempts=row[_PLACES["attempts"]],
-            deliveries=row[_PLACES["deliveries"]] + extra_deliveries,
-            crashes=row[_PLACES["crashes"]],
-            available_at=row[_PLACES["due"]],
-        ),
-        index=index,
-    )
+    body, signature, key_id, attempts, deliveries, crashes, due = row[_INDEX_SIZE:_MESSAGE_SIZE]
+    header = Header(attempts, deliveries + extra_deliveries, crashes, due)
+    return Message(body, signature, key_id, header, index)
 
 
 def lease_of(
@@ -75,28 +69,23 @@ def lease_of(
 ) -> Lease:
     """The lease of a row that was read before it was claimed: this delivery is added."""
     message = _message(row, extra_deliveries)
-    return Lease(
-        id=message.index["id"],
-        queue=message.index["queue"],
-        token=token,
-        expires_at=expires_at,
-        message=message,
-        suspect=bool(row[_PLACES["suspect"]]),
-        created_at=row[_PLACES["created_at"]],
-    )
+    suspect, created_at = row[_MESSAGE_SIZE:_LEASE_SIZE]
+    index = message.index
+    return Lease(index["id"], index["queue"], token, expires_at, message, bool(suspect), created_at)
 
 
 def glimpse_of(row: Sequence[Any]) -> Glimpse:
     """A row as seen without leasing it."""
     message = _message(row)
+    suspect, created_at, state, lease_expires = row[_MESSAGE_SIZE:]
     return Glimpse(
         id=message.index["id"],
         queue=message.index["queue"],
-        state=JobState(row[_PLACES["state"]]).label,
-        due=row[_PLACES["due"]],
+        state=JobState(state).label,
+        due=message.header.available_at,
         message=message,
-        lease_expires=row[_PLACES["lease_expires"]],
-        extra={"suspect": bool(row[_PLACES["suspect"]]), "created_at": row[_PLACES["created_at"]]},
+        lease_expires=lease_expires,
+        extra={"suspect": bool(suspect), "created_at": created_at},
     )
 
 

@@ -1,0 +1,72 @@
+"""Where claims go on after one was slow, so that they do not read the same dead entries again.
+
+While an old transaction is open, PostgreSQL can remove no index entry of a job that was
+claimed since: every claim would read all of them, and there are more after each. So when
+a claim from the start of the index was slow, those after it go on behind the last job
+that was taken, for a while that is a multiple of what it took.
+
+What that means for the order: a job that comes to stand before that place (a higher
+priority, a retry that returned) is seen by the next claim from the start. A claim that
+finds nothing looks from the start before it says so. Where no claim is slow, every one
+starts at the start.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SLOW_SECONDS = 0.02
+GOES_ON_FOR = 4
+"""How many times what the slow claim took. It bounds the share of time that such claims take."""
+LONGEST_SECONDS = 5.0
+
+
+class Place(NamedTuple):
+    """Where a job stands in the order of its queue."""
+
+    rank: int
+    due: int
+    id: str
+
+
+@dataclass(slots=True)
+class _Cursor:
+    until: float
+    place: Place | None = None
+
+
+class Cursors:
+    """The places of the queues that are claimed from slowly."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._cursors: dict[str, _Cursor] = {}
+
+    def place(self, queue: str) -> Place | None:
+        """Behind which job to look; None for the start."""
+        cursor = self._cursors.get(queue)
+        if cursor is None:
+            return None
+        if self._monotonic() >= cursor.until:
+            del self._cursors[queue]
+            return None
+        return cursor.place
+
+    def looked(self, queue: str, seconds: float, last: Place | None) -> None:
+        """A claim from the start took so long, and this was the last job it took."""
+        if seconds < SLOW_SECONDS:
+            return
+        until = self._monotonic() + min(GOES_ON_FOR * seconds, LONGEST_SECONDS)
+        self._cursors[queue] = _Cursor(until, last)
+
+    def went_on(self, queue: str, last: Place | None) -> None:
+        """A claim from a place took jobs up to this one, or found none."""
+        if last is None:
+            self._cursors.pop(queue, None)
+        elif queue in self._cursors:
+            self._cursors[queue].place = last
