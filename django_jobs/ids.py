@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from uuid import UUID
@@ -19,6 +20,8 @@ _used = 0
 # 60 bits of time: 48 of milliseconds, and the 12 below them that version 7 leaves to the
 # implementation, used here for the fraction of the millisecond and as a counter.
 _TICKS_PER_MILLISECOND = 1 << 12
+
+_CANONICAL = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def new_id() -> str:
@@ -46,6 +49,11 @@ def parse_id(text: object) -> str | None:
         return str(UUID(str(text)))
     except ValueError:
         return None
+
+
+def is_canonical(text: object) -> bool:
+    """Whether this is an id in its one spelling."""
+    return isinstance(text, str) and _CANONICAL.fullmatch(text) is not None
 
 
 def _forget_randomness() -> None:

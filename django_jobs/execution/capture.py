@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
 from django_jobs.execution.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 MAX_OUTPUT = 64 * 1024
 
@@ -38,6 +37,8 @@ class Captured:
         self._dropped += len(text) - len(kept)
 
     def text(self) -> str:
+        if not self._parts and not self._dropped:
+            return ""
         said = printable("".join(self._parts))
         dropped = self._dropped + max(len(said) - self._limit, 0)
         if dropped:
@@ -71,38 +72,62 @@ class _Router:
         return getattr(self._stream, name)
 
 
-_lock = threading.Lock()
-_users = 0
-_streams: tuple[TextIO, TextIO] | None = None
-
-
-@contextmanager
-def captured_output(limit: int = MAX_OUTPUT) -> Iterator[Captured]:
+def captured_output(limit: int = MAX_OUTPUT) -> AbstractContextManager[Captured]:
     """Keep what is printed inside the block by this thread or task."""
-    captured = Captured(limit)
-    _enter()
-    token = _current.set(captured)
-    try:
-        yield captured
-    finally:
-        _current.reset(token)
-        _leave()
+    return _Capture(limit)
 
 
-def _enter() -> None:
-    global _users, _streams  # noqa: PLW0603 - the streams are one per process, and so is their count
-    with _lock:
-        if _streams is None:
-            _streams = sys.stdout, sys.stderr
-            sys.stdout, sys.stderr = _Router(sys.stdout), _Router(sys.stderr)
-        _users += 1
+def keep_routers() -> None:
+    """Leave the routers in place from now on, in a process that does nothing but run jobs."""
+    _streams.keep()
 
 
-def _leave() -> None:
-    global _users, _streams  # noqa: PLW0603 - as above
-    with _lock:
-        _users -= 1
-        if _users == 0 and _streams is not None:
+class _Capture:
+    """A block whose output is kept. The first one puts the routers in place."""
+
+    def __init__(self, limit: int) -> None:
+        self._captured = Captured(limit)
+
+    def __enter__(self) -> Captured:
+        _streams.enter()
+        self._token = _current.set(self._captured)
+        return self._captured
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+        _streams.leave()
+
+
+class _Streams:
+    """The standard streams and the routers in their place, while anybody needs these."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = self._kept = 0
+        self._real: tuple[TextIO, TextIO] | None = None
+        self._routers: tuple[Any, Any] = (None, None)
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._real is None:
+                self._real = sys.stdout, sys.stderr
+                self._routers = _Router(sys.stdout), _Router(sys.stderr)
+                sys.stdout, sys.stderr = self._routers
+            self._users += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users > self._kept or self._real is None:
+                return
             # Whatever a handler put there and left there must not hurt the next one.
-            sys.stdout, sys.stderr = _streams
-            _streams = None
+            sys.stdout, sys.stderr = self._routers if self._kept else self._real
+            if not self._kept:
+                self._real = None
+
+    def keep(self) -> None:
+        self.enter()
+        self._kept += 1
+
+
+_streams = _Streams()

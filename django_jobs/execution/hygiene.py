@@ -6,35 +6,57 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from django.db import Error, connections, reset_queries, transaction
+from django.db import Error, connections, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from types import TracebackType
 
 
-@contextmanager
-def clean_connections() -> Iterator[None]:
+def clean_connections() -> AbstractContextManager[None]:
     """Fresh or healthy connections at the start, and no transaction left behind at the end.
 
     A connection with a transaction open at the start belongs to somebody else (a test
     case, a caller of the sync backend): it stays open, and what is done to it inside the
     block is undone where it would break that transaction.
     """
-    reset_queries()
-    foreign = set()
-    with ExitStack() as savepoints:
+    return _Clean()
+
+
+class _Clean:
+    """The block of one attempt; for most of them there is little to do."""
+
+    def __init__(self) -> None:
+        self._foreign: dict[str, Any] = {}
+        self._savepoints: ExitStack | None = None
+
+    def __enter__(self) -> None:
         for connection in connections.all(initialized_only=True):
+            connection.queries_log.clear()  # what Django does at the start of a request
             if connection.in_atomic_block:
-                foreign.add(connection.alias)
-                savepoints.enter_context(_savepoint(connection))
+                self._foreign[connection.alias] = connection
             else:
                 _let_go_of_broken(connection)
+        if self._foreign:
+            with ExitStack() as savepoints:
+                for connection in self._foreign.values():
+                    savepoints.enter_context(_savepoint(connection))
+                self._savepoints = savepoints.pop_all()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
-            yield
-        finally:
             for connection in connections.all(initialized_only=True):
-                if connection.alias not in foreign:
+                if connection.alias not in self._foreign:
                     tidy(connection)
+        finally:
+            if self._savepoints is not None:
+                self._savepoints.__exit__(kind, error, trace)
 
 
 @contextmanager

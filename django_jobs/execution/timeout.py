@@ -10,11 +10,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from types import FrameType
 
 
@@ -32,19 +33,11 @@ class JobTimeout(BaseException):
         self.seconds = seconds
 
 
-@contextmanager
-def soft_timeout(seconds: float | None) -> Iterator[None]:
+def soft_timeout(seconds: float | None) -> AbstractContextManager[None]:
     """Raise JobTimeout inside the block after the given time; None sets no limit."""
     if seconds is None:
-        yield
-    elif can_interrupt():
-        with _alarm(seconds):
-            yield
-    else:
-        started = time.monotonic()
-        yield
-        if time.monotonic() - started > seconds:
-            raise JobTimeout(seconds)
+        return nullcontext()
+    return _Alarm(seconds) if can_interrupt() else _looked_at_afterwards(seconds)
 
 
 def can_interrupt() -> bool:
@@ -52,25 +45,51 @@ def can_interrupt() -> bool:
     return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
 
 
+def keep_alarm() -> None:
+    """Leave the signal to timeouts from now on, in a process that does nothing but run jobs."""
+    _Alarm.kept = True
+
+
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    armed = True
-
-    def on_alarm(_number: int, _frame: FrameType | None) -> None:
-        if armed:
-            raise JobTimeout(seconds)
-
-    previous = signal.signal(signal.SIGALRM, on_alarm)
+def _looked_at_afterwards(seconds: float) -> Iterator[None]:
     started = time.monotonic()
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT_SECONDS)
-    try:
-        try:
-            yield
-        finally:
-            armed = False
-    finally:
+    yield
+    if time.monotonic() - started > seconds:
+        raise JobTimeout(seconds)
+
+
+class _Alarm:
+    """One timeout by the interval timer of this process. They may stand inside each other."""
+
+    kept = False
+    running: ClassVar[list[_Alarm]] = []
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._previous: Any = None
+
+    def __enter__(self) -> None:
+        if signal.getsignal(signal.SIGALRM) is not _on_alarm:
+            self._previous = signal.signal(signal.SIGALRM, _on_alarm)
+        self.running.append(self)
+        self._started = time.monotonic()
+        self._around = signal.setitimer(signal.ITIMER_REAL, self.seconds, REPEAT_SECONDS)
+
+    def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+        self.running.pop()
+        if self._previous is not None and not self.kept:
+            signal.signal(signal.SIGALRM, self._previous)
+        left, interval = self._around
         if left:  # an alarm around this one goes on as if nothing had been
-            left = max(left - (time.monotonic() - started), _SOON)
+            left = max(left - (time.monotonic() - self._started), _SOON)
             signal.setitimer(signal.ITIMER_REAL, left, interval)
+
+
+# Raised in there, the exception would leave the timer running and the block half entered.
+_ENDS_OF_THE_BLOCK = {_Alarm.__enter__.__code__, _Alarm.__exit__.__code__}
+
+
+def _on_alarm(_number: int, frame: FrameType | None) -> None:
+    if _Alarm.running and (frame is None or frame.f_code not in _ENDS_OF_THE_BLOCK):
+        raise JobTimeout(_Alarm.running[-1].seconds)

@@ -69,8 +69,7 @@ class Envelope:
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The unsigned counters of a message, as the store tells them."""
 
     attempts: int = 0
@@ -80,11 +79,12 @@ class Header:
 
     def clamped(self, terms: Terms) -> Header:
         """The same counters, held within what the signed body allows."""
+        attempts, deliveries, crashes, available_at = self
         return Header(
-            attempts=min(max(self.attempts, 0), terms.max_retries + 1),
-            deliveries=max(self.deliveries, 0),
-            crashes=max(self.crashes, 0),
-            available_at=self.available_at,
+            min(max(attempts, 0), terms.max_retries + 1),
+            max(deliveries, 0),
+            max(crashes, 0),
+            available_at,
         )
 
 

@@ -7,11 +7,13 @@ before any parsing, parsing before bindings. Nothing here runs a job or imports 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_jobs.exceptions import Rejection
 from django_jobs.execution.retry import InvalidRetry, normalised
-from django_jobs.ids import parse_id
+from django_jobs.ids import is_canonical
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import VERSION, WIRE_NAMES, Envelope, Message, Terms, index_of
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 # Everything of a body but its payload: keys, names, meta.
 ENVELOPE_ALLOWANCE = 64 * 1024
+# Terms as large as they may be are 64 KB each.
+REMEMBERED = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +43,18 @@ class Opener:
         body = self._checked_bytes(message)
         if self.verify_signatures:
             self._check_signature(body, message)
-        envelope = _parse(message.body)
-        self._check_bindings(envelope, queue)
-        _check_index(envelope, message)
-        return envelope
+        identifier, enqueued_at, payload, told = _parse(message.body)
+        terms = told.terms
+        self._check_bindings(terms, queue)
+        _check_index({**told.columns, "id": identifier}, message)
+        _check_schedule(terms, message)
+        return Envelope(
+            identifier=identifier,
+            payload=payload,
+            enqueued_at=enqueued_at,
+            terms=terms,
+            unknown=told.unknown,
+        )
 
     def _checked_bytes(self, message: Message) -> bytes:
         limit = self.max_payload_bytes + ENVELOPE_ALLOWANCE
@@ -63,30 +75,43 @@ class Opener:
             detail = "the signature does not fit the body"
         raise Rejection("rejected-signature", detail)
 
-    def _check_bindings(self, envelope: Envelope, queue: str) -> None:
+    def _check_bindings(self, terms: Terms, queue: str) -> None:
+        if terms.site == self.site and terms.backend == self.backend and terms.queue == queue:
+            return
         expected = {"site": self.site, "backend": self.backend, "queue": queue}
         for name, here in expected.items():
-            there = getattr(envelope.terms, name)
+            there = getattr(terms, name)
             if there != here:
                 raise Rejection(
                     f"rejected-{name}", f"the job was made for the {name} {there!r}, not {here!r}"
                 )
 
 
-def _check_index(envelope: Envelope, message: Message) -> None:
-    said = index_of(envelope.identifier, envelope.terms)
+def _check_index(said: Mapping[str, Any], message: Message) -> None:
+    if message.index == said:
+        return
     for column, value in message.index.items():
         if said[column] != value:
             raise Rejection(
                 "rejected-mismatch",
                 f"the column {column} says {value!r}, the signed body {said[column]!r}",
             )
-    schedule = envelope.terms.schedule
-    if schedule is not None and message.header.available_at < schedule:
+
+
+def _check_schedule(terms: Terms, message: Message) -> None:
+    if terms.schedule is not None and message.header.available_at < terms.schedule:
         raise Rejection("rejected-mismatch", "the message became due before its signed schedule")
 
 
-def _parse(body: str) -> Envelope:
+class _Told(NamedTuple):
+    """What a body says besides its id, its time and its payload."""
+
+    terms: Terms
+    unknown: Mapping[str, Any]
+    columns: Mapping[str, Any]
+
+
+def _parse(body: str) -> tuple[str, int, Any, _Told]:
     try:
         fields = strict_json.loads(body)
     except strict_json.NotStrictJson as error:
@@ -113,9 +138,9 @@ class NewerVersion(Rejection):
         )
 
 
-def _built(body: dict[str, Any]) -> Envelope:
+def _built(body: dict[str, Any]) -> tuple[str, int, Any, _Told]:
     identifier = body.pop("identifier", None)
-    if identifier is None or parse_id(identifier) != identifier:
+    if identifier is None or not is_canonical(identifier):
         raise Rejection("rejected-malformed", f"identifier is {_shown(identifier)}, not an id")
     enqueued_at = body.pop("enqueuedAt", None)
     if not _moment(enqueued_at):
@@ -123,14 +148,28 @@ def _built(body: dict[str, Any]) -> Envelope:
     if "payload" not in body:
         raise Rejection("rejected-malformed", "the body has no payload")
     payload = body.pop("payload")
-    terms, unknown = _told_apart(body)
-    return Envelope(
-        identifier=identifier,
-        payload=payload,
-        enqueued_at=enqueued_at,
-        terms=Terms(**terms),
-        unknown=unknown,
-    )
+    return identifier, enqueued_at, payload, _told(body)
+
+
+def _told(body: dict[str, Any]) -> _Told:
+    """The terms of a body. Many jobs share theirs, so that they are read and judged once."""
+    # Types are part of the key, because 1, 1.0 and True are equal. What can be changed is
+    # not hashable, so nothing of the kind is ever shared between jobs.
+    try:
+        return _told_once(tuple(body.items()), tuple(map(type, body.values())))
+    except TypeError:
+        return _read(body)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _told_once(items: tuple[tuple[str, Any], ...], _types: tuple[type, ...]) -> _Told:
+    return _read(dict(items))
+
+
+def _read(body: dict[str, Any]) -> _Told:
+    fields, unknown = _told_apart(body)
+    terms = Terms(**fields)
+    return _Told(terms, MappingProxyType(unknown), index_of("", terms))
 
 
 def _told_apart(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -210,6 +249,6 @@ _RULES: Mapping[str, Callable[[Any], bool]] = {
     "meta": lambda value: isinstance(value, dict),
     "expires_at": _moment,
     "trace_id": _text(64),
-    "replay_of": lambda value: parse_id(value) == value,
+    "replay_of": is_canonical,
 }
 """What each field of a signed body may hold. A correct signature is no excuse for nonsense."""

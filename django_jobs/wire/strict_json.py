@@ -67,11 +67,20 @@ def loads(text: str) -> Any:
     _refuse_deep_text(text)
     _refuse_odd_characters(text, "the text")
     try:
-        return _decoder.decode(text)
+        return _decoded(text)
     except NotStrictJson:
         raise
     except (ValueError, RecursionError) as error:
         raise NotStrictJson(f"the text is not JSON: {error}") from error
+
+
+def _decoded(text: str) -> Any:
+    # The decoder's own way round costs more than it takes to parse a small body.
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:  # the decoder knows better what is wrong, or skips the space
+        return _decoder.decode(text)
+    return value if end == len(text) else _decoder.decode(text)
 
 
 _EASY = frozenset({str, bool, type(None)})
@@ -205,3 +214,4 @@ _decoder = json.JSONDecoder(
     parse_constant=_no_constant,
     parse_float=_finite,
 )
+_scan: Any = _decoder.scan_once  # type: ignore[attr-defined]  # not in the stubs

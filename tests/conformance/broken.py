@@ -41,7 +41,7 @@ class AcksWithAnyToken(MemoryBackend):
     def _end(self, lease, results):
         job = self.jobs.get(lease.id)
         if job is not None and job.state == RUNNING:
-            lease = replace(lease, token=job.token)
+            lease = lease._replace(token=job.token)
         return super()._end(lease, results)
 
 
@@ -364,5 +364,5 @@ class CancelsRunningJobs(MemoryBackend):
 class HidesWhenItBecameDue(MemoryBackend):
     def _lease(self, job, token, expires_at):
         lease = super()._lease(job, token, expires_at)
-        header = replace(lease.message.header, available_at=2**53 - 1)
-        return replace(lease, message=replace(lease.message, header=header))
+        header = lease.message.header._replace(available_at=2**53 - 1)
+        return lease._replace(message=replace(lease.message, header=header))

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -223,5 +223,5 @@ def test_terms_envelopes_headers_and_messages_are_frozen():
         (Header(), "attempts"),
         (message, "body"),
     ):
-        with pytest.raises(FrozenInstanceError):
+        with pytest.raises(AttributeError):
             setattr(thing, name, "changed")
