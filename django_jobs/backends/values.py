@@ -117,8 +117,7 @@ class Failure:
     attempt: AttemptRecord | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultRecord:
+class ResultRecord(NamedTuple):
     """How a job ended well (or was skipped or cancelled), kept until its time is over."""
 
     status: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -138,7 +139,7 @@ class JobsSettings:
 
     def queue(self, name: str) -> QueueConfig:
         """What QUEUES says of a queue; one that is not listed has no wishes of its own."""
-        return self.queues.get(name) or QueueConfig(name)
+        return self.queues.get(name) or _without_wishes(name)
 
     def backend_for(self, queue: str) -> str:
         """The alias of the backend that carries a queue."""
@@ -169,6 +170,12 @@ class JobsSettings:
             f"the queue {name!r} is not in DJANGO_JOBS['QUEUES']"
             f"{nearest(name, self.queues)}; add it there, or set STRICT_QUEUES to False"
         )
+
+
+@lru_cache(maxsize=1024)
+def _without_wishes(name: str) -> QueueConfig:
+    """It is asked for several times for each job."""
+    return QueueConfig(name)
 
 
 def name_problem(name: object) -> str | None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +29,6 @@ from django_jobs.execution.timeout import JobTimeout, soft_timeout
 from django_jobs.telemetry.events import AfterHookFailed, RetryPolicyFailed, emit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django_jobs.handlers.base import Handler, JobContext
 
 LOOP_GRACE = 1.0
@@ -44,25 +40,13 @@ class StopNow(BaseException):
     """The worker must stop at once: a second signal. The run is interrupted, not failed."""
 
 
-_running = 0
-_counting = threading.Lock()
+# One item for each run, in whatever thread: to append and to pop needs no lock.
+_running: list[None] = []
 
 
 def is_running() -> bool:
     """Whether user code runs in this process just now, so that StopNow would end a run."""
-    return _running > 0
-
-
-@contextmanager
-def _user_code() -> Iterator[None]:
-    global _running  # noqa: PLW0603 - signals come to the process, not to an attempt
-    with _counting:
-        _running += 1
-    try:
-        yield
-    finally:
-        with _counting:
-            _running -= 1
+    return bool(_running)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +62,19 @@ class Attempt:
         """The outcome of the run; only StopNow is turned into one rather than raised."""
         with captured_output() as captured:
             try:
-                with _user_code():
+                _running.append(None)
+                try:
                     outcome = self._outcome()
+                finally:
+                    _running.pop()
             except StopNow:
                 if is_running():  # a run inside a run: the outer one is to end as well
                     raise
                 outcome = Interrupted("the worker was told to stop at once")
             except BaseException as error:  # noqa: BLE001 - a class or signal of the user's broke the judging
                 outcome = Failed(error_text(error), fingerprint=self.fingerprint(error))
-        return with_output(outcome, captured.text())
+        output = captured.text()
+        return with_output(outcome, output) if output else outcome
 
     def _outcome(self) -> Outcome:
         try:

@@ -80,11 +80,11 @@ class Header(NamedTuple):
     def clamped(self, terms: Terms) -> Header:
         """The same counters, held within what the signed body allows."""
         attempts, deliveries, crashes, available_at = self
+        most = terms.max_retries + 1
+        if 0 <= attempts <= most and deliveries >= 0 and crashes >= 0:
+            return self
         return Header(
-            min(max(attempts, 0), terms.max_retries + 1),
-            max(deliveries, 0),
-            max(crashes, 0),
-            available_at,
+            min(max(attempts, 0), most), max(deliveries, 0), max(crashes, 0), available_at
         )
 
 

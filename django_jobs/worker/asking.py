@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from django.db import InterfaceError, OperationalError, connections
@@ -60,7 +59,7 @@ class Asker:
             if verdict.answer is Settled.UNKNOWN:
                 raise ConnectionError("the connection broke while a job was settled")
             if verdict.answer is Settled.LOST and asked > 1 and self._counted(run, verdict):
-                return replace(verdict, answer=Settled.SETTLED)
+                return verdict._replace(answer=Settled.SETTLED)
             return verdict
 
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from django.db import Error
 
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.settle import Settler
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(NamedTuple):
     """What one call of ``process_once()`` did."""
 
     status: str
@@ -86,7 +85,7 @@ class Cycle:
     renewer: Renews
     worker: str
     starting: Callable[[float | None], object] = _nothing
-    tell: Callable[[events.Event], object] = events.emit
+    tell: Callable[[events.Event], object] | None = events.emit
 
     def once(self, queues: Sequence[str]) -> Report:
         """Process one message of the first queue that has any."""
@@ -126,8 +125,9 @@ class Cycle:
 
     def _told(self, run: Run, verdict: Verdict, outcome: Outcome) -> Report:
         report = report_of(run, verdict)
-        for event in events_of(run, verdict, report, outcome):
-            self.tell(event)
+        if self.tell is not None:
+            for event in events_of(run, verdict, report, outcome):
+                self.tell(event)
         return report
 
     def _run(
@@ -235,9 +235,11 @@ def _run_of(lease: Lease, envelope: Any, started: int, worker: str) -> Run:
 
 def report_of(run: Run, verdict: Verdict) -> Report:
     """What became of a delivery."""
-    status = {Settled.LOST: "lease-lost", Settled.UNKNOWN: "error"}.get(verdict.answer)
+    status = verdict.status
+    if verdict.answer is not Settled.SETTLED:
+        status = "lease-lost" if verdict.answer is Settled.LOST else "error"
     return Report(
-        status=status or verdict.status,
+        status=status,
         job_id=run.lease.id,
         queue=run.lease.queue,
         handler=_handler_of(run),

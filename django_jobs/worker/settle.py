@@ -6,7 +6,7 @@ Every outcome is matched; a type checker complains when one is missing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, ResultRecord, Settled
 from django_jobs.execution.errors import printable, type_path
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 MAX_RESULT_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(NamedTuple):
     """One delivery as settling sees it. Without an envelope the message was not believed."""
 
     lease: Lease
@@ -47,8 +46,7 @@ class Run:
     worker: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What was done: the status of the report, the store's answer, and why."""
 
     status: str
@@ -63,16 +61,14 @@ class Verdict:
         return self.dead or self.status in {"acked", "skipped-idempotent", "cancelled"}
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(NamedTuple):
     """A return value as JSON text."""
 
     json: str
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """What an ack leaves behind."""
 
     status: str
@@ -216,11 +212,16 @@ class Settler:
         )
 
 
+_NULL = Encoded("null")
+
+
 def encoded_value(value: Any) -> Encoded:
     """A return value as it is kept, and a note where it cannot be.
 
     The work is done by then: to fail the attempt for its return value would do it again.
     """
+    if value is None:
+        return _NULL
     try:
         text = strict_json.dumps(value)
     except strict_json.NotStrictJson as error:

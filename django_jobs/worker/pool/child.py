@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_jobs.clock import SystemClock
+from django_jobs.execution.capture import keep_routers
+from django_jobs.execution.timeout import keep_alarm
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.loop_child import LoopChild
 from django_jobs.worker.pool.marks import Board
@@ -69,13 +71,15 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
             end = 0.0 if timeout is None else time.monotonic() + timeout + kill_grace
             marks.run_until(end)
 
-        changed: dict[str, Any] = {"starting": starting, "tell": silent}
+        changed: dict[str, Any] = {"starting": starting, "tell": None}
         cycle = replace(cycle, asker=recorder, renewer=ParentRenews(), **changed)
         return cycle, recorder, marks
 
     def main(sock: socket.socket, slot: int, memory: int) -> None:
         random.seed()
         connections.close_all()
+        keep_alarm()
+        keep_routers()
         board = Board(memory, places.slots)
         os.close(memory)
         cycle = build()
@@ -88,7 +92,3 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
         connections.close_all()
 
     return main
-
-
-def silent(_event: Any) -> None:
-    """What happened to a job is told by the parent, once it is settled."""

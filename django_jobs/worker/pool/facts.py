@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SystemClock, to_microseconds
@@ -30,8 +30,7 @@ class Fetched:
     asked_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """A settled delivery."""
 
     run: Run

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def lease_to_tuple(lease: Lease) -> tuple[Any, ...]:
     """What a child needs of a lease."""
-    message, header = lease.message, lease.message.header
+    message = lease.message
     return (
         lease.id,
         lease.queue,
@@ -35,24 +35,15 @@ def lease_to_tuple(lease: Lease) -> tuple[Any, ...]:
         message.body,
         message.signature,
         message.key_id,
-        header.attempts,
-        header.deliveries,
-        header.crashes,
-        header.available_at,
+        tuple(message.header),
         dict(message.index),
     )
 
 
 def lease_from_tuple(told: tuple[Any, ...]) -> Lease:
-    (job_id, queue, token, expires_at, suspect, body, signature, key_id, *counts, index) = told
-    return Lease(
-        id=job_id,
-        queue=queue,
-        token=token,
-        expires_at=expires_at,
-        message=Message(body, signature, key_id, Header(*counts), index),
-        suspect=suspect,
-    )
+    job_id, queue, token, expires_at, suspect, body, signature, key_id, counts, index = told
+    message = Message(body, signature, key_id, Header(*counts), index)
+    return Lease(job_id, queue, token, expires_at, message, suspect)
 
 
 _KINDS: dict[str, type[Any]] = {

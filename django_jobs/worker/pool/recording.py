@@ -6,7 +6,7 @@ own transaction. It keeps the outcome, and tells the parent.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Settled
@@ -14,12 +14,15 @@ from django_jobs.worker.pool.messages import outcome_to_tuple, terms_to_tuple
 from django_jobs.worker.settle import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from django_jobs.backends.base import Lease
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.cycle import Report
     from django_jobs.worker.settle import Run
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+_RECORDED = Verdict("recorded", Settled.SETTLED)
 
 
 class Recorder:
@@ -30,7 +33,7 @@ class Recorder:
 
     def settle(self, run: Run, outcome: Outcome, _seconds: float) -> Verdict:
         self.told = (run, outcome)
-        return Verdict("recorded", Settled.SETTLED)
+        return _RECORDED
 
     def taken(self) -> tuple[Run, Outcome] | None:
         """What it was told since it was last asked."""
@@ -45,9 +48,8 @@ class Recorder:
 class ParentRenews:
     """In a child nothing has to be done for a lease to live."""
 
-    @contextmanager
-    def holding(self, _lease: Lease, _seconds: float) -> Iterator[None]:
-        yield
+    def holding(self, _lease: Lease, _seconds: float) -> AbstractContextManager[None]:
+        return _NOTHING
 
 
 def told_end(recorder: Recorder, report: Report) -> tuple[Any, ...]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections
 
@@ -46,8 +45,7 @@ ONE_BY_ONE = 50
 HANG_SHARE = 3  # a call may last this part of a lease
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """A delivery to be settled. ``again``: it was asked for, and no answer came."""
 
     run: Run
