@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -58,15 +59,14 @@ class Terms:
     replay_of: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
+class Envelope(NamedTuple):
     """A body that was opened and believed."""
 
     identifier: str
     payload: Any
     enqueued_at: int
     terms: Terms
-    unknown: Mapping[str, Any] = field(default_factory=dict)
+    unknown: Mapping[str, Any] = MappingProxyType({})
 
 
 class Header(NamedTuple):

@@ -42,7 +42,7 @@ _GONE_AND_KEPT = (
     "to_timestamp(told.finished / 1000000.0), gone.body, {now} + told.ttl "
     "FROM gone JOIN unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], "
     "%s::bigint[], %s::bigint[], %s::bigint[]) AS told(id, status, value, output, worker, "
-    "started, finished, ttl) ON told.id = gone.id ON CONFLICT DO NOTHING) SELECT id FROM gone"
+    "started, finished, ttl) ON told.id = gone.id ON CONFLICT DO NOTHING) SELECT id::text FROM gone"
 )
 
 
@@ -82,27 +82,28 @@ def _in_one_statement(
     results: Mapping[str, ResultRecord],
 ) -> set[str]:
     params = [
-        plain_array(lease.id for lease in leases),
-        plain_array(lease.token for lease in leases),
+        plain_array([lease.id for lease in leases]),
+        plain_array([lease.token for lease in leases]),
     ]
     if not results:
-        sql = f"{_GONE} RETURNING job.id"
+        sql = f"{_GONE} RETURNING job.id::text"
     else:
         sql = _GONE_AND_KEPT.format(now=clock.sql(connection.vendor))
-        told = [(lease.id, results[lease.id]) for lease in leases if lease.id in results]
+        ids = [lease.id for lease in leases if lease.id in results]
+        told = [results[job_id] for job_id in ids]
         params += [
-            plain_array(job_id for job_id, _ in told),
-            quoted_array(record.status for _, record in told),
-            quoted_array(record.value_json for _, record in told),
-            quoted_array(record.output for _, record in told),
-            quoted_array(record.worker for _, record in told),
-            plain_array(_or_null(record.started_at) for _, record in told),
-            plain_array(_or_null(record.finished_at) for _, record in told),
-            plain_array(str(int(record.ttl_seconds * SECOND)) for _, record in told),
+            plain_array(ids),
+            quoted_array([record.status for record in told]),
+            quoted_array([record.value_json for record in told]),
+            quoted_array([record.output for record in told]),
+            quoted_array([record.worker for record in told]),
+            plain_array([_or_null(record.started_at) for record in told]),
+            plain_array([_or_null(record.finished_at) for record in told]),
+            plain_array([str(int(record.ttl_seconds * SECOND)) for record in told]),
         ]
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
-        return {str(row[0]) for row in cursor.fetchall()}
+        return {job_id for (job_id,) in cursor.fetchall()}
 
 
 def _or_null(moment: int | None) -> str:

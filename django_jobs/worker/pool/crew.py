@@ -33,15 +33,16 @@ class Held:
     lease: Lease
     seconds: float
     ends: float
+    handler: str
+
+    @classmethod
+    def of(cls, lease: Lease, seconds: float, ends: float) -> Held:
+        return cls(lease, seconds, ends, str(lease.message.index.get("handler", "")))
 
     @property
     def fence(self) -> float:
         """The moment from which it must not be run."""
         return self.ends - self.seconds / FENCE_SHARE
-
-    @property
-    def handler(self) -> str:
-        return str(self.lease.message.index.get("handler", ""))
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SystemClock
 from django_jobs.execution.outcome import Interrupted
-from django_jobs.worker.pool.facts import Done, by_child
+from django_jobs.worker.pool.facts import Done, Finished, by_child
 from django_jobs.worker.pool.messages import outcome_from_tuple, run_of, terms_to_tuple
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Desk:
     ) -> None:
         self.processed = 0
         self.open = 0
+        self._finished: list[Finished] = []
         self._store = store
         self._tell = tell
         self._believe = believe
@@ -80,6 +81,12 @@ class Desk:
         self.processed += not (fact.uncharged and kept)
         self._tell(fact)
 
+    def flush(self) -> None:
+        """Let the store hear of everything that ended since the last time."""
+        if self._finished:
+            finished, self._finished = self._finished, []
+            self._store.settle(finished)
+
     def _settle(self, run: Run, outcome: Outcome) -> None:
         self.open += 1
-        self._store.settle(run, outcome)
+        self._finished.append(Finished(run, outcome))

@@ -65,6 +65,12 @@ class Dispatch:
         ahead = 0 if self._is_slow() else self._pace.ahead(self._places.processes)
         return max(lanes + ahead - self.outstanding(), 0)
 
+    def has_work_for(self, seconds: float) -> bool:
+        """Whether no lane will ask for more within this time."""
+        least = self._pace.jobs_within(seconds)
+        lanes = self._lanes()
+        return bool(lanes) and all(len(lane.given) >= least for lane in lanes)
+
     def return_all(self, why: str) -> None:
         """What has not begun goes back to the store."""
         for lane in self._lanes():

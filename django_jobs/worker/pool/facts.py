@@ -1,4 +1,4 @@
-"""What the store's thread tells the supervisor, and the pipe that wakes it."""
+"""What the store's thread is told and tells the supervisor, and the pipe that wakes it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ class Fetched:
     leases: list[Lease]
     lease_seconds: float
     asked_at: float
+
+
+class Finished(NamedTuple):
+    """A delivery to be settled. ``again``: it was asked for, and no answer came."""
+
+    run: Run
+    outcome: Outcome
+    again: bool = False
 
 
 class Done(NamedTuple):

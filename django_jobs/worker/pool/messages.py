@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Lease
@@ -111,26 +112,28 @@ def run_of(
     """A delivery as settling sees it, from what the child told of it."""
     envelope = None
     if told is not None:
-        job, queue, max_retries, max_crashes, retry, result_ttl, trace_id, atomic = told
-        terms = Terms(
-            job=job,
-            queue=queue,
-            backend="",
-            site="",
-            max_retries=max_retries,
-            max_crashes=max_crashes,
-            retry=retry,
-            result_ttl=result_ttl,
-            trace_id=trace_id,
-            atomic=atomic,
-        )
-        envelope = Envelope(identifier=lease.id, payload=None, enqueued_at=0, terms=terms)
-    return Run(
-        lease=lease,
-        envelope=envelope,
-        attempts=counts[0],
-        crashes=counts[1],
-        started_at=times[0],
-        finished_at=times[1],
-        worker=worker,
+        try:
+            terms = _shared_terms(told)
+        except TypeError:  # a retry policy that is a list or a dict
+            terms = _terms(told)
+        envelope = Envelope(lease.id, None, 0, terms)
+    return Run(lease, envelope, *counts, *times, worker)
+
+
+def _terms(told: tuple[Any, ...]) -> Terms:
+    job, queue, max_retries, max_crashes, retry, result_ttl, trace_id, atomic = told
+    return Terms(
+        job=job,
+        queue=queue,
+        backend="",
+        site="",
+        max_retries=max_retries,
+        max_crashes=max_crashes,
+        retry=retry,
+        result_ttl=result_ttl,
+        trace_id=trace_id,
+        atomic=atomic,
     )
+
+
+_shared_terms = lru_cache(maxsize=256)(_terms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 CHUNK_SECONDS = 0.004
-LARGEST_CHUNK = 64
+LARGEST_CHUNK = 256
 AHEAD_SECONDS = 0.02
 LONG_SECONDS = 0.5
 _WEIGHT = 0.2
@@ -29,12 +29,16 @@ class Pace:
         mean = self._means.get(handler)
         return 1 if mean is None else _clamped(CHUNK_SECONDS / max(mean, 1e-6))
 
+    def jobs_within(self, seconds: float) -> float:
+        """How many jobs like the latest run in this time, and two at least."""
+        return math.inf if self._latest is None else max(seconds / max(self._latest, 1e-6), 2.0)
+
     def ahead(self, children: int) -> int:
         """How many leases so many children should hold beyond what they run."""
         if self._latest is None or self._latest > LONG_SECONDS:
             return 0
         ahead = math.ceil(children * AHEAD_SECONDS / max(self._latest, 1e-6))
-        return min(ahead, children * LARGEST_CHUNK * 3)
+        return min(ahead, children * LARGEST_CHUNK * 2)
 
 
 def _clamped(count: float) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
@@ -21,7 +21,7 @@ from django_jobs.worker.batch import ENDINGS, REFUSED, UNANSWERED, settle_many
 from django_jobs.worker.housekeeping import Housekeeping
 from django_jobs.worker.loop import shortest_lease
 from django_jobs.worker.pool.cutting import cut_connection
-from django_jobs.worker.pool.facts import Done, Fetched, Renewed
+from django_jobs.worker.pool.facts import Done, Fetched, Finished, Renewed
 from django_jobs.worker.pool.holdings import Holdings
 from django_jobs.worker.presence import Presence
 from django_jobs.worker.settle import Encoded, Verdict
@@ -32,25 +32,15 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
-    from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.asking import Asker
     from django_jobs.worker.pool.facts import Fact, WakePipe
     from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.queues import QueueOrder
-    from django_jobs.worker.settle import Run
 
 SETTLE_AT_ONCE = 500
 SETTLE_BYTES = 1 << 20  # servers refuse statements that are too long
 ONE_BY_ONE = 50
 HANG_SHARE = 3  # a call may last this part of a lease
-
-
-class Finished(NamedTuple):
-    """A delivery to be settled. ``again``: it was asked for, and no answer came."""
-
-    run: Run
-    outcome: Outcome
-    again: bool = False
 
 
 class StoreThread:
@@ -108,10 +98,10 @@ class StoreThread:
                 self._target = target
                 self._changed.notify()
 
-    def settle(self, run: Run, outcome: Outcome) -> None:
-        """Settle a delivery; a Done follows."""
+    def settle(self, finished: list[Finished]) -> None:
+        """Settle deliveries; a Done follows for each."""
         with self._changed:
-            self._finished.append(Finished(run, outcome))
+            self._finished.extend(finished)
             self._changed.notify()
 
     def settled_elsewhere(self, lease: Lease) -> None:

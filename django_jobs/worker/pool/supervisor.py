@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.stop import Stop
 
 URGENT_PATIENCE = 2.0
+REST_SECONDS = 0.001
 
 
 class Supervisor:
@@ -89,12 +90,18 @@ class Supervisor:
             self._births.step()
             self._dispatch.step()
             self._births.wish_for_hermits(len(self._dispatch.suspects))
+        self._desk.flush()
         self._store.wish(self._received + self._wanted())
         for child in self._children.values():
             self._births.listen(child)
+        if self._dispatch.has_work_for(2 * REST_SECONDS):
+            # Each child has plenty to do and tells us of every job: to hear of many at once
+            # costs a fraction of being woken for each.
+            time.sleep(REST_SECONDS)
         pause = 0.0 if self._store.news else clocks.pause(self._children.values())
         for key, _ in self._selector.select(pause):
             key.data()
+        self._desk.flush()
         clocks.look(self._children.values(), self._dispatch)
         self._store.cut_if_hung()
 
@@ -175,7 +182,7 @@ class Supervisor:
             if isinstance(fact, Fetched):
                 self._received += len(fact.leases)
                 ends = fact.asked_at + fact.lease_seconds
-                held = (Held(lease, fact.lease_seconds, ends) for lease in fact.leases)
+                held = (Held.of(lease, fact.lease_seconds, ends) for lease in fact.leases)
                 self._dispatch.ready.extend(held)
             elif isinstance(fact, Done):
                 self._desk.done(fact)
