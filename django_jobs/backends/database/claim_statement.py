@@ -33,41 +33,47 @@ _DUE = (
     "AND due <= {now}) AS any_due"
 )
 _FOUND = (
-    f"SELECT id, suspect FROM django_jobs_job WHERE queue = %s AND state = {_READY} "  # noqa: S608
+    f"SELECT ctid, suspect FROM django_jobs_job WHERE queue = %s AND state = {_READY} "  # noqa: S608
     "AND backend = %s{behind}{unless_due} ORDER BY rank, due, id LIMIT {limit} "
     "FOR UPDATE SKIP LOCKED"
 )
 # A suspect is to run alone: it is the only one that is taken, or the first that is not.
 _CHOSEN = (
-    "SELECT id FROM numbered WHERE place < greatest(2, "
+    "SELECT ctid FROM numbered WHERE place < greatest(2, "
     "coalesce((SELECT min(place) FROM numbered WHERE suspect), {limit} + 1))"
 )
-# Given an array and nothing more, the planner goes by primary key whatever it believes
-# about the size of the table.
+# The rows are locked, so they stay where they are. By primary key the planner may read
+# all of the index above, which has the id too, when it believes that there is no row.
 _CLAIMED = (
     f"UPDATE django_jobs_job AS job SET state = {_RUNNING}, lease_token = %s, "  # noqa: S608
     "lease_expires = {now} + {lease}, deliveries = deliveries + 1 "
-    f"WHERE id = ANY (ARRAY({_CHOSEN})) RETURNING {_COLUMNS}"
+    f"WHERE ctid = ANY (ARRAY({_CHOSEN})) RETURNING {_COLUMNS}"
 )
 _CLAIM = (
     f"WITH due AS MATERIALIZED ({_DUE}), found AS MATERIALIZED ({_FOUND}), "  # noqa: S608
-    "numbered AS MATERIALIZED (SELECT id, suspect, row_number() OVER () AS place FROM found), "
+    "numbered AS MATERIALIZED (SELECT ctid, suspect, row_number() OVER () AS place FROM found), "
     f"claimed AS ({_CLAIMED}) "
-    "SELECT due.any_due, claimed.* FROM due LEFT JOIN claimed ON true"
+    "SELECT due.any_due, (SELECT count(*) FROM numbered), claimed.* "
+    "FROM due LEFT JOIN claimed ON true"
 )
+_BEFORE = 2  # columns that are not the job's
 _UNLESS_DUE = " AND NOT (SELECT any_due FROM due)"
 _BEHIND = " AND (rank, due, id) > (%s, %s, %s)"
-_ID = 1 + ROW_FIELDS.index("id")
-_LEASE_EXPIRES = 1 + ROW_FIELDS.index("lease_expires")
-_order = itemgetter(*(1 + ROW_FIELDS.index(name) for name in ("rank", "due", "id")))
+_ID, _LEASE_EXPIRES = (_BEFORE + ROW_FIELDS.index(name) for name in ("id", "lease_expires"))
+_order = itemgetter(*(_BEFORE + ROW_FIELDS.index(name) for name in ("rank", "due", "id")))
 
 
 class Taken(NamedTuple):
-    """What came of it: leases in their order, where the last one stood, what else is due."""
+    """What came of it: leases in their order, where the last one stood, what else is due.
+
+    ``found`` jobs of which none was taken were changed since the statement began, and are
+    there all the same.
+    """
 
     leases: list[Lease]
     last: Place | None
     any_due: bool
+    found: int
 
 
 def take(
@@ -90,12 +96,13 @@ def take(
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
-    any_due = rows[0][0]
+    any_due, found = rows[0][:_BEFORE]
     if rows[0][_ID] is None:
-        return Taken([], None, any_due)
+        return Taken([], None, any_due, found)
     rows.sort(key=_order)
+    token, expires_at = claim.token, rows[0][_LEASE_EXPIRES]
     leases = [
-        lease_of(row[1:], token=claim.token, expires_at=row[_LEASE_EXPIRES], extra_deliveries=0)
+        lease_of(row[_BEFORE:], token=token, expires_at=expires_at, extra_deliveries=0)
         for row in rows
     ]
-    return Taken(leases, Place(*_order(rows[-1])), any_due)
+    return Taken(leases, Place(*_order(rows[-1])), any_due, found)

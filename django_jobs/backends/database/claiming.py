@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.database.cursors import Place
 
 PROMOTED_PER_CLAIM = 100
-_OPTIMISTIC_TRIES = 10
+_TRIES = 10
 _SUSPECT = ROW_FIELDS.index("suspect")
 
 
@@ -77,12 +77,13 @@ class Claim:
         return skips or connection.vendor == "sqlite"
 
     def _at_once(self, queue: str) -> list[Lease]:
+        began = time.monotonic()
         if place := self.cursors.place(queue):
             leases, last = self._taken(queue, place)
-            self.cursors.went_on(queue, last)
+            self.cursors.went_on(queue, time.monotonic() - began, last)
             if leases:
                 return leases
-        began = time.monotonic()
+            began = time.monotonic()
         leases, last = self._taken(queue, None)
         self.cursors.looked(queue, time.monotonic() - began, last)
         return leases
@@ -94,9 +95,15 @@ class Claim:
             _promote(self.alias, self.clock, queue, PROMOTED_PER_CLAIM)
             return take(connection, self, queue, behind=behind, unless_due=False)
 
-        taken = in_statement(self.alias, lambda c: take(c, self, queue, behind=behind))
-        if taken.any_due:
-            taken = in_transition(self.alias, promoted_first)
+        def once() -> Taken:
+            taken = in_statement(self.alias, lambda c: take(c, self, queue, behind=behind))
+            return in_transition(self.alias, promoted_first) if taken.any_due else taken
+
+        taken = once()
+        for _ in range(_TRIES):
+            if taken.leases or not taken.found:
+                break
+            taken = once()
         return taken.leases, taken.last
 
     def _locking(self, queue: str) -> list[Lease]:
@@ -121,7 +128,7 @@ class Claim:
 
     def _optimistic(self, queue: str) -> list[Lease]:
         promote(self.alias, self.clock, queue, PROMOTED_PER_CLAIM)
-        for _ in range(_OPTIMISTIC_TRIES):
+        for _ in range(_TRIES):
             rows, now = in_statement(self.alias, lambda _: self._read(self._ready(queue)))
             if not rows:
                 return []
