@@ -54,8 +54,9 @@ def _postgresql(sql: str, rows: list[Any]) -> Plan:
         if "Index Name" in node:
             plan.indexes.add(node["Index Name"])
         # A bitmap counts index entries, those of rolled-back versions too; the rows that
-        # they lead to are counted where the heap is read.
-        if "Scan" in kind and kind != "Bitmap Index Scan":
+        # they lead to are counted where the heap is read. What a statement keeps for itself
+        # it has read before.
+        if "Scan" in kind and kind not in {"Bitmap Index Scan", "CTE Scan"}:
             read = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
             plan.rows += int(read * node["Actual Loops"])
         plan.scans |= kind == "Seq Scan"

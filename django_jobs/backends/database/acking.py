@@ -27,13 +27,20 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease, ResultRecord
     from django_jobs.backends.database.clock import StoreClock
 
+# A row is where it was put when it was claimed, unless it was renewed or cancelled since.
+# There it is found without an index, whatever the planner believes about the table; with a
+# cast, the id is a condition that no index can serve.
+_GONE_FROM_PLACE = (
+    "DELETE FROM django_jobs_job AS job WHERE job.ctid = ANY (%s::tid[]) "
+    "AND job.id::text = ANY (%s::text[]) AND job.lease_token = ANY (%s::text[])"
+)
 _GONE = (
     "DELETE FROM django_jobs_job AS job "
     "USING unnest(%s::uuid[], %s::text[]) AS held(id, token) "
     "WHERE job.id = held.id AND job.lease_token = held.token"
 )
 _GONE_AND_KEPT = (
-    f"WITH gone AS ({_GONE} RETURNING job.*), kept AS ("  # noqa: S608 - constants of ours
+    "WITH gone AS ({gone} RETURNING job.*), kept AS ("
     "INSERT INTO django_jobs_jobresult (job_id, backend, queue, handler, name, status, value, "
     "output, attempts, trace_id, tenant, worker, enqueued_at, started_at, finished_at, body, "
     "expires) SELECT gone.id, gone.backend, gone.queue, gone.handler, gone.name, told.status, "
@@ -50,60 +57,89 @@ def ack(
     alias: str, clock: StoreClock, leases: Sequence[Lease], results: Mapping[str, ResultRecord]
 ) -> list[Settled]:
     """Delete what is still held, and keep its results."""
-
-    def locked(connection: BaseDatabaseWrapper) -> set[str]:
-        held = lock_held(alias, leases)
-        mine = [lease for lease in leases if lease.id in held]
-        if mine:
-            delete(alias, mine)
-        if mine and results:
-            rows = results_of(mine, results, clock.read(connection))
-            JobResult.objects.using(alias).bulk_create(rows, ignore_conflicts=True)
-        return held
-
-    def at_once(connection: BaseDatabaseWrapper) -> set[str]:
-        return _in_one_statement(connection, clock, leases, results)
-
     if _is_postgresql(alias):
-        settled = in_statement(alias, at_once)
+        settled = in_statement(alias, lambda c: _at_once(c, clock, leases, results))
     else:
-        settled = in_transition(alias, locked)
+        settled = in_transition(alias, lambda c: _locking(alias, c, clock, leases, results))
     return [Settled.SETTLED if lease.id in settled else Settled.LOST for lease in leases]
+
+
+def _locking(
+    alias: str,
+    connection: BaseDatabaseWrapper,
+    clock: StoreClock,
+    leases: Sequence[Lease],
+    results: Mapping[str, ResultRecord],
+) -> set[str]:
+    held = lock_held(alias, leases)
+    mine = [lease for lease in leases if lease.id in held]
+    if mine:
+        delete(alias, mine)
+    if mine and results:
+        rows = results_of(mine, results, clock.read(connection))
+        JobResult.objects.using(alias).bulk_create(rows, ignore_conflicts=True)
+    return held
 
 
 def _is_postgresql(alias: str) -> bool:
     return connections[alias].vendor == "postgresql"
 
 
-def _in_one_statement(
+def _at_once(
     connection: BaseDatabaseWrapper,
     clock: StoreClock,
     leases: Sequence[Lease],
     results: Mapping[str, ResultRecord],
 ) -> set[str]:
-    params = [
-        plain_array([lease.id for lease in leases]),
-        plain_array([lease.token for lease in leases]),
-    ]
-    if not results:
-        sql = f"{_GONE} RETURNING job.id::text"
-    else:
-        sql = _GONE_AND_KEPT.format(now=clock.sql(connection.vendor))
-        ids = [lease.id for lease in leases if lease.id in results]
-        told = [results[job_id] for job_id in ids]
-        params += [
-            plain_array(ids),
-            quoted_array([record.status for record in told]),
-            quoted_array([record.value_json for record in told]),
-            quoted_array([record.output for record in told]),
-            quoted_array([record.worker for record in told]),
-            plain_array([_or_null(record.started_at) for record in told]),
-            plain_array([_or_null(record.finished_at) for record in told]),
-            plain_array([str(int(record.ttl_seconds * SECOND)) for record in told]),
+    settled: set[str] = set()
+    if placed := [lease for lease in leases if lease.handle is not None]:
+        params = [
+            quoted_array([lease.handle for lease in placed]),
+            plain_array([lease.id for lease in placed]),
+            plain_array({lease.token for lease in placed}),
         ]
+        settled = _gone(connection, clock, _GONE_FROM_PLACE, params, placed, results)
+    if left := [lease for lease in leases if lease.id not in settled]:
+        params = [
+            plain_array([lease.id for lease in left]),
+            plain_array([lease.token for lease in left]),
+        ]
+        settled |= _gone(connection, clock, _GONE, params, left, results)
+    return settled
+
+
+def _gone(
+    connection: BaseDatabaseWrapper,
+    clock: StoreClock,
+    gone: str,
+    params: list[str],
+    leases: Sequence[Lease],
+    results: Mapping[str, ResultRecord],
+) -> set[str]:
+    """Send a statement that deletes; the ids of what it deleted, whose results are kept."""
+    if not results:
+        sql = f"{gone} RETURNING job.id::text"
+    else:
+        sql = _GONE_AND_KEPT.format(gone=gone, now=clock.sql(connection.vendor))
+        params = params + _told(leases, results)
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return {job_id for (job_id,) in cursor.fetchall()}
+
+
+def _told(leases: Sequence[Lease], results: Mapping[str, ResultRecord]) -> list[str]:
+    ids = [lease.id for lease in leases if lease.id in results]
+    told = [results[job_id] for job_id in ids]
+    return [
+        plain_array(ids),
+        quoted_array([record.status for record in told]),
+        quoted_array([record.value_json for record in told]),
+        quoted_array([record.output for record in told]),
+        quoted_array([record.worker for record in told]),
+        plain_array([_or_null(record.started_at) for record in told]),
+        plain_array([_or_null(record.finished_at) for record in told]),
+        plain_array([str(int(record.ttl_seconds * SECOND)) for record in told]),
+    ]
 
 
 def _or_null(moment: int | None) -> str:

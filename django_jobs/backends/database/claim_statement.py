@@ -47,7 +47,7 @@ _CHOSEN = (
 _CLAIMED = (
     f"UPDATE django_jobs_job AS job SET state = {_RUNNING}, lease_token = %s, "  # noqa: S608
     "lease_expires = {now} + {lease}, deliveries = deliveries + 1 "
-    f"WHERE ctid = ANY (ARRAY({_CHOSEN})) RETURNING {_COLUMNS}"
+    f"WHERE ctid = ANY (ARRAY({_CHOSEN})) RETURNING job.ctid::text, {_COLUMNS}"
 )
 _CLAIM = (
     f"WITH due AS MATERIALIZED ({_DUE}), found AS MATERIALIZED ({_FOUND}), "  # noqa: S608
@@ -56,7 +56,7 @@ _CLAIM = (
     "SELECT due.any_due, (SELECT count(*) FROM numbered), claimed.* "
     "FROM due LEFT JOIN claimed ON true"
 )
-_BEFORE = 2  # columns that are not the job's
+_BEFORE = 3  # columns that are not those of every row that is read
 _UNLESS_DUE = " AND NOT (SELECT any_due FROM due)"
 _BEHIND = " AND (rank, due, id) > (%s, %s, %s)"
 _ID, _LEASE_EXPIRES = (_BEFORE + ROW_FIELDS.index(name) for name in ("id", "lease_expires"))
@@ -96,13 +96,19 @@ def take(
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
-    any_due, found = rows[0][:_BEFORE]
+    any_due, found, _ = rows[0][:_BEFORE]
     if rows[0][_ID] is None:
         return Taken([], None, any_due, found)
     rows.sort(key=_order)
     token, expires_at = claim.token, rows[0][_LEASE_EXPIRES]
     leases = [
-        lease_of(row[_BEFORE:], token=token, expires_at=expires_at, extra_deliveries=0)
+        lease_of(
+            row[_BEFORE:],
+            token=token,
+            expires_at=expires_at,
+            extra_deliveries=0,
+            handle=row[_BEFORE - 1],
+        )
         for row in rows
     ]
     return Taken(leases, Place(*_order(rows[-1])), any_due, found)

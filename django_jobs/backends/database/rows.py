@@ -65,13 +65,20 @@ def _message(row: Sequence[Any], extra_deliveries: int = 0) -> Message:
 
 
 def lease_of(
-    row: Sequence[Any], *, token: str, expires_at: int, extra_deliveries: int = 1
+    row: Sequence[Any],
+    *,
+    token: str,
+    expires_at: int,
+    extra_deliveries: int = 1,
+    handle: str | None = None,
 ) -> Lease:
     """The lease of a row that was read before it was claimed: this delivery is added."""
     message = _message(row, extra_deliveries)
     suspect, created_at = row[_MESSAGE_SIZE:_LEASE_SIZE]
     index = message.index
-    return Lease(index["id"], index["queue"], token, expires_at, message, bool(suspect), created_at)
+    return Lease(
+        index["id"], index["queue"], token, expires_at, message, bool(suspect), created_at, handle
+    )
 
 
 def glimpse_of(row: Sequence[Any]) -> Glimpse:
