@@ -1,0 +1,4 @@
+"""Other projects' queues and ours, measured in turns on one machine.
+
+make bench-rivals
+"""

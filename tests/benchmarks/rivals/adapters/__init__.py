@@ -1,0 +1,1 @@
+"""One file for each contestant: what it is, how it is set up, fed and started."""

@@ -1,0 +1,55 @@
+"""django-tasks-db, the database backend of the author of Django's Tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.benchmarks.rivals.site import (
+    CORES,
+    DEFAULTS,
+    MACHINE,
+    ONE,
+    POSTGRES,
+    SQLITE,
+    DjangoSite,
+    Way,
+)
+
+WORKER = ("django", "db_worker")
+TUNED = (*WORKER, "-v0", "--no-startup-delay")
+
+
+class TasksDbSite(DjangoSite):
+    """On PostgreSQL. A worker is one process and runs one task at a time."""
+
+    name = "django-tasks-db"
+    vendor = POSTGRES
+    distribution = "django-tasks-db"
+    keeps = "two commits a task; killed work stays RUNNING for ever"
+    left = "SELECT count(*) FROM django_tasks_db_dbtaskresult WHERE status <> 'SUCCESSFUL'"
+    bulk = False
+    apps = ("django_tasks_db",)
+    ways = (
+        Way(DEFAULTS, (WORKER,), "a new connection per task", 100, reconnects=True),
+        Way(ONE, (TUNED,), "-v0, CONN_MAX_AGE None", 450),
+        Way(MACHINE, (TUNED,) * CORES, f"{CORES} workers, -v0, CONN_MAX_AGE None", 500),
+    )
+
+    def extra(self) -> dict[str, Any]:
+        return {"TASKS": {"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}}}
+
+    def one(self, n: int) -> None:
+        from tests.benchmarks.rivals.handlers.tasks import noop
+
+        noop.enqueue(n=n)
+
+
+class TasksDbSqliteSite(TasksDbSite):
+    """On SQLite."""
+
+    vendor = SQLITE
+    ways = (
+        Way(DEFAULTS, (WORKER,), "a line of log per task", 500),
+        Way(ONE, (TUNED,), "-v0", 800),
+        Way(MACHINE, (TUNED,) * CORES, f"{CORES} workers, -v0", 700),
+    )

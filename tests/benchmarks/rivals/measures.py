@@ -1,0 +1,145 @@
+"""One measurement of one contestant: a drain, or a worker that idles and is woken."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.rivals.contestants import site
+from tests.benchmarks.rivals.marks import Marks
+from tests.benchmarks.rivals.processes import ContestantFailed, Producer, working
+from tests.benchmarks.rivals.site import MACHINE
+from tests.benchmarks.rivals.stores import Price, store_for
+from tests.benchmarks.rivals.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.benchmarks.rivals.processes import Workers
+    from tests.benchmarks.rivals.site import Way
+
+WARM_UP = 10  # the first tenth of a drain is not timed: processes start, plans are made
+SINGLY = 500
+FIRST_WITHIN, SETTLED_WITHIN, PATIENCE = 30.0, 30.0, 10.0
+CALM = 1.0
+
+
+@dataclass(frozen=True)
+class Drain:
+    """What one drain came to. Processor times are microseconds per job."""
+
+    jobs: int
+    per_second: float
+    worker_cpu: float
+    server_cpu: float
+    settled_ms: float  # from the last run of a handler to nothing left in the tables
+    enqueued: dict[str, float]  # per second: "one" by one, "many" in bulk
+
+
+@dataclass(frozen=True)
+class Calm:
+    """What a worker at its defaults does when there is little to do."""
+
+    idle: float  # share of one core
+    delays_ms: list[float] = field(default_factory=list)
+
+
+class Contestant:
+    """A contestant with its database and its producer, for as long as the run lasts."""
+
+    def __init__(self, name: str, folder: Path, stack: ExitStack) -> None:
+        self.name, self.site = name, site(name)
+        self.folder = folder
+        self.store = store_for(self.site.vendor, folder, name)
+        stack.callback(self.store.drop)
+        log = folder / f"{self.slug}.producer.log"
+        self.producer = Producer(self._surroundings(MACHINE), log)
+        stack.callback(self.producer.stop)
+        self.producer.ask("prepare")
+
+    @property
+    def slug(self) -> str:
+        return self.name.replace(":", "-")
+
+    def _surroundings(self, way: str, marks: str = "") -> Surroundings:
+        return Surroundings(self.name, way, self.store.name, marks)
+
+    def drain(self, way: Way, seconds: float, most: int) -> Drain:
+        """Enqueue, start the workers, wait for the end, and see that all was done once."""
+        jobs = min(most, max(50, int(way.pace * seconds)))
+        self.store.empty()
+        enqueued = self.producer.ask("fill", within=120, jobs=jobs, singly=min(SINGLY, jobs // 2))
+        self.store.rest()
+        marks, others = Marks(self.folder / "marks"), self.store.backends()
+        with self._workers(way, marks) as workers:
+            workers.until(lambda: marks.count() > 0, "no job ran", FIRST_WITHIN)
+            price = Price(self.store, others, reaped=way.reconnects)
+            spent, before = workers.seconds(), marks.count()
+            within = PATIENCE + 10 * seconds
+            workers.until(lambda: marks.count() >= jobs, f"not all of {jobs} jobs ran", within)
+            self._settled(workers)
+            seen = time.monotonic_ns()
+            spent, server = workers.seconds() - spent, price.seconds()
+        self._done_once(marks, jobs)
+        moments = marks.in_order()
+        timed, counted = moments[jobs // WARM_UP :], max(1, jobs - before)
+        return Drain(
+            jobs=jobs,
+            per_second=(len(timed) - 1) / (timed[-1] - timed[0]) * 1e9,
+            worker_cpu=spent / counted * 1e6,
+            server_cpu=server / counted * 1e6,
+            settled_ms=(seen - moments[-1]) / 1e6,
+            enqueued=enqueued,
+        )
+
+    def calm(self, way: Way, seconds: float, samples: int) -> Calm:
+        """Let a worker idle, then wake it again and again; one job at a time."""
+        self.store.empty()
+        marks, others = Marks(self.folder / "marks"), self.store.backends()
+        with self._workers(way, marks) as workers:
+            self.producer.ask("trickle", first=0, jobs=1, seed=0)
+            workers.until(lambda: marks.count() > 0, "no job ran", FIRST_WITHIN)
+            time.sleep(CALM)
+            price, spent = Price(self.store, others, reaped=way.reconnects), workers.seconds()
+            began = time.monotonic()
+            time.sleep(seconds)
+            spent, server = workers.seconds() - spent, price.seconds()
+            idle = (spent + server) / (time.monotonic() - began)
+            seed = random.SystemRandom().getrandbits(32)
+            returned = self.producer.ask(
+                "trickle", within=60 + samples, first=1, jobs=samples, seed=seed
+            )
+            workers.until(
+                lambda: marks.count() > samples, f"not all of {samples} jobs ran", PATIENCE
+            )
+            self._settled(workers)
+        self._done_once(marks, samples + 1)
+        ran = marks.moments()
+        delays = [max(0.0, (ran[n] - moment) / 1e6) for n, moment in enumerate(returned, 1)]
+        return Calm(idle, delays)
+
+    def _workers(self, way: Way, marks: Marks) -> Workers:
+        log = self.folder / f"{self.slug}.{way.name.replace(' ', '-')}.log"
+        return working(self._surroundings(way.name, str(marks.path)), way.workers, log)
+
+    def _settled(self, workers: Workers) -> None:
+        left = self.site.left
+        workers.until(
+            lambda: self.store.ask(left) == 0, "the tables never said: all done", SETTLED_WITHIN
+        )
+
+    def _done_once(self, marks: Marks, jobs: int) -> None:
+        """Looked at when the workers are gone, so that a late second run would be seen."""
+        if complaint := marks.complaint(jobs):
+            raise ContestantFailed(complaint)
+        if left := self.store.ask(self.site.left):
+            raise ContestantFailed(f"{left} jobs are left in its tables")
+
+
+def load() -> str:
+    """How busy the machine is, for the conditions."""
+    return " ".join(f"{value:.2f}" for value in os.getloadavg())

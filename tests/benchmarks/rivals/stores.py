@@ -1,0 +1,164 @@
+"""Throw-away databases, one for each contestant, and what their server costs."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sqlite3
+from abc import ABC, abstractmethod
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from testproject.databases import server_details
+from tests.benchmarks.rivals.processes import ContestantFailed, reaped_by, seconds_of, stat_of
+from tests.benchmarks.rivals.site import POSTGRES
+
+# Emptying these would break the site, and no queue writes to them.
+SCHEMA_TABLES = re.compile(r"django_migrations|django_content_type|auth_\w+|sqlite_\w+")
+
+
+class Store(ABC):
+    """An empty database; ``name`` is what a process needs to find it."""
+
+    name: str
+    postmaster: int | None = None  # None: there is no server
+
+    @abstractmethod
+    def ask(self, sql: str) -> int:
+        """The number that a query gives."""
+
+    @abstractmethod
+    def empty(self) -> None:
+        """No job, no result, nothing that an earlier run left."""
+
+    @abstractmethod
+    def rest(self) -> None:
+        """What the server would do sooner or later: statistics, and writing what filled it."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """It is gone, whoever is still connected."""
+
+    def backends(self) -> set[int]:
+        """The server's processes that serve this database."""
+        return set()
+
+
+class Price:
+    """Processor time of the server's processes for one database, since this was made.
+
+    Of connections that ended meanwhile the postmaster knows the sum, for all databases: with
+    ``reaped`` that is counted too, and right only while nobody else uses the server.
+    """
+
+    def __init__(self, store: Store, others: set[int], *, reaped: bool) -> None:
+        self._store, self._others, self._reaped = store, others, reaped
+        self._began = self._now()
+
+    def seconds(self) -> float:
+        return self._now() - self._began
+
+    def _now(self) -> float:
+        if self._store.postmaster is None:
+            return 0.0
+        if not stat_of(self._store.postmaster):
+            return math.nan  # the server is on another machine
+        ended = reaped_by(self._store.postmaster) if self._reaped else 0.0
+        return sum(map(seconds_of, self._store.backends() - self._others)) + ended
+
+
+class PostgresStore(Store):
+    """A database on the server that the environment names."""
+
+    def __init__(self, label: str) -> None:
+        import psycopg
+
+        server = server_details("postgres")
+        self._login = {
+            "host": server["HOST"],
+            "port": server["PORT"],
+            "user": server["USER"],
+            "password": server["PASSWORD"],
+        }
+        run = os.environ.get("DJANGO_JOBS_TEST_SUFFIX") or os.getpid()
+        self.name = re.sub(r"\W", "_", f"test_rivals_{run}_{label}")
+        self._server: Any = psycopg.connect(**self._login, dbname="postgres", autocommit=True)
+        own = stat_of(self._server.info.backend_pid)
+        self.postmaster = int(own[0]) if own else -1
+        self._server.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
+        self._server.execute(f"CREATE DATABASE {self.name}")
+
+    def _connected(self) -> Any:
+        import psycopg
+
+        return closing(psycopg.connect(**self._login, dbname=self.name, autocommit=True))
+
+    def ask(self, sql: str) -> int:
+        with self._connected() as connection:
+            return int(connection.execute(sql).fetchone()[0])
+
+    def empty(self) -> None:
+        with self._connected() as connection:
+            found = connection.execute(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+            ).fetchall()
+            names = [name for (name,) in found if not SCHEMA_TABLES.fullmatch(name)]
+            if names:
+                connection.execute(f"TRUNCATE {', '.join(names)} RESTART IDENTITY CASCADE")
+
+    def rest(self) -> None:
+        with self._connected() as connection:
+            connection.execute("VACUUM ANALYZE")
+            connection.execute("CHECKPOINT")
+
+    def drop(self) -> None:
+        self._server.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
+        self._server.close()
+
+    def backends(self) -> set[int]:
+        found = self._server.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = %s", [self.name]
+        )
+        return {pid for (pid,) in found.fetchall()}
+
+
+class SqliteStore(Store):
+    """A file, in a folder that is removed by whoever made it."""
+
+    def __init__(self, folder: Path, label: str) -> None:
+        self.name = str(folder / f"{re.sub(r'[^a-z0-9]', '_', label)}.sqlite3")
+
+    def _connected(self) -> Any:
+        return closing(sqlite3.connect(self.name, isolation_level=None, timeout=20))
+
+    def ask(self, sql: str) -> int:
+        with self._connected() as connection:
+            return int(connection.execute(sql).fetchone()[0])
+
+    def empty(self) -> None:
+        with self._connected() as connection:
+            found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            for (name,) in found.fetchall():
+                if not SCHEMA_TABLES.fullmatch(name):
+                    connection.execute(f"DELETE FROM {name}")
+            connection.execute("VACUUM")
+
+    def rest(self) -> None:
+        with self._connected() as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def drop(self) -> None:
+        for path in Path(self.name).parent.glob(f"{Path(self.name).name}*"):
+            path.unlink()
+
+
+def store_for(vendor: str, folder: Path, label: str) -> Store:
+    """An empty database for a contestant."""
+    if vendor != POSTGRES:
+        return SqliteStore(folder, label)
+    try:
+        return PostgresStore(label)
+    except Exception as error:
+        raise ContestantFailed(f"no database for it: {error}") from error
