@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from contextlib import ExitStack
@@ -33,11 +32,16 @@ class Drain:
     """What one drain came to. Processor times are microseconds per job."""
 
     jobs: int
-    per_second: float
+    per_second: float  # runs of the handler
+    settled_per_second: float  # the same, until nothing was left in the tables
     worker_cpu: float
     server_cpu: float
     settled_ms: float  # from the last run of a handler to nothing left in the tables
     enqueued: dict[str, float]  # per second: "one" by one, "many" in bulk
+
+    @property
+    def cpu(self) -> float:
+        return self.worker_cpu + self.server_cpu
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,6 @@ class Contestant:
         self.name, self.site = name, site(name)
         self.folder = folder
         self.store = store_for(self.site.vendor, folder, name)
-        stack.callback(self.store.drop)
         log = folder / f"{self.slug}.producer.log"
         self.producer = Producer(self._surroundings(MACHINE), log)
         stack.callback(self.producer.stop)
@@ -90,6 +93,7 @@ class Contestant:
         return Drain(
             jobs=jobs,
             per_second=(len(timed) - 1) / (timed[-1] - timed[0]) * 1e9,
+            settled_per_second=(len(timed) - 1) / (seen - timed[0]) * 1e9,
             worker_cpu=spent / counted * 1e6,
             server_cpu=server / counted * 1e6,
             settled_ms=(seen - moments[-1]) / 1e6,
@@ -127,10 +131,8 @@ class Contestant:
         return working(self._surroundings(way.name, str(marks.path)), way.workers, log)
 
     def _settled(self, workers: Workers) -> None:
-        left = self.site.left
-        workers.until(
-            lambda: self.store.ask(left) == 0, "the tables never said: all done", SETTLED_WITHIN
-        )
+        with self.store.asking(self.site.left) as left:
+            workers.until(lambda: left() == 0, "some jobs were not finished", SETTLED_WITHIN)
 
     def _done_once(self, marks: Marks, jobs: int) -> None:
         """Looked at when the workers are gone, so that a late second run would be seen."""
@@ -138,8 +140,3 @@ class Contestant:
             raise ContestantFailed(complaint)
         if left := self.store.ask(self.site.left):
             raise ContestantFailed(f"{left} jobs are left in its tables")
-
-
-def load() -> str:
-    """How busy the machine is, for the conditions."""
-    return " ".join(f"{value:.2f}" for value in os.getloadavg())

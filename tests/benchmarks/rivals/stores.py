@@ -7,13 +7,17 @@ import os
 import re
 import sqlite3
 from abc import ABC, abstractmethod
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testproject.databases import server_details
-from tests.benchmarks.rivals.processes import ContestantFailed, reaped_by, seconds_of, stat_of
+from tests.benchmarks.rivals.processes import reaped_by, seconds_of, stat_of
 from tests.benchmarks.rivals.site import POSTGRES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 # Emptying these would break the site, and no queue writes to them.
 SCHEMA_TABLES = re.compile(r"django_migrations|django_content_type|auth_\w+|sqlite_\w+")
@@ -26,8 +30,19 @@ class Store(ABC):
     postmaster: int | None = None  # None: there is no server
 
     @abstractmethod
+    def _connected(self) -> AbstractContextManager[Any]:
+        """A connection of the driver's own, closed afterwards."""
+
     def ask(self, sql: str) -> int:
         """The number that a query gives."""
+        with self.asking(sql) as number:
+            return number()
+
+    @contextmanager
+    def asking(self, sql: str) -> Iterator[Callable[[], int]]:
+        """The same, again and again."""
+        with self._connected() as connection:
+            yield lambda: int(connection.execute(sql).fetchone()[0])
 
     @abstractmethod
     def empty(self) -> None:
@@ -36,10 +51,6 @@ class Store(ABC):
     @abstractmethod
     def rest(self) -> None:
         """What the server would do sooner or later: statistics, and writing what filled it."""
-
-    @abstractmethod
-    def drop(self) -> None:
-        """It is gone, whoever is still connected."""
 
     def backends(self) -> set[int]:
         """The server's processes that serve this database."""
@@ -73,31 +84,14 @@ class PostgresStore(Store):
     """A database on the server that the environment names."""
 
     def __init__(self, label: str) -> None:
-        import psycopg
-
-        server = server_details("postgres")
-        self._login = {
-            "host": server["HOST"],
-            "port": server["PORT"],
-            "user": server["USER"],
-            "password": server["PASSWORD"],
-        }
-        run = os.environ.get("DJANGO_JOBS_TEST_SUFFIX") or os.getpid()
-        self.name = re.sub(r"\W", "_", f"test_rivals_{run}_{label}")
-        self._server: Any = psycopg.connect(**self._login, dbname="postgres", autocommit=True)
+        self.name = _prefix() + re.sub(r"\W", "_", label)
+        self._server = _connect("postgres")
         own = stat_of(self._server.info.backend_pid)
         self.postmaster = int(own[0]) if own else -1
-        self._server.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
         self._server.execute(f"CREATE DATABASE {self.name}")
 
-    def _connected(self) -> Any:
-        import psycopg
-
-        return closing(psycopg.connect(**self._login, dbname=self.name, autocommit=True))
-
-    def ask(self, sql: str) -> int:
-        with self._connected() as connection:
-            return int(connection.execute(sql).fetchone()[0])
+    def _connected(self) -> AbstractContextManager[Any]:
+        return closing(_connect(self.name))
 
     def empty(self) -> None:
         with self._connected() as connection:
@@ -113,10 +107,6 @@ class PostgresStore(Store):
             connection.execute("VACUUM ANALYZE")
             connection.execute("CHECKPOINT")
 
-    def drop(self) -> None:
-        self._server.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
-        self._server.close()
-
     def backends(self) -> set[int]:
         found = self._server.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = %s", [self.name]
@@ -130,12 +120,8 @@ class SqliteStore(Store):
     def __init__(self, folder: Path, label: str) -> None:
         self.name = str(folder / f"{re.sub(r'[^a-z0-9]', '_', label)}.sqlite3")
 
-    def _connected(self) -> Any:
+    def _connected(self) -> AbstractContextManager[Any]:
         return closing(sqlite3.connect(self.name, isolation_level=None, timeout=20))
-
-    def ask(self, sql: str) -> int:
-        with self._connected() as connection:
-            return int(connection.execute(sql).fetchone()[0])
 
     def empty(self) -> None:
         with self._connected() as connection:
@@ -149,16 +135,35 @@ class SqliteStore(Store):
         with self._connected() as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def drop(self) -> None:
-        for path in Path(self.name).parent.glob(f"{Path(self.name).name}*"):
-            path.unlink()
-
 
 def store_for(vendor: str, folder: Path, label: str) -> Store:
-    """An empty database for a contestant."""
-    if vendor != POSTGRES:
-        return SqliteStore(folder, label)
-    try:
-        return PostgresStore(label)
-    except Exception as error:
-        raise ContestantFailed(f"no database for it: {error}") from error
+    """An empty database for a contestant, there until ``sweep``."""
+    return PostgresStore(label) if vendor == POSTGRES else SqliteStore(folder, label)
+
+
+def sweep() -> None:
+    """No database of this run is left, whoever is still connected."""
+    with closing(_connect("postgres")) as server:
+        found = server.execute("SELECT datname FROM pg_database").fetchall()
+        for (name,) in found:
+            if name.startswith(_prefix()):
+                server.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def _prefix() -> str:
+    run = os.environ.get("DJANGO_JOBS_TEST_SUFFIX") or os.getpid()
+    return re.sub(r"\W", "_", f"test_rivals_{run}_")
+
+
+def _connect(database: str) -> Any:
+    import psycopg
+
+    server = server_details("postgres")
+    return psycopg.connect(
+        host=server["HOST"],
+        port=server["PORT"],
+        user=server["USER"],
+        password=server["PASSWORD"],
+        dbname=database,
+        autocommit=True,
+    )

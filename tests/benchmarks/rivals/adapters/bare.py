@@ -33,8 +33,8 @@ class BareSite(Site):
     left = "SELECT count(*) FROM bare"
     together = 1_000
     ways = (
-        Way(ONE, (WORKER,), f"claim {CLAIMED}, delete {CLAIMED}", 40_000),
-        Way(MACHINE, (WORKER,) * CORES, f"{CORES} loops", 40_000),
+        Way(ONE, (WORKER,), f"claim {CLAIMED}, delete {CLAIMED}", 60_000),
+        Way(MACHINE, (WORKER,) * CORES, f"{CORES} loops", 60_000),
     )
     table = (
         "CREATE TABLE bare (id bigserial PRIMARY KEY, queue text NOT NULL, "
@@ -85,7 +85,7 @@ class BareSqliteSite(BareSite):
 
     vendor = SQLITE
     distribution = ""
-    ways = (Way(ONE, (WORKER,), f"claim {CLAIMED}, delete {CLAIMED}", 60_000),)
+    ways = (Way(ONE, (WORKER,), f"claim {CLAIMED}, delete {CLAIMED}", 50_000),)
     table = (
         "CREATE TABLE bare (id integer PRIMARY KEY, queue text NOT NULL, "
         "state integer NOT NULL DEFAULT 1, due integer NOT NULL DEFAULT 0, "

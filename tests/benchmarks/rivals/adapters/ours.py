@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.benchmarks.rivals.site import (
     CORES,
@@ -14,9 +14,6 @@ from tests.benchmarks.rivals.site import (
     DjangoSite,
     Way,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NO_RESULTS = "no results"
 QUIET = ("django", "jobs_work", "-v0")
@@ -54,12 +51,6 @@ class OurSite(DjangoSite):
         from tests.benchmarks.rivals.handlers.jobs import noop
 
         noop.enqueue(n=n)
-
-    def each(self, numbers: Iterable[int]) -> None:
-        from tests.benchmarks.rivals.handlers.jobs import noop
-
-        for n in numbers:
-            noop.enqueue(n=n)
 
     def many(self, numbers: list[int]) -> None:
         from django_jobs import enqueue_many

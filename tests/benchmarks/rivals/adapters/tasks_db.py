@@ -26,7 +26,7 @@ class TasksDbSite(DjangoSite):
     vendor = POSTGRES
     distribution = "django-tasks-db"
     keeps = "two commits a task; killed work stays RUNNING for ever"
-    left = "SELECT count(*) FROM django_tasks_db_dbtaskresult WHERE status <> 'SUCCESSFUL'"
+    left = "SELECT count(*) FROM django_tasks_database_dbtaskresult WHERE status <> 'SUCCESSFUL'"
     bulk = False
     apps = ("django_tasks_db",)
     ways = (

@@ -1,6 +1,8 @@
 """For pgqueuer: the factory that its command runs."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import asyncpg
 from pgqueuer import PgQueuer
@@ -10,11 +12,14 @@ from pgqueuer.models import Job
 from tests.benchmarks.rivals.marks import mark
 
 
-async def main() -> PgQueuer:
-    queuer = PgQueuer(AsyncpgDriver(await asyncpg.connect()))
+@asynccontextmanager
+async def main() -> AsyncIterator[PgQueuer]:
+    connection = await asyncpg.connect()  # libpq's variables say where
+    queuer = PgQueuer(AsyncpgDriver(connection))
 
     @queuer.entrypoint("noop")
     async def noop(job: Job) -> None:
         mark(json.loads(job.payload)["n"])
 
-    return queuer
+    yield queuer
+    await connection.close()
