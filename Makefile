@@ -13,11 +13,17 @@ STATE := $(shell (cat pyproject.toml; echo '$(PYTHON) $(DJANGO)') | cksum | cut 
 TEST_READY := $(VENV)/.ready-test-$(STATE)
 DEV_READY := $(VENV)/.ready-dev-$(STATE)
 
+# The rivals have an environment of their own, so that their dependencies never meet ours.
+RIVALS_VENV ?= .venv-rivals
+RIVALS := tests/benchmarks/rivals/requirements.txt
+RIVALS_PIP := $(RIVALS_VENV)/bin/python -m pip install -qq --disable-pip-version-check
+RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cksum | cut -d ' ' -f 1)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test coverage bench lint format types layers docs audit check clean
+.PHONY: help setup dev demo test coverage bench bench-rivals lint format types layers docs audit check clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-12s %s\n", $$1, $$2}'
 
 $(TEST_READY):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'
@@ -28,6 +34,15 @@ $(TEST_READY):
 $(DEV_READY): | $(TEST_READY)
 	@$(PIP) -e '.[test,redis,beanstalk,lint,docs]' $(if $(DJANGO),'Django==$(DJANGO).*')
 	@rm -f $(VENV)/.ready-dev-* && touch $@
+
+# One package that cannot be had must not keep the others away; the benchmark tells which it was.
+$(RIVALS_READY):
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 12) else "The rivals need Python 3.12 or newer: make bench-rivals PYTHON=...")'
+	@$(PYTHON) -m venv $(RIVALS_VENV)
+	@$(RIVALS_PIP) -r $(RIVALS) || sed -E 's, *#.*,,; /^$$/d' $(RIVALS) | while read -r package; do \
+		$(RIVALS_PIP) "$$package" || echo "could not be installed: $$package" >&2; done
+	@$(RIVALS_PIP) -e .
+	@rm -f $(RIVALS_VENV)/.ready-* && touch $@
 
 setup: | $(TEST_READY) ## Make the environment for the tests
 
@@ -47,6 +62,9 @@ coverage: setup ## Run the tests and tell which branches they miss
 
 bench: setup ## Measure on PostgreSQL, beside bare psycopg
 	@DJANGO_JOBS_TEST_DB=postgres $(BIN)/python -m tests.benchmarks.core $(BENCH_ARGS)
+
+bench-rivals: | $(RIVALS_READY) ## Measure other projects' queues and ours, in turns
+	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.rivals $(BENCH_ARGS)
 
 lint: dev ## Check style and formatting
 	@$(BIN)/ruff check .
@@ -75,5 +93,5 @@ check: ## Everything that must pass before a change is accepted
 	@.ci/run
 
 clean: ## Remove environments, caches and built files
-	@rm -rf .venv .ci/venvs .ci/out build dist site htmlcov .coverage .coverage.* \
+	@rm -rf .venv .venv-rivals .ci/venvs .ci/out build dist site htmlcov .coverage .coverage.* \
 		.hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -25,7 +25,7 @@ from tests.benchmarks.rivals.site import POSTGRES
 from tests.benchmarks.rivals.stores import sweep
 from tests.benchmarks.rivals.tables import failures, tables
 
-FULL = Extent(rounds=3, seconds=2.0, most=200_000, idle=10.0, samples=201)
+FULL = Extent(rounds=3, seconds=1.5, most=200_000, idle=10.0, samples=201)
 QUICK = Extent(rounds=1, seconds=0.5, most=50_000, idle=2.0, samples=20)
 
 
@@ -34,7 +34,11 @@ def main() -> int:
     chosen = QUICK if options.quick else FULL
     extent = Extent(**{**asdict(chosen), "most": options.jobs or chosen.most})
     tournament = Tournament(options.only or ADAPTERS, extent)
-    told = run(tournament)
+    try:
+        told = run(tournament)
+    except KeyboardInterrupt:
+        print("interrupted; its processes and databases are gone", file=sys.stderr)
+        return 128 + signal.SIGINT
     paragraphs = failures(tournament.figures)
     for vendor, condition in told.items():
         shown = tables(tournament.figures, vendor)
@@ -54,7 +58,6 @@ def run(tournament: Tournament) -> dict[str, str]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rivals-")))
         if POSTGRES in vendors:
-            sweep()
             stack.callback(sweep)
         stack.callback(kill_all, lambda: below(os.getpid()))
         try:
@@ -102,9 +105,7 @@ def _plain(told: dict[str, str], figures: dict[str, Figures]) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.rivals", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.rivals", description=__doc__)
     parser.add_argument(
         "--only",
         nargs="+",
@@ -113,7 +114,9 @@ def _parser() -> argparse.ArgumentParser:
         help=f"measure these only: {', '.join(ADAPTERS)}; multiples need django_jobs and bare too",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="at most N jobs in one drain")
-    parser.add_argument("--quick", action="store_true", help="one short round, to see that it works")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round, to see that it works"
+    )
     parser.add_argument("--json", metavar="FILE", help="write every figure to this file")
     parser.add_argument("--markdown", metavar="FILE", help="write the tables to this file")
     return parser

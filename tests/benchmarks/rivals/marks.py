@@ -11,9 +11,12 @@ import struct
 import time
 from collections import Counter
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.benchmarks.rivals.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RECORD = struct.Struct("<IQ")  # the job's number; nanoseconds of the clock all processes share
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from tests.benchmarks.rivals.stores import Price, store_for
 from tests.benchmarks.rivals.surroundings import Surroundings
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
     from pathlib import Path
 
     from tests.benchmarks.rivals.processes import Workers

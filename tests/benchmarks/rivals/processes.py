@@ -62,9 +62,9 @@ def reaped_by(pid: int) -> float:
 def below(pid: int) -> set[int]:
     """All descendants of a process."""
     children: dict[int, list[int]] = {}
-    for folder in os.listdir("/proc"):
-        if folder.isdecimal() and (fields := stat_of(int(folder))):
-            children.setdefault(int(fields[0]), []).append(int(folder))
+    for folder in Path("/proc").glob("[0-9]*"):
+        if fields := stat_of(int(folder.name)):
+            children.setdefault(int(fields[0]), []).append(int(folder.name))
     found, waiting = set[int](), [pid]
     while waiting:
         more = children.get(waiting.pop(), [])

@@ -8,7 +8,6 @@ import re
 import sqlite3
 from abc import ABC, abstractmethod
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testproject.databases import server_details
@@ -18,6 +17,7 @@ from tests.benchmarks.rivals.site import POSTGRES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
 # Emptying these would break the site, and no queue writes to them.
 SCHEMA_TABLES = re.compile(r"django_migrations|django_content_type|auth_\w+|sqlite_\w+")
@@ -88,6 +88,7 @@ class PostgresStore(Store):
         self._server = _connect("postgres")
         own = stat_of(self._server.info.backend_pid)
         self.postmaster = int(own[0]) if own else -1
+        self._server.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
         self._server.execute(f"CREATE DATABASE {self.name}")
 
     def _connected(self) -> AbstractContextManager[Any]:
@@ -152,7 +153,7 @@ def sweep() -> None:
 
 def _prefix() -> str:
     run = os.environ.get("DJANGO_JOBS_TEST_SUFFIX") or os.getpid()
-    return re.sub(r"\W", "_", f"test_rivals_{run}_")
+    return re.sub(r"\W", "_", f"test_rivals_{run}__")
 
 
 def _connect(database: str) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.rivals.contestants import BARE, OURS
+from tests.benchmarks.rivals.site import ONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +61,15 @@ def _is(figures: Figures, vendor: str) -> bool:
 def _draining(
     shown: dict[str, Figures], ours: Figures | None, bare: Figures | None, vendor: str
 ) -> Table:
-    headings = ["contestant", "setting", "jobs", "runs /s", "settled /s", "of bare", "ours / it"]
+    headings = [
+        "contestant",
+        "setting",
+        "jobs",
+        "runs /s",
+        "settled /s",
+        "of a bare loop",
+        "ours / it",
+    ]
     headings += ["worker µs", "server µs", "µs, it / ours"]
     rows = []
     for figures in shown.values():
@@ -76,7 +85,7 @@ def _draining(
                     f"{_median(drain.jobs for drain in found):,.0f}",
                     f"{_median(drain.per_second for drain in found):,.0f}",
                     f"{_median(drain.settled_per_second for drain in found):,.0f}",
-                    _ratio(figures, bare, way.name, "per_second"),
+                    _ratio(figures, bare, way.name, "per_second", ONE),
                     _ratio(ours, figures, way.name, "per_second"),
                     f"{_median(drain.worker_cpu for drain in found):,.0f}",
                     f"{_median(drain.server_cpu for drain in found):,.0f}",
@@ -86,11 +95,13 @@ def _draining(
     return Table(f"{vendor}: draining no-op jobs", headings, rows, words=2)
 
 
-def _ratio(one: Figures | None, other: Figures | None, way: str, what: str) -> str:
-    """The median of the rounds' ratios; both were measured within the same minute."""
+def _ratio(
+    one: Figures | None, other: Figures | None, way: str, what: str, others_way: str = ""
+) -> str:
+    """The median of the rounds' ratios; both were measured within the same minutes."""
     if one is None or other is None:
         return NOTHING
-    pairs = zip(one.drains.get(way, ()), other.drains.get(way, ()), strict=False)
+    pairs = zip(one.drains.get(way, ()), other.drains.get(others_way or way, ()), strict=False)
     found = [_value(a, what) / _value(b, what) for a, b in pairs if a and b and _value(b, what)]
     return f"{_median(found):,.2f}" if found else NOTHING
 
@@ -112,7 +123,7 @@ def _rest(shown: dict[str, Figures], ours: Figures | None, vendor: str) -> Table
             row.append(f"{mine / rate:,.2f}" if rate and mine else NOTHING)
         delays = sorted(delay for calm in figures.calms for delay in calm.delays_ms)
         row += [f"{delays[int(len(delays) * at)]:,.1f}" if delays else NOTHING for at in QUANTILES]
-        idle = _median(calm.idle for calm in figures.calms) if figures.calms else None
+        idle = statistics.fmean(calm.idle for calm in figures.calms) if figures.calms else None
         row.append(NOTHING if idle is None else f"{idle * 100:.2f}")
         rows.append(row)
     return Table(f"{vendor}: enqueueing; waking an idle worker", headings, rows, words=1)

@@ -24,12 +24,15 @@ class OurSite(DjangoSite):
 
     name = "django_jobs"
     vendor = POSTGRES
-    distribution = "django-jobs"
+    distribution = ""  # the commit that the conditions name
     keeps = (
         "signed and verified; leased with a token per claim; outcomes settled in natural batches "
         "within milliseconds; killed work runs again"
     )
-    left = "SELECT (SELECT count(*) FROM django_jobs_job) + (SELECT count(*) FROM django_jobs_failedjob)"
+    left = (
+        "SELECT (SELECT count(*) FROM django_jobs_job) "
+        "+ (SELECT count(*) FROM django_jobs_failedjob)"
+    )
     apps = ("django_jobs", "tests.benchmarks.rivals.handlers")
     ways = (
         Way(DEFAULTS, (("django", "jobs_work"),), "a line of log per job", 8_000, reconnects=True),

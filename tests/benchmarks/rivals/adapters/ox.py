@@ -16,7 +16,10 @@ class OxSite(DjangoSite):
     name = "django-ox"
     vendor = POSTGRES
     distribution = "django-ox"
-    keeps = "a commit per claim and one per finish, both fenced; killed work runs again"
+    keeps = (
+        "a commit per claim and one per finish, both fenced; killed work runs again "
+        "when its lock is old (300 s)"
+    )
     left = "SELECT count(*) FROM django_ox_oxtask WHERE status <> 'SUCCESSFUL'"
     apps = ("django_ox",)
     ways = (

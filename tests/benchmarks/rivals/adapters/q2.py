@@ -13,7 +13,9 @@ class Q2Site(DjangoSite):
     name = "django-q2"
     vendor = POSTGRES
     distribution = "django-q2"
-    keeps = "acknowledged after the run; a fixed retry time is all that notices killed work"
+    keeps = (
+        "acknowledged after the run, some way behind it; killed work is retried after a fixed time"
+    )
     left = "SELECT count(*) FROM django_q_ormq"
     bulk = False
     apps = ("django_q",)
