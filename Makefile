@@ -20,10 +20,11 @@ RIVALS_PIP := $(RIVALS_VENV)/bin/python -m pip install -qq --disable-pip-version
 RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test coverage bench bench-rivals lint format types layers docs audit check clean
+.PHONY: help setup dev demo test coverage bench bench-drain bench-latency \
+	bench-idle bench-rivals lint format types layers docs audit check clean
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-13s %s\n", $$1, $$2}'
 
 $(TEST_READY):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'
@@ -60,8 +61,19 @@ coverage: setup ## Run the tests and tell which branches they miss
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 
-bench: setup ## Measure on PostgreSQL, beside bare psycopg
-	@DJANGO_JOBS_TEST_DB=postgres $(BIN)/python -m tests.benchmarks.core $(BENCH_ARGS)
+BENCHMARK = DJANGO_JOBS_TEST_DB=$(or $(DJANGO_JOBS_TEST_DB),postgres) $(BIN)/python -m tests.benchmarks
+
+bench: setup ## Measure enqueueing and claiming, beside bare psycopg
+	@$(BENCHMARK).core $(BENCH_ARGS)
+
+bench-drain: setup ## Measure how fast a worker drains, and what slows it down
+	@$(BENCHMARK).drain $(BENCH_ARGS)
+
+bench-latency: setup ## Measure how soon an idle worker notices a job
+	@$(BENCHMARK).latency $(BENCH_ARGS)
+
+bench-idle: setup ## Measure what an idle worker costs
+	@$(BENCHMARK).idle $(BENCH_ARGS)
 
 bench-rivals: | $(RIVALS_READY) ## Measure other projects' queues and ours, in turns
 	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.rivals $(BENCH_ARGS)

@@ -23,7 +23,8 @@ from tests.benchmarks.rivals.surroundings import ROOT, Surroundings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PR_SET_CHILD_SUBREAPER = 36
+LIBC = ctypes.CDLL(None, use_errno=True)
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 TICKS = os.sysconf("SC_CLK_TCK")
 LAST_LINES = 25
 STARTS_WITHIN, STOPS_WITHIN = 60.0, 3.0
@@ -35,8 +36,13 @@ class ContestantFailed(Exception):
 
 def adopt_orphans() -> None:
     """Processes whose parent died become children of this one."""
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+    if LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+def _end_with_driver() -> None:
+    """Be asked to stop when the driver dies, even if by SIGKILL."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def stat_of(pid: int) -> list[str]:
@@ -95,6 +101,7 @@ class Workers:
                     stdout=told,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    preexec_fn=_end_with_driver,  # noqa: PLW1509 - the driver has no threads
                 )
                 for command in commands
             ]
@@ -194,6 +201,7 @@ class Producer:
     def _answer(self, within: float) -> Any:
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], within)[0]:
+            self._process.kill()  # a late answer would be taken for that to the next order
             raise ContestantFailed(f"no answer of its producer within {within:.0f} s")
         if not (line := self._process.stdout.readline()):
             raise ContestantFailed(f"its producer ended:\n{last_lines(self.log)}")

@@ -77,11 +77,12 @@ class Tournament:
 
     def _drain(self, contestant: Contestant, name: str, told: str) -> None:
         figures = self.figures[contestant.name]
-        way = figures.way(name)
-        if way is None or name in figures.failures:
+        if (way := figures.way(name)) is None:
             return
         drains = figures.drains.setdefault(name, [])
         drains.append(None)
+        if name in figures.failures and not any(drains):
+            return
 
         def drained() -> None:
             drain = contestant.drain(way, self.extent.seconds, self.extent.most)
@@ -93,7 +94,7 @@ class Tournament:
     def _calm(self, contestant: Contestant, told: str) -> None:
         figures = self.figures[contestant.name]
         way, what = figures.way(DEFAULTS), "idle and wake-ups"
-        if way is None or what in figures.failures:
+        if way is None or (what in figures.failures and not figures.calms):
             return
         rounds, extent = self.extent.rounds, self.extent
 
@@ -111,7 +112,8 @@ class Tournament:
         except Exception as error:  # noqa: BLE001 - a rival may fail in any way, and that is told
             kind = "" if isinstance(error, ContestantFailed) else f"{type(error).__name__}: "
             figures.failures[what] = f"{kind}{error}".strip()
-            _progress(f"FAILED {figures.site.vendor} {figures.site.name}, {what}: {kind}{error}")
+            told = figures.failures[what].splitlines()[-1]
+            _progress(f"FAILED {figures.site.vendor} {figures.site.name}, {what}: {told}")
 
 
 BEGAN = time.monotonic()
