@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 POSTGRES, SQLITE = "PostgreSQL", "SQLite"
 DEFAULTS, ONE, MACHINE = "defaults", "one process", "whole machine"
-CORES = 2
+CORES = os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

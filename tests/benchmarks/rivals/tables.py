@@ -103,7 +103,13 @@ def _ratio(
         return NOTHING
     pairs = zip(one.drains.get(way, ()), other.drains.get(others_way or way, ()), strict=False)
     found = [_value(a, what) / _value(b, what) for a, b in pairs if a and b and _value(b, what)]
-    return f"{_median(found):,.2f}" if found else NOTHING
+    return _multiple(_median(found)) if found else NOTHING
+
+
+def _multiple(value: float) -> str:
+    """With about as many digits as one may believe."""
+    digits = 0 if value >= 10 else 1 if value >= 1 else 2 if value >= 0.1 else 3
+    return f"{value:,.{digits}f}"
 
 
 def _value(drain: Drain, what: str) -> float:
@@ -120,7 +126,7 @@ def _rest(shown: dict[str, Figures], ours: Figures | None, vendor: str) -> Table
         for how in ("one", "many"):
             rate, mine = _enqueued(figures, how), _enqueued(ours, how) if ours else None
             row.append(f"{rate:,.0f}" if rate else NOTHING)
-            row.append(f"{mine / rate:,.2f}" if rate and mine else NOTHING)
+            row.append(_multiple(mine / rate) if rate and mine else NOTHING)
         delays = sorted(delay for calm in figures.calms for delay in calm.delays_ms)
         row += [f"{delays[int(len(delays) * at)]:,.1f}" if delays else NOTHING for at in QUANTILES]
         idle = statistics.fmean(calm.idle for calm in figures.calms) if figures.calms else None
