@@ -92,12 +92,15 @@ class DjangoSite(Site):
         return self.surroundings.way != DEFAULTS
 
     def _database(self) -> dict[str, Any]:
+        # Django's own default closes a connection whenever it is asked whether to.
+        kept = None if self.tuned else 0
         if self.vendor == SQLITE:
             return {
                 "ENGINE": "django.db.backends.sqlite3",
                 "NAME": self.surroundings.database,
+                "CONN_MAX_AGE": kept,
                 "OPTIONS": {
-                    "init_command": "PRAGMA journal_mode=WAL; " + self.sqlite_pragmas(),
+                    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
                     "transaction_mode": "IMMEDIATE",
                     "timeout": 20,
                 },
@@ -106,12 +109,8 @@ class DjangoSite(Site):
             "ENGINE": "django.db.backends.postgresql",
             **server_details("postgres"),
             "NAME": self.surroundings.database,
-            # Django's own default closes a connection whenever it is asked whether to.
-            "CONN_MAX_AGE": None if self.tuned else 0,
+            "CONN_MAX_AGE": kept,
         }
-
-    def sqlite_pragmas(self) -> str:
-        return "PRAGMA synchronous=FULL"
 
     def start(self) -> None:
         import django

@@ -1,39 +1,39 @@
-"""procrastinate, with its Django integration."""
+"""procrastinate by itself: its Django integration adds two changes of thread to each job."""
 
 from __future__ import annotations
 
-from typing import Any
+from tests.benchmarks.rivals.site import CORES, DEFAULTS, MACHINE, ONE, POSTGRES, Site, Way
 
-from tests.benchmarks.rivals.site import CORES, DEFAULTS, MACHINE, ONE, POSTGRES, DjangoSite, Way
-
-WORKER = ("django", "procrastinate", "worker")
+WORKER = ("procrastinate", "--app", "tests.benchmarks.rivals.handlers.procrastinate.app", "worker")
 TUNED = (*WORKER, "--concurrency", "10")
 
 
-class ProcrastinateSite(DjangoSite):
-    """Its worker has a connection pool of its own."""
+class ProcrastinateSite(Site):
+    """Its worker is one event loop with a pool of connections."""
 
     name = "procrastinate"
     vendor = POSTGRES
     distribution = "procrastinate"
     keeps = "a commit per claim and per finish, rows of history; stalled work is yours to retry"
     left = "SELECT count(*) FROM procrastinate_jobs WHERE status <> 'succeeded'"
-    apps = ("procrastinate.contrib.django",)
+    together = 1_000
     ways = (
         Way(DEFAULTS, (WORKER,), "concurrency 1", 600),
         Way(ONE, (TUNED,), "--concurrency 10", 900),
         Way(MACHINE, (TUNED,) * CORES, f"{CORES} workers, --concurrency 10", 1_200),
     )
 
-    def extra(self) -> dict[str, Any]:
-        return {"PROCRASTINATE_IMPORT_PATHS": ["tests.benchmarks.rivals.handlers.procrastinate"]}
+    def start(self) -> None:
+        from tests.benchmarks.rivals.handlers.procrastinate import app, noop
+
+        self.app, self.noop = app, noop
+        app.open()
+
+    def prepare(self) -> None:
+        self.app.schema_manager.apply_schema()
 
     def one(self, n: int) -> None:
-        from tests.benchmarks.rivals.handlers.procrastinate import noop
-
-        noop.defer(n=n)
+        self.noop.defer(n=n)
 
     def many(self, numbers: list[int]) -> None:
-        from tests.benchmarks.rivals.handlers.procrastinate import noop
-
-        noop.batch_defer(*({"n": n} for n in numbers))
+        self.noop.batch_defer(*({"n": n} for n in numbers))

@@ -49,7 +49,7 @@ class TasksDbSqliteSite(TasksDbSite):
 
     vendor = SQLITE
     ways = (
-        Way(DEFAULTS, (WORKER,), "a line of log per task", 500),
-        Way(ONE, (TUNED,), "-v0", 800),
-        Way(MACHINE, (TUNED,) * CORES, f"{CORES} workers, -v0", 700),
+        Way(DEFAULTS, (WORKER,), "a new connection per task", 500),
+        Way(ONE, (TUNED,), "-v0, CONN_MAX_AGE None", 1_000),
+        Way(MACHINE, (TUNED,) * CORES, f"{CORES} workers, -v0, CONN_MAX_AGE None", 1_000),
     )

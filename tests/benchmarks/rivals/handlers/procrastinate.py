@@ -1,8 +1,10 @@
-"""For procrastinate: a coroutine, which it runs without a thread."""
+"""For procrastinate: the app that its command runs, and a coroutine, for which it needs no thread."""
 
-from procrastinate.contrib.django import app
+from procrastinate import App, PsycopgConnector
 
 from tests.benchmarks.rivals.marks import mark
+
+app = App(connector=PsycopgConnector())  # libpq's variables say where
 
 
 @app.task
