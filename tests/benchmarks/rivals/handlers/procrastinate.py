@@ -1,4 +1,4 @@
-"""For procrastinate: the app that its command runs, and a coroutine, for which it needs no thread."""
+"""For procrastinate: the app that its command runs; a coroutine needs no thread there."""
 
 from procrastinate import App, PsycopgConnector
 
