@@ -163,6 +163,15 @@ class ChildDied(Event):
     returned: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRecycled(Event):
+    """A child of a worker has reached a limit: it is replaced, and nothing is charged."""
+
+    pid: int
+    jobs: int
+    why: str
+
+
 _subscribers: list[Callable[[Event], None]] = []
 
 

@@ -97,6 +97,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         "child %(pid)d died (%(why)s): %(how)s; it ran: %(job_id)s; not begun: %(returned)d",
     ),
+    events.ChildRecycled: (
+        "worker.child_recycled",
+        logging.INFO,
+        "child %(pid)d is replaced after %(jobs)d jobs: %(why)s",
+    ),
 }
 """Event → (key, level, sentence)."""
 

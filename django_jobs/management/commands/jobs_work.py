@@ -16,6 +16,7 @@ from django_jobs.worker.build import build_cycle
 from django_jobs.worker.loop import InProcessWorker, Limits
 from django_jobs.worker.pool.build import PoolWorker, processes_for, why_not_fork
 from django_jobs.worker.pool.marks import Places
+from django_jobs.worker.pool.recycling import MEGABYTE, ChildLimits, can_measure
 from django_jobs.worker.queues import parse
 
 if TYPE_CHECKING:
@@ -55,6 +56,18 @@ class Command(BaseCommand):
             help="jobs that each child runs at once: coroutines on one event loop, other "
             "handlers in threads; default: 1",
         )
+        add(
+            "--child-max-jobs",
+            type=positive_int,
+            metavar="N",
+            help="replace a child by a fresh one after N jobs",
+        )
+        add(
+            "--child-max-memory",
+            type=positive_int,
+            metavar="MB",
+            help="replace a child by a fresh one when, after a job, it holds more memory (Linux)",
+        )
         add("--once", action="store_true", help="process one due job, if there is one, and end")
         add(
             "--until-empty",
@@ -86,6 +99,7 @@ class Command(BaseCommand):
             max_jobs=options["max_jobs"],
             max_seconds=options["max_seconds"],
         )
+        child_limits = _child_limits(options)
         poll_interval = options["poll_interval"] or settings.poll_interval
         on_report = self._tell if options["verbosity"] else None
         concurrency = options["concurrency"]
@@ -101,7 +115,13 @@ class Command(BaseCommand):
                 limits,
                 places=Places(processes, concurrency),
                 poll_interval=poll_interval,
+                child_limits=child_limits,
                 on_report=on_report,
+            )
+        if child_limits != ChildLimits():
+            raise InvalidOption(
+                "without children there is none to replace: leave --child-max-jobs and "
+                "--child-max-memory out, or say --max-jobs and let the worker be started again"
             )
         if concurrency > 1:
             told = "--concurrency needs children that run the jobs: use --processes 1 or more"
@@ -124,6 +144,15 @@ class Command(BaseCommand):
             )
         self.stdout.write(told)
         self.stdout.flush()
+
+
+def _child_limits(options: dict[str, Any]) -> ChildLimits:
+    megabytes = options["child_max_memory"]
+    if megabytes and not can_measure():
+        told = "this system does not tell how much memory another process holds"
+        raise InvalidOption(f"{told}; leave --child-max-memory out")
+    memory = megabytes * MEGABYTE if megabytes else None
+    return ChildLimits(max_jobs=options["child_max_jobs"], max_memory=memory)
 
 
 def _processes(text: str) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted
 from django_jobs.telemetry import events
 from django_jobs.worker.pool.crew import Child, Lane
+from django_jobs.worker.pool.marks import Board
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.crew import Held
     from django_jobs.worker.pool.desk import Desk
     from django_jobs.worker.pool.dispatch import Dispatch
-    from django_jobs.worker.pool.marks import Board, Places
+    from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.pool.nursery import Nursery
 
 MOST_FAILURES = 6
@@ -39,7 +40,6 @@ class Births:
     def __init__(
         self,
         nursery: Nursery,
-        board: Board,
         places: Places,
         selector: selectors.BaseSelector,
         on_readable: Callable[[Child], None],
@@ -48,7 +48,7 @@ class Births:
         self.failures = 0
         self.last_failure = ""
         self._nursery = nursery
-        self._board = board
+        self._board = Board(nursery.memory, places.slots)
         self._places = places
         self._selector = selector
         self._on_readable = on_readable
@@ -65,6 +65,15 @@ class Births:
         """Let a child be born, at once or, after failures, a little later."""
         pause = FIRST_PAUSE * 2 ** (self.failures - 1) if self.failures else 0.0
         self._wished[slot] = time.monotonic() + pause
+
+    def wish_another(self) -> bool:
+        """Let a child be born beside one that is about to leave; False when there is no slot."""
+        taken = {*self.children, *self._asked, *self._wished}
+        slots = (*range(self._places.processes), *self._places.spares)
+        free = next((slot for slot in slots if slot not in taken), None)
+        if free is not None:
+            self.wish(free)
+        return free is not None
 
     def step(self) -> None:
         now = time.monotonic()
@@ -163,7 +172,7 @@ def clear_desk(child: Child, how: str, desk: Desk, dispatch: Dispatch) -> None:
                 unstarted.append(held)
         lane.given.clear()
     dispatch.ready.extendleft(reversed(unstarted))
-    if begun or not child.killed:
+    if begun or not (child.killed or child.dismissed):
         events.emit(_told_death(child, how, [held for _, held in begun], len(unstarted)))
 
 

@@ -18,8 +18,9 @@ from django_jobs.worker.pool.child import child_main
 from django_jobs.worker.pool.cutting import limit_connecting
 from django_jobs.worker.pool.desk import Desk
 from django_jobs.worker.pool.facts import WakePipe
-from django_jobs.worker.pool.marks import Board, Places, shared_memory
+from django_jobs.worker.pool.marks import Places, shared_memory
 from django_jobs.worker.pool.nursery import Nursery
+from django_jobs.worker.pool.recycling import ChildLimits
 from django_jobs.worker.pool.stores import HANG_SHARE, StoreThread
 from django_jobs.worker.pool.supervisor import Supervisor
 from django_jobs.worker.settle import Settler
@@ -76,6 +77,7 @@ class PoolWorker:
         *,
         places: Places,
         poll_interval: float,
+        child_limits: ChildLimits | None = None,
         on_report: Callable[[Report], None] | None = None,
     ) -> None:
         self.stop = Stop()
@@ -86,6 +88,7 @@ class PoolWorker:
         self._limits = limits
         self._places = places
         self._poll_interval = poll_interval
+        self._child_limits = child_limits or ChildLimits()
         self._on_report = on_report
 
     def run(self) -> int:
@@ -98,7 +101,7 @@ class PoolWorker:
         database = getattr(self._backend, "database", None)
         limit_connecting(database, shortest_lease(self._settings) / HANG_SHARE)
         with self.stop.listening():
-            supervisor, desk = self._supervisor(nursery, memory)
+            supervisor, desk = self._supervisor(nursery)
             events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
             why = supervisor.run()
         self.processed = desk.processed
@@ -110,7 +113,7 @@ class PoolWorker:
         events.emit(events.WorkerStopped(backend=alias, processed=self.processed, why=why))
         return self.stop.exit_code or (BROKEN if supervisor.broken else 0)
 
-    def _supervisor(self, nursery: Nursery, memory: int) -> tuple[Supervisor, Desk]:
+    def _supervisor(self, nursery: Nursery) -> tuple[Supervisor, Desk]:
         cycle = build_cycle(self._backend, self._settings)
         wake = WakePipe()
         store = StoreThread(
@@ -126,8 +129,8 @@ class PoolWorker:
         desk = Desk(store, self._done, cycle.gatekeeper.believed, worker)
         supervisor = Supervisor(
             nursery=nursery,
-            board=Board(memory, self._places.slots),
             places=self._places,
+            child_limits=self._child_limits,
             store=store,
             desk=desk,
             stop=self.stop,

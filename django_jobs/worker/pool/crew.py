@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -153,6 +154,10 @@ class Child:
     mute_since: float = 0.0
     born_at: float = 0.0
     last: int = 0
+    ended: int = 0
+    worn: str = ""
+    replaced: bool = False
+    dismissed: bool = False
 
     def next_number(self) -> int:
         self.last += 1
@@ -170,7 +175,7 @@ class Child:
 
     @property
     def accepts(self) -> bool:
-        return not (self.killed or self.mute_since or self.overruns)
+        return not (self.killed or self.mute_since or self.overruns or self.worn)
 
     @property
     def load(self) -> int:
@@ -180,6 +185,13 @@ class Child:
     @property
     def is_idle(self) -> bool:
         return not any(lane.given for lane in self.lanes)
+
+    def dismiss(self) -> None:
+        """Tell it that nothing comes any more; it ends by itself."""
+        if not (self.dismissed or self.mute_since):
+            self.dismissed = True
+            with contextlib.suppress(OSError):
+                self.channel.sock.shutdown(socket.SHUT_WR)
 
     def is_stuck(self, now: float) -> bool:
         """Whether nothing goes on in it, so that nobody knows which of its runs is to blame."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from django_jobs.worker.pool.pace import LONG_SECONDS, Pace
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.crew import Child, Held, Lane
     from django_jobs.worker.pool.desk import Desk
     from django_jobs.worker.pool.marks import Places
+    from django_jobs.worker.pool.recycling import ChildLimits
 
 BALANCE_SECONDS = 0.01
 
@@ -21,12 +23,15 @@ BALANCE_SECONDS = 0.01
 class Dispatch:
     """The leases that wait in this worker, and the lanes of children they are for."""
 
-    def __init__(self, children: Mapping[int, Child], desk: Desk, places: Places) -> None:
+    def __init__(
+        self, children: Mapping[int, Child], desk: Desk, places: Places, limits: ChildLimits
+    ) -> None:
         self.ready: deque[Held] = deque()
         self.suspects: deque[Held] = deque()
         self._children = children
         self._desk = desk
         self._places = places
+        self._limits = limits
         self._pace = Pace()
         self._progress_at = time.monotonic()
         self._balance_at = 0.0
@@ -63,7 +68,11 @@ class Dispatch:
         if self._places.hermits and len(self.suspects) >= len(self._places.hermits):
             return 0
         ahead = 0 if self._is_slow() else self._pace.ahead(self._places.processes)
-        return max(lanes + ahead - self.outstanding(), 0)
+        return max(lanes + ahead + self._left_behind() - self.outstanding(), 0)
+
+    def _left_behind(self) -> int:
+        """What those run that are about to leave: their replacements have places of their own."""
+        return sum(child.load for child in self._children.values() if child.worn)
 
     def has_work_for(self, seconds: float) -> bool:
         """Whether no lane will ask for more within this time."""
@@ -84,7 +93,8 @@ class Dispatch:
         self._hand_over()
         if self.ready and self._is_slow():
             # Fetched while jobs were short, and they no longer are: others may have time.
-            while self.outstanding() > self._places.lanes and self.ready:
+            most = self._places.lanes + self._left_behind()
+            while self.outstanding() > most and self.ready:
                 self._desk.give_back(self.ready.pop(), "the jobs before it take long")
 
     def _lanes(self) -> list[Lane]:
@@ -140,7 +150,8 @@ class Dispatch:
         # A lane that still has half of its chunk needs nothing yet.
         if room <= 0 or (lane.given and room < chunk // 2):
             return
-        if taken := list(self._taken(len(lane.given), share)):
+        allowed = max(self._limits.room(lane.child, self._places.concurrency), 0)
+        if taken := list(islice(self._taken(len(lane.given), share), allowed)):
             if not lane.given:
                 self._progress_at = time.monotonic()
             lane.give(taken)

@@ -27,7 +27,8 @@ class Places:
     """How many children a worker has, and how many lanes each of them.
 
     Where children run several jobs at once there are more of them, of one lane each, for
-    jobs that have to run alone.
+    jobs that have to run alone. Each child has a spare place, for one that is born before
+    another has left.
     """
 
     processes: int
@@ -44,15 +45,25 @@ class Places:
         return range(self.processes, self.processes + (HERMITS if self.concurrency > 1 else 0))
 
     @property
+    def spares(self) -> range:
+        """The numbers of the children that are born beside others."""
+        first = self.processes + len(self.hermits)
+        return range(first, first + self.processes)
+
+    @property
     def slots(self) -> int:
-        return self.lanes + len(self.hermits)
+        return 2 * self.lanes + len(self.hermits)
 
     def of_child(self, child: int) -> range:
         """The slots of a child, one for each of its lanes."""
-        if child < self.processes:
-            return range(child * self.concurrency, (child + 1) * self.concurrency)
-        slot = self.lanes + child - self.processes
-        return range(slot, slot + 1)
+        if child in self.hermits:
+            slot = self.lanes + child - self.processes
+            return range(slot, slot + 1)
+        first = child * self.concurrency
+        if child in self.spares:
+            first = self.lanes + len(self.hermits)
+            first += (child - self.spares.start) * self.concurrency
+        return range(first, first + self.concurrency)
 
 
 def shared_memory(slots: int) -> int:

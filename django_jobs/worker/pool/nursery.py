@@ -47,6 +47,7 @@ class Nursery:
             ours.close()
             _nursery_main(theirs, child_main, memory)
         theirs.close()
+        self.memory = memory
         self._sock = ours
         self._channel = Channel(ours)
 

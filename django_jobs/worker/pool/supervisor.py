@@ -18,14 +18,16 @@ from django_jobs.worker.pool.births import MOST_FAILURES, Births, clear_desk
 from django_jobs.worker.pool.crew import Held, told_end
 from django_jobs.worker.pool.dispatch import Dispatch
 from django_jobs.worker.pool.facts import Done, Fetched
+from django_jobs.worker.pool.recycling import Recycling
 
 if TYPE_CHECKING:
     from django_jobs.worker.loop import Limits
     from django_jobs.worker.pool.crew import Child
     from django_jobs.worker.pool.desk import Desk
     from django_jobs.worker.pool.facts import Renewed, WakePipe
-    from django_jobs.worker.pool.marks import Board, Places
+    from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.pool.nursery import Nursery
+    from django_jobs.worker.pool.recycling import ChildLimits
     from django_jobs.worker.pool.stores import StoreThread
     from django_jobs.worker.stop import Stop
 
@@ -40,8 +42,8 @@ class Supervisor:
         self,
         *,
         nursery: Nursery,
-        board: Board,
         places: Places,
+        child_limits: ChildLimits,
         store: StoreThread,
         desk: Desk,
         stop: Stop,
@@ -56,9 +58,10 @@ class Supervisor:
         self._limits = limits
         self._wake = wake
         self._selector = selectors.DefaultSelector()
-        self._births = Births(nursery, board, places, self._selector, self._on_child)
+        self._births = Births(nursery, places, self._selector, self._on_child)
         self._children = self._births.children
-        self._dispatch = Dispatch(self._children, desk, places)
+        self._dispatch = Dispatch(self._children, desk, places, child_limits)
+        self._recycling = Recycling(child_limits, self._births, self._dispatch)
         self._received = 0
         self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
         self._why = ""
@@ -87,6 +90,7 @@ class Supervisor:
         if self._why:
             self._dispatch.return_all("the worker stops")
         else:
+            self._recycling.step()
             self._births.step()
             self._dispatch.step()
             self._births.wish_for_hermits(len(self._dispatch.suspects))
@@ -213,6 +217,8 @@ class Supervisor:
                 self._on_frame(child, frame)
         except (EOFError, OSError):
             self._births.mute(child)
+        if not self._why:
+            self._recycling.look(child)
 
     def _on_frame(self, child: Child, frame: tuple[Any, ...]) -> None:
         index, number, kind, *told = frame
@@ -223,6 +229,7 @@ class Supervisor:
             self._dispatch.ready.appendleft(held)
             return
         self._births.failures = 0
+        child.ended += 1
         if kind == "settled":
             self._dispatch.observe(held, told[1])
             self._desk.settled_by(child, held, *told)
@@ -247,5 +254,5 @@ class Supervisor:
                 self._on_frame(child, frame)
         self._births.bury(child, how)
         clear_desk(child, how, self._desk, self._dispatch)
-        if not (self._why or self.broken or child.hermit):
+        if not (self._why or self.broken or child.hermit or child.replaced):
             self._births.wish(child.slot)

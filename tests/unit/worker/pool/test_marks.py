@@ -90,12 +90,12 @@ def test_a_process_shows_that_it_goes_on(marks):
 
 def test_every_lane_has_a_slot_of_its_own():
     places = Places(3, 4)
-    children = [*range(3), *places.hermits]
+    children = [*range(3), *places.hermits, *places.spares]
     slots = [slot for child in children for slot in places.of_child(child)]
-    assert slots == list(range(3 * 4 + HERMITS)) == list(range(places.slots))
+    assert slots == list(range(2 * 3 * 4 + HERMITS)) == list(range(places.slots))
     assert [len(places.of_child(child)) for child in children] == [4] * 3 + [1] * HERMITS
 
 
 def test_one_job_at_a_time_needs_no_hermits():
     places = Places(2)
-    assert (places.lanes, places.slots, list(places.hermits)) == (2, 2, [])
+    assert (places.lanes, list(places.hermits), list(places.spares)) == (2, [], [2, 3])

@@ -220,3 +220,13 @@ async def async_order(diary):
     assert not in_block
     await Order.objects.acreate(email="tidy@example.com", total=1)
     write(diary, "order")
+
+
+@job(key="gang.hoard")
+def hoard(diary, megabytes, word="hoard"):
+    """Keep memory, and all of it in use."""
+    HOARDED.append(b"x" * (megabytes << 20))
+    write(diary, word)
+
+
+HOARDED = []

@@ -10,3 +10,11 @@ from testproject.settings import INSTALLED_APPS as OF_THE_PROJECT
 DATABASES = {"default": BOTH["default"]}  # the other one is not there in every run
 INSTALLED_APPS = [*OF_THE_PROJECT, "tests.integration.worker.pool.gang"]
 DJANGO_JOBS = {"SITE": "testproject.settings", **json.loads(os.environ.get("GANG_JOBS", "{}"))}
+if os.environ.get("GANG_LOUD"):
+    LOGGING = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"keyed": {"format": "%(key)s %(message)s"}},
+        "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "keyed"}},
+        "loggers": {"django_jobs": {"handlers": ["console"], "level": "INFO"}},
+    }
