@@ -12,6 +12,7 @@ from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import ConfigurationError, InvalidOption
 from django_jobs.management.arguments import positive_float, positive_int
+from django_jobs.management.reloading import Watcher, is_watched
 from django_jobs.worker.build import build_cycle
 from django_jobs.worker.loop import InProcessWorker, Limits
 from django_jobs.worker.pool.build import PoolWorker, processes_for, why_not_fork
@@ -68,6 +69,11 @@ class Command(BaseCommand):
             metavar="MB",
             help="replace a child by a fresh one when, after a job, it holds more memory (Linux)",
         )
+        add(
+            "--reload",
+            action="store_true",
+            help="for development: start the worker anew when Python files have changed",
+        )
         add("--once", action="store_true", help="process one due job, if there is one, and end")
         add(
             "--until-empty",
@@ -79,6 +85,9 @@ class Command(BaseCommand):
         add("--poll-interval", type=positive_float, metavar="S", help="default: POLL_INTERVAL")
 
     def handle(self, *_args: Any, **options: Any) -> None:
+        if options["reload"] and not is_watched():
+            self._watch()
+            return
         try:
             worker = self._worker(options)
         except (ConfigurationError, InvalidOption) as error:
@@ -87,6 +96,17 @@ class Command(BaseCommand):
         if options["verbosity"]:
             self.stdout.write(f"{worker.processed} jobs processed")
         if code:
+            sys.exit(code)
+
+    def _watch(self) -> None:
+        if not getattr(self, "_called_from_command_line", False):
+            raise CommandError("--reload starts a command line anew, and there is none here")
+
+        def tell(sentence: str) -> None:
+            self.stdout.write(sentence)
+            self.stdout.flush()
+
+        if code := Watcher(tell).run():
             sys.exit(code)
 
     def _worker(self, options: dict[str, Any]) -> InProcessWorker | PoolWorker:

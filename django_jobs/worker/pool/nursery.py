@@ -203,10 +203,10 @@ def _child(descriptor: int, slot: int, child_main: ChildMain, memory: int) -> No
         os._exit(code)
 
 
-def die_with_parent() -> None:
-    """Ask the system to kill this process when its parent ends, where it can be asked."""
-    parent = os.getppid()
-    _ask_system(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> None:
+    """Ask the system for a signal to this process when its parent ends, where it can be asked."""
+    parent = os.getppid() if parent is None else parent
+    _ask_system(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it ended meanwhile
         os._exit(1)
 
