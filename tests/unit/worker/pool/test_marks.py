@@ -93,7 +93,7 @@ def test_every_lane_has_a_slot_of_its_own():
     children = [*range(3), *places.hermits, *places.spares]
     slots = [slot for child in children for slot in places.of_child(child)]
     assert slots == list(range(2 * 3 * 4 + HERMITS)) == list(range(places.slots))
-    assert [len(places.of_child(child)) for child in children] == [4] * 3 + [1] * HERMITS
+    assert [len(places.of_child(child)) for child in children] == [4, 4, 4, *[1] * HERMITS, 4, 4, 4]
 
 
 def test_one_job_at_a_time_needs_no_hermits():
