@@ -15,7 +15,7 @@ from django_jobs.management.arguments import positive_float, positive_int
 from django_jobs.management.reloading import Watcher, is_watched
 from django_jobs.worker.build import build_cycle
 from django_jobs.worker.loop import InProcessWorker, Limits
-from django_jobs.worker.pool.build import PoolWorker, processes_for, why_not_fork
+from django_jobs.worker.pool.build import PoolWorker, processes_for, why_no_children
 from django_jobs.worker.pool.marks import Places
 from django_jobs.worker.pool.recycling import MEGABYTE, ChildLimits, can_measure
 from django_jobs.worker.queues import parse
@@ -47,7 +47,7 @@ class Command(BaseCommand):
             type=_processes,
             metavar="N",
             help="children that run jobs; 0 runs them in this process, one at a time; "
-            "default: the number of cores, or 0 where processes cannot be forked safely",
+            "default: the number of cores, or 0 on macOS and Windows",
         )
         add(
             "--concurrency",
@@ -126,7 +126,7 @@ class Command(BaseCommand):
         if concurrency > MOST_CONCURRENCY:
             raise InvalidOption(f"--concurrency {concurrency} is more than {MOST_CONCURRENCY}")
         if processes := processes_for(options["processes"], backend):
-            if problem := why_not_fork():
+            if problem := why_no_children():
                 raise CommandError(f"{problem}; use --processes 0", returncode=2)
             return PoolWorker(
                 backend,

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MOST_FAILURES = 6
 FIRST_PAUSE = 0.1
-QUICK_SECONDS = 5.0
 GONE_SECONDS = 1.0
 WHY_KILLED = {
     "fence": "its lease could not be renewed in time",
@@ -106,7 +105,7 @@ class Births:
         if not child.mute_since:
             self._selector.unregister(child.channel)
         child.channel.close()
-        quick = time.monotonic() - child.born_at < QUICK_SECONDS
+        quick = time.monotonic() - child.born_at < self._nursery.quick_seconds
         if quick and not child.killed and not any(lane.marks.ran for lane in child.lanes):
             self.failures += 1
             self.last_failure = how

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 from django.db import connections
@@ -14,12 +13,13 @@ from django_jobs.worker.asking import Asker
 from django_jobs.worker.build import build_cycle, worker_name
 from django_jobs.worker.cycle import events_of, report_of
 from django_jobs.worker.loop import shortest_lease
+from django_jobs.worker.pool import afresh
 from django_jobs.worker.pool.child import child_main
 from django_jobs.worker.pool.cutting import limit_connecting
 from django_jobs.worker.pool.desk import Desk
 from django_jobs.worker.pool.facts import WakePipe
 from django_jobs.worker.pool.marks import Places, shared_memory
-from django_jobs.worker.pool.nursery import Nursery
+from django_jobs.worker.pool.nursery import forked_nursery
 from django_jobs.worker.pool.recycling import ChildLimits
 from django_jobs.worker.pool.stores import HANG_SHARE, StoreThread
 from django_jobs.worker.pool.supervisor import Supervisor
@@ -35,18 +35,15 @@ if TYPE_CHECKING:
     from django_jobs.worker.cycle import Cycle, Report
     from django_jobs.worker.loop import Limits
     from django_jobs.worker.pool.facts import Done
+    from django_jobs.worker.pool.nursery import Nursery
     from django_jobs.worker.queues import QueueOrder
 
 BROKEN = 1
 
 
-def why_not_fork() -> str:
-    """Why no children can be forked here; empty where they can."""
-    if not sys.platform.startswith(("linux", "freebsd")):
-        return f"forking is not safe on {sys.platform}"
-    if threading.active_count() > 1:
-        return "other threads run in this process already, and forking beside them is not safe"
-    return ""
+def why_no_children() -> str:
+    """Why a worker cannot have children here; empty where it can."""
+    return afresh.why_not() if afresh.is_needed() else ""
 
 
 def processes_for(asked: int | None, backend: Backend) -> int:
@@ -55,7 +52,8 @@ def processes_for(asked: int | None, backend: Backend) -> int:
         return 0
     if asked is not None:
         return asked
-    return 0 if why_not_fork() else cores()
+    # On macOS children have to be asked for: nobody has tried them there.
+    return 0 if sys.platform == "darwin" or why_no_children() else cores()
 
 
 def cores() -> int:
@@ -96,8 +94,7 @@ class PoolWorker:
         connections.close_all()
         alias = self._backend.alias
         memory = shared_memory(self._places.slots)
-        main = child_main(self._child_cycle, self._settings.kill_grace, self._places)
-        nursery = Nursery(main, memory)
+        nursery = self._nursery(memory)
         database = getattr(self._backend, "database", None)
         limit_connecting(database, shortest_lease(self._settings) / HANG_SHARE)
         with self.stop.listening():
@@ -112,6 +109,12 @@ class PoolWorker:
             why = "stopped at once by a second signal"
         events.emit(events.WorkerStopped(backend=alias, processed=self.processed, why=why))
         return self.stop.exit_code or (BROKEN if supervisor.broken else 0)
+
+    def _nursery(self, memory: int) -> Nursery:
+        if afresh.is_needed():
+            return afresh.nursery_afresh(self._backend.alias, self._places, memory)
+        main = child_main(self._child_cycle, self._settings.kill_grace, self._places)
+        return forked_nursery(main, memory)
 
     def _supervisor(self, nursery: Nursery) -> tuple[Supervisor, Desk]:
         cycle = build_cycle(self._backend, self._settings)

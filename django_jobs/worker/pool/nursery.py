@@ -27,29 +27,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     ChildMain = Callable[[socket.socket, int, int], None]
+    Bear = Callable[[int, int, Callable[[], None]], int]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SLOT_BYTES = 2
 _LEAVE = 0xFFFF
 LEAVE_SECONDS = 2.0
+QUICK_SECONDS = 5.0
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Nursery:
     """The parent's end: asks for children and hears of their births and ends."""
 
-    def __init__(self, child_main: ChildMain, memory: int) -> None:
-        ours, theirs = socket.socketpair()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            ours.close()
-            _nursery_main(theirs, child_main, memory)
-        theirs.close()
+    def __init__(
+        self,
+        sock: socket.socket,
+        memory: int,
+        wait: Callable[[], object],
+        *,
+        quick_seconds: float = QUICK_SECONDS,
+    ) -> None:
         self.memory = memory
-        self._sock = ours
-        self._channel = Channel(ours)
+        self.quick_seconds = quick_seconds
+        self._sock = sock
+        self._wait = wait
+        self._channel = Channel(sock)
 
     def ask(self, slot: int) -> Channel:
         """Ask for a child; the way to talk to it. Its pid comes with the news, or a failure."""
@@ -78,23 +82,44 @@ class Nursery:
             self._sock.send(_LEAVE.to_bytes(_SLOT_BYTES, "little"), socket.MSG_DONTWAIT)
         self._sock.close()
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+            self._wait()
 
 
-def _nursery_main(sock: socket.socket, child_main: ChildMain, memory: int) -> NoReturn:
+def forked_nursery(child_main: ChildMain, memory: int) -> Nursery:
+    """A nursery that is a copy of this process, and has copies of itself for children."""
+    ours, theirs = socket.socketpair()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        serve(theirs, lambda *birth: _fork(child_main, memory, *birth))
+    theirs.close()
+    return Nursery(ours, memory, lambda: os.waitpid(pid, 0))
+
+
+def _fork(
+    child_main: ChildMain, memory: int, descriptor: int, slot: int, let_go: Callable[[], None]
+) -> int:
+    pid = os.fork()
+    if pid == 0:
+        let_go()
+        live(descriptor, slot, child_main, memory)
+    return pid
+
+
+def serve(sock: socket.socket, bear: Bear) -> NoReturn:
+    """Be the nursery. ``bear`` gets a child's end of its channel and its slot, and says its pid."""
     code = 1
     try:
         # A session of its own: a Ctrl-C at the terminal is for the parent alone.
-        os.setsid()
+        if os.getsid(0) != os.getpid():
+            os.setsid()
         _ask_system(_PR_SET_CHILD_SUBREAPER, 1)  # what handlers leave behind is reaped here
         _no_input()
         gc.freeze()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # Also when a whole control group is told to stop, the parent says what follows.
-            # A handler, for what is ignored stays so in programs that jobs start.
-            signal.signal(number, _unmoved)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        _Serving(sock, child_main, memory).serve()
+        leave_signals_to_parent()
+        _Serving(sock, bear).serve()
         code = 0
     except BaseException:  # noqa: BLE001 - the end of a process; nobody is above
         traceback.print_exc()
@@ -105,11 +130,10 @@ def _nursery_main(sock: socket.socket, child_main: ChildMain, memory: int) -> No
 class _Serving:
     """The nursery's own side."""
 
-    def __init__(self, sock: socket.socket, child_main: ChildMain, memory: int) -> None:
+    def __init__(self, sock: socket.socket, bear: Bear) -> None:
         self._sock = sock
         self._channel = Channel(sock)
-        self._child_main = child_main
-        self._memory = memory
+        self._bear = bear
         self._pids: set[int] = set()
         self._woken, self._wakes = socket.socketpair()
         for end in (self._woken, self._wakes):
@@ -147,20 +171,21 @@ class _Serving:
             self._wait_for_children()
             return False
         try:
-            pid = os.fork()
+            pid = self._bear(descriptors[0], slot, self._let_go)
         except OSError as error:
             os.close(descriptors[0])
             self._channel.send(("failed", slot, str(error)))
             return True
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            for end in (self._sock, self._woken, self._wakes):
-                end.close()
-            _child(descriptors[0], slot, self._child_main, self._memory)
         os.close(descriptors[0])
         self._pids.add(pid)
         self._channel.send(("born", slot, pid))
         return True
+
+    def _let_go(self) -> None:
+        """In a copy of this process: what is the nursery's."""
+        signal.set_wakeup_fd(-1)
+        for end in (self._sock, self._woken, self._wakes):
+            end.close()
 
     def _wait_for_children(self) -> None:
         until = time.monotonic() + LEAVE_SECONDS
@@ -186,11 +211,14 @@ class _Serving:
         return ended
 
 
-def _child(descriptor: int, slot: int, child_main: ChildMain, memory: int) -> NoReturn:
+def live(
+    descriptor: int, slot: int, child_main: ChildMain, memory: int, *, parent: int | None = None
+) -> NoReturn:
+    """Be a child."""
     code = 1
     try:
         os.setsid()  # a process group of its own, to be killed whole
-        die_with_parent()
+        die_with_parent(parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         child_main(socket.socket(fileno=descriptor), slot, memory)
         code = 0
@@ -209,6 +237,17 @@ def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> 
     _ask_system(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it ended meanwhile
         os._exit(1)
+
+
+def leave_signals_to_parent() -> None:
+    """Also when a whole control group is told to stop, the parent says what follows.
+
+    A handler does it, for what is ignored stays so in programs that jobs start.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, _unmoved)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def _ask_system(option: int, value: int) -> None:

@@ -230,3 +230,9 @@ def hoard(diary, megabytes, word="hoard"):
 
 
 HOARDED = []
+
+
+@job(key="gang.census")
+def census(diary):
+    """The threads of a child, by name."""
+    write(diary, ",".join(sorted(thread.name for thread in threading.enumerate())))

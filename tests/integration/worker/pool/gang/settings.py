@@ -18,3 +18,5 @@ if os.environ.get("GANG_LOUD"):
         "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "keyed"}},
         "loggers": {"django_jobs": {"handlers": ["console"], "level": "INFO"}},
     }
+if os.environ.get("GANG_THREAD"):
+    INSTALLED_APPS.append("tests.integration.worker.pool.threaded.apps.Threaded")
