@@ -22,9 +22,11 @@ class DjangoJobsConfig(AppConfig):
         from django_jobs import checks  # noqa: F401, PLC0415 - registers them; needs loaded apps
         from django_jobs.backends import sync  # noqa: PLC0415 - as above
         from django_jobs.telemetry import events, logs  # noqa: PLC0415 - as above
+        from django_jobs.worker.announcing import announce  # noqa: PLC0415 - as above
         from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
 
         events.subscribe(logs.write)
+        events.subscribe(announce)
         sync.run_lease = run_lease
         autodiscover_modules("jobs", "tasks")
         self._register_configured()

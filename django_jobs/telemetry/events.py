@@ -172,6 +172,25 @@ class ChildRecycled(Event):
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverFailed(Event):
+    """A receiver of a public signal raised; the others were told all the same."""
+
+    signal: str
+    receiver: str
+    job_id: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalLost(Event):
+    """A public signal did not reach all of its receivers. It is not sent again."""
+
+    signal: str
+    job_id: str
+    why: str
+
+
 _subscribers: list[Callable[[Event], None]] = []
 
 

@@ -102,11 +102,21 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.INFO,
         "child %(pid)d is replaced after %(jobs)d jobs: %(why)s",
     ),
+    events.ReceiverFailed: (
+        "receiver.failed",
+        logging.ERROR,
+        "%(receiver)s raised when it was told %(signal)s of %(job_id)s",
+    ),
+    events.SignalLost: (
+        "signal.lost",
+        logging.ERROR,
+        "not all receivers of %(signal)s were told of %(job_id)s: %(why)s",
+    ),
 }
 """Event → (key, level, sentence)."""
 
 
-_WITH_TRACEBACK = {"hook.failed", "policy.failed"}
+_WITH_TRACEBACK = {"hook.failed", "policy.failed", "receiver.failed"}
 """User code failed where nothing else tells where."""
 
 

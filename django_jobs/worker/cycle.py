@@ -267,7 +267,7 @@ def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> l
     error = outcome.error if isinstance(outcome, Failed) else None
     wrong: dict[str, Any] = {
         "error_type": error.type if error else "",
-        "error_message": error.message if error else verdict.reason,
+        "error_message": error.message if error else verdict.reason.partition(": ")[2],
     }
     match report.status:
         case "lease-lost":

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.crew import Held
     from django_jobs.worker.pool.desk import Desk
     from django_jobs.worker.pool.dispatch import Dispatch
+    from django_jobs.worker.pool.herald import Herald
     from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.pool.nursery import Nursery
 
@@ -42,6 +43,7 @@ class Births:
         places: Places,
         selector: selectors.BaseSelector,
         on_readable: Callable[[Child], None],
+        herald: Herald,
     ) -> None:
         self.children: dict[int, Child] = {}
         self.failures = 0
@@ -51,6 +53,7 @@ class Births:
         self._places = places
         self._selector = selector
         self._on_readable = on_readable
+        self._herald = herald
         self._wished: dict[int, float] = {}
         self._asked: dict[int, Channel] = {}
 
@@ -89,6 +92,8 @@ class Births:
         """The children that died, with their wait status; EOFError when the nursery did."""
         died = []
         for kind, *told in self._nursery.news():
+            if self._herald.hears(kind, *told):
+                continue
             if kind == "born":
                 self._born(*told)
             elif kind == "failed":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_jobs.telemetry import events
+from django_jobs.worker.announcing import sent_by
 from django_jobs.worker.asking import Asker
 from django_jobs.worker.build import build_cycle, worker_name
 from django_jobs.worker.cycle import events_of, report_of
@@ -100,7 +101,8 @@ class PoolWorker:
         with self.stop.listening():
             supervisor, desk = self._supervisor(nursery)
             events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
-            why = supervisor.run()
+            with sent_by(supervisor.herald.tell):
+                why = supervisor.run()
         self.processed = desk.processed
         os.close(memory)
         if supervisor.broken:

@@ -14,6 +14,7 @@ from django_jobs.clock import SystemClock
 from django_jobs.execution.capture import keep_routers
 from django_jobs.execution.timeout import keep_alarm
 from django_jobs.worker.pool.channel import Channel
+from django_jobs.worker.pool.herald import recite
 from django_jobs.worker.pool.loop_child import LoopChild
 from django_jobs.worker.pool.marks import Board
 from django_jobs.worker.pool.messages import lease_from_tuple
@@ -78,6 +79,11 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
     def main(sock: socket.socket, slot: int, memory: int) -> None:
         random.seed()
         connections.close_all()
+        if slot == places.herald:
+            os.close(memory)
+            recite(Channel(sock))
+            connections.close_all()
+            return
         keep_alarm()
         keep_routers()
         board = Board(memory, places.slots)

@@ -203,9 +203,14 @@ class Child:
         if self.killed:
             return
         self.killed, self.blamed = why, number
-        for end in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                end(self.pid, signal.SIGKILL)
+        kill_group(self.pid)
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process and everything that it started."""
+    for end in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            end(pid, signal.SIGKILL)
 
 
 def told_end(status: int) -> str:

@@ -51,6 +51,11 @@ class Places:
         return range(first, first + self.processes)
 
     @property
+    def herald(self) -> int:
+        """The number of the process that tells signals. It has no lanes."""
+        return self.spares.stop
+
+    @property
     def slots(self) -> int:
         return 2 * self.lanes + len(self.hermits)
 

@@ -65,6 +65,9 @@ class Nursery:
                 [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
                 socket.MSG_DONTWAIT,
             )
+        except OSError:
+            ours.close()
+            raise
         finally:
             theirs.close()
         return Channel(ours)

@@ -18,6 +18,7 @@ from django_jobs.worker.pool.births import MOST_FAILURES, Births, clear_desk
 from django_jobs.worker.pool.crew import Held, told_end
 from django_jobs.worker.pool.dispatch import Dispatch
 from django_jobs.worker.pool.facts import Done, Fetched
+from django_jobs.worker.pool.herald import Herald
 from django_jobs.worker.pool.recycling import Recycling
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class Supervisor:
         self._limits = limits
         self._wake = wake
         self._selector = selectors.DefaultSelector()
-        self._births = Births(nursery, places, self._selector, self._on_child)
+        self.herald = Herald(nursery, places.herald, self._selector)
+        self._births = Births(nursery, places, self._selector, self._on_child, self.herald)
         self._children = self._births.children
         self._dispatch = Dispatch(self._children, desk, places, child_limits)
         self._recycling = Recycling(child_limits, self._births, self._dispatch)
@@ -95,6 +97,7 @@ class Supervisor:
             self._dispatch.step()
             self._births.wish_for_hermits(len(self._dispatch.suspects))
         self._desk.flush()
+        self.herald.step()
         self._store.wish(self._received + self._wanted())
         for child in self._children.values():
             self._births.listen(child)
@@ -148,7 +151,7 @@ class Supervisor:
         if not self._why:
             return False
         if not self._outstanding() or self._store.failed is not None:
-            return True
+            return bool(self._stop.urgent or self.broken or self.herald.is_over())
         if not all(child.is_idle for child in self._children.values()):
             self._idle_since = 0.0
             return False
@@ -161,6 +164,7 @@ class Supervisor:
 
     def _end(self) -> None:
         self._births.close()
+        self.herald.close()
         self._store.end(patience=URGENT_PATIENCE)
         self._nursery.close()
         self._selector.close()

@@ -236,3 +236,8 @@ HOARDED = []
 def census(diary):
     """The threads of a child, by name."""
     write(diary, ",".join(sorted(thread.name for thread in threading.enumerate())))
+
+
+@job(key="gang.fail")
+def fail(message):
+    raise ValueError(message)

@@ -20,3 +20,5 @@ if os.environ.get("GANG_LOUD"):
     }
 if os.environ.get("GANG_THREAD"):
     INSTALLED_APPS.append("tests.integration.worker.pool.threaded.apps.Threaded")
+if os.environ.get("GANG_LISTENS"):
+    INSTALLED_APPS.append("tests.integration.worker.pool.listening.apps.Listening")

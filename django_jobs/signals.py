@@ -1,0 +1,21 @@
+"""Django signals for what happened to jobs. Connect receivers in your AppConfig's ``ready()``.
+
+They are sent after the store has answered, at most once, and never in a worker's parent: a
+worker with children sends them in a process of their own. What a receiver raises is logged
+and changes nothing. ``sender`` is None; what is known comes as keywords, and there may be
+more of them in later releases.
+"""
+
+from __future__ import annotations
+
+from django.dispatch import Signal
+
+__all__ = ["job_crashed", "job_dead"]
+
+job_dead = Signal()
+"""A job is a dead letter. Keywords: job_id, queue, handler, attempt, trace_id, reason,
+error_type, error_message."""
+
+job_crashed = Signal()
+"""A job was charged a crash and runs again. Keywords: job_id, queue, handler, attempt,
+trace_id, crashes, reason. The crash that is one too many is told by ``job_dead`` alone."""

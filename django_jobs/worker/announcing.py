@@ -1,0 +1,76 @@
+"""From events to the public signals: where they are sent, and how receivers are contained."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from django_jobs import signals
+from django_jobs.execution.attempt import StopNow
+from django_jobs.execution.hygiene import clean_connections
+from django_jobs.execution.timeout import JobTimeout, soft_timeout
+from django_jobs.telemetry import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django.dispatch import Signal
+
+    Send = Callable[[str, dict[str, Any]], object]
+
+RECEIVERS_SECONDS = 10.0
+"""All receivers of one signal together have so long."""
+
+SIGNALS: dict[str, Signal] = {
+    "job_dead": signals.job_dead,
+    "job_crashed": signals.job_crashed,
+}
+_KINDS: dict[type[events.Event], str] = {
+    events.JobDied: "job_dead",
+    events.JobCrashed: "job_crashed",
+}
+
+
+def send_here(name: str, facts: dict[str, Any]) -> None:
+    """Call the receivers in this process. What goes wrong in them goes no further."""
+    try:
+        with clean_connections(), soft_timeout(RECEIVERS_SECONDS):
+            answers = SIGNALS[name].send_robust(sender=None, **facts)
+        for receiver, answer in answers:
+            if isinstance(answer, Exception):
+                told = getattr(receiver, "__qualname__", repr(receiver))
+                failed = {"signal": name, "receiver": told, "job_id": facts["job_id"]}
+                events.emit(events.ReceiverFailed(**failed, error=answer))
+    except StopNow:
+        raise
+    except JobTimeout:
+        lost(name, facts, f"its receivers took more than {RECEIVERS_SECONDS:g} seconds")
+    except BaseException as error:  # noqa: BLE001 - SystemExit and its like of a receiver
+        lost(name, facts, f"a receiver raised {type(error).__name__}")
+
+
+def lost(name: str, facts: dict[str, Any], why: str) -> None:
+    """Say that not all receivers have heard of it."""
+    events.emit(events.SignalLost(signal=name, job_id=facts["job_id"], why=why))
+
+
+_send: Send = send_here
+
+
+def announce(event: events.Event) -> None:
+    """Send the signal of an event, if it has one and anybody listens."""
+    name = _KINDS.get(type(event))
+    if name is not None and SIGNALS[name].has_listeners():
+        _send(name, {field.name: getattr(event, field.name) for field in fields(event)})
+
+
+@contextmanager
+def sent_by(send: Send) -> Iterator[None]:
+    """Let somebody else send the signals meanwhile: no user code runs in this process."""
+    global _send  # noqa: PLW0603 - events come to the process, and so do their subscribers
+    before, _send = _send, send
+    try:
+        yield
+    finally:
+        _send = before

@@ -1,0 +1,161 @@
+"""The process that sends the public signals, so that the parent runs no user code.
+
+It comes from the nursery as children do, when there is something to tell, and is let go
+when there has been nothing for a while. It has nothing to do with jobs: a receiver that
+hangs is killed and hinders none of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.worker import announcing
+from django_jobs.worker.pool.crew import kill_group
+
+if TYPE_CHECKING:
+    from django_jobs.worker.pool.channel import Channel
+    from django_jobs.worker.pool.nursery import Nursery
+
+MOST_WAITING = 1000
+MOST_FAILURES = 3
+BIRTH_SECONDS = 60.0
+IDLE_SECONDS = 30.0
+LEAVE_SECONDS = 2.0
+KILL_GRACE = 2.0
+END_PATIENCE = 30.0
+_READY = _HEARD = True
+
+
+class Herald:
+    """The parent's end. It never waits: ``step`` is called again and again."""
+
+    def __init__(self, nursery: Nursery, slot: int, selector: selectors.BaseSelector) -> None:
+        self._nursery = nursery
+        self._slot = slot
+        self._selector = selector
+        self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
+        self._told: tuple[str, dict[str, Any]] | None = None
+        self._channel: Channel | None = None
+        self._pid = 0
+        self._is_ready = False
+        self._late_at = self._idle_until = self._ends_at = 0.0
+        self._failures = 0
+
+    def tell(self, name: str, facts: dict[str, Any]) -> None:
+        """Let a signal be sent."""
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append((name, facts))
+        else:
+            announcing.lost(name, facts, f"{MOST_WAITING} others wait to be told")
+
+    def step(self) -> None:
+        """Do what is to be done now."""
+        now = time.monotonic()
+        if self._pid and self._late_at and now > self._late_at:
+            kill_group(self._pid)
+            self._late_at = 0.0
+        elif self._channel is not None:
+            self._go_on(self._channel, now)
+        elif self._waiting and not self._pid:
+            self._call(now)
+
+    def hears(self, kind: str, who: int, *_rest: Any) -> bool:
+        """News of the nursery; False when they are about somebody else."""
+        if kind == "ended":
+            if who != self._pid:
+                return False
+            self._gone()
+        elif who != self._slot:
+            return False
+        elif kind == "born":
+            (self._pid,) = _rest
+        else:
+            self._gone()
+        return True
+
+    def is_over(self) -> bool:
+        """Whether a worker that ends need wait for it no longer."""
+        if not (self._waiting or self._told):
+            return True
+        self._ends_at = self._ends_at or time.monotonic() + END_PATIENCE
+        return time.monotonic() > self._ends_at
+
+    def close(self) -> None:
+        """Nothing more is told."""
+        if self._told and self._pid:
+            kill_group(self._pid)
+        self._leave()
+        for name, facts in [self._told, *self._waiting] if self._told else self._waiting:
+            announcing.lost(name, facts, "the worker ended before")
+
+    def _call(self, now: float) -> None:
+        self._is_ready = False
+        try:
+            self._channel = self._nursery.ask(self._slot)
+        except OSError:
+            self._gone()
+            return
+        self._late_at = now + BIRTH_SECONDS
+        self._selector.register(self._channel, selectors.EVENT_READ, self._on_readable)
+
+    def _go_on(self, channel: Channel, now: float) -> None:
+        if not self._is_ready:
+            return
+        with contextlib.suppress(OSError):  # its end is on the way
+            if self._told is not None:
+                channel.flush()
+            elif self._waiting:
+                self._told = self._waiting.popleft()
+                self._late_at = now + announcing.RECEIVERS_SECONDS + KILL_GRACE
+                channel.post(self._told)
+            elif now > self._idle_until:
+                self._leave()
+
+    def _on_readable(self) -> None:
+        if self._channel is None:
+            return
+        try:
+            frames = self._channel.receive_ready()
+        except (EOFError, OSError):
+            self._leave()
+            return
+        if frames:
+            self._is_ready, self._told, self._late_at, self._failures = True, None, 0.0, 0
+            self._idle_until = time.monotonic() + IDLE_SECONDS
+
+    def _leave(self) -> None:
+        if self._channel is not None:
+            self._selector.unregister(self._channel)
+            self._channel.close()
+            self._channel = None
+            self._late_at = time.monotonic() + LEAVE_SECONDS
+
+    def _gone(self) -> None:
+        """It has ended, or was not born."""
+        self._leave()
+        self._pid, self._late_at = 0, 0.0
+        if self._told:
+            announcing.lost(*self._told, "the process that told it ended, or had to be killed")
+            self._told = None
+        elif not self._is_ready:
+            self._failures += 1
+        if self._failures >= MOST_FAILURES:
+            while self._waiting:
+                announcing.lost(*self._waiting.popleft(), "no process could be started to tell it")
+            self._failures = 0
+
+
+def recite(channel: Channel) -> None:
+    """The herald's own end: send what it is told to, one signal after the other."""
+    channel.send(_READY)
+    while True:
+        try:
+            name, facts = channel.receive()
+        except (EOFError, ConnectionError):
+            return
+        announcing.send_here(name, facts)
+        channel.send(_HEARD)
