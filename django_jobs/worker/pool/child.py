@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 _clock = SystemClock()
 
 
+class _ParentGone(Exception):
+    """Nobody is there any more to talk to."""
+
+
 class Child:
     """One job after the other."""
 
@@ -44,22 +49,31 @@ class Child:
 
     def run(self) -> None:
         """Serve until the parent closes the conversation."""
-        while True:
-            try:
-                frame = self._channel.receive()
-            except (EOFError, ConnectionError):
-                return
-            _, handed_over = frame
-            for _, number, lease_seconds, told in handed_over:
-                self._one(number, lease_seconds, lease_from_tuple(told))
+        with suppress(_ParentGone):
+            while True:
+                _, handed_over = self._heard()
+                for _, number, lease_seconds, told in handed_over:
+                    self._one(number, lease_seconds, lease_from_tuple(told))
 
     def _one(self, number: int, lease_seconds: float, lease: Lease) -> None:
         if not self._marks.begin(number, _clock.now()):
-            self._channel.send((0, number, "skipped"))
+            self._tell(0, number, "skipped")
             return
         report = self._cycle.deliver(lease, lease_seconds)
         self._marks.done(number)
-        self._channel.send((0, number, *told_end(self._recorder, report)))
+        self._tell(0, number, *told_end(self._recorder, report))
+
+    def _heard(self) -> Any:
+        try:
+            return self._channel.receive()
+        except (EOFError, ConnectionError):
+            raise _ParentGone from None
+
+    def _tell(self, *frame: Any) -> None:
+        try:
+            self._channel.send(frame)
+        except ConnectionError:  # it has ended, and needs no more to know
+            raise _ParentGone from None
 
 
 def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) -> ChildMain:

@@ -69,7 +69,7 @@ class LoopChild:
             frames = self._channel.receive_ready()
         except (EOFError, ConnectionError):
             self._loop.remove_reader(self._channel.fileno())
-            self._over.set_result(None)
+            self._end()
             return
         for kind, *told in frames:
             if kind == "cancel":
@@ -89,7 +89,14 @@ class LoopChild:
         )
 
     def tell(self, *frame: Any) -> None:
-        self._channel.send(frame)
+        try:
+            self._channel.send(frame)
+        except ConnectionError:  # the parent has ended, and needs no more to know
+            self._end()
+
+    def _end(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
 
     def _on_lane_end(self, task: asyncio.Task[None]) -> None:
         """What our own machinery raises ends the process, as in a child of one lane."""
