@@ -9,7 +9,6 @@ from django_jobs.backends.base import Lease
 from django_jobs.wire.envelope import Header, Message
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.child import Child
-from django_jobs.worker.pool.loop_child import LoopChild
 from django_jobs.worker.pool.marks import Board, shared_memory
 from django_jobs.worker.pool.messages import lease_to_tuple
 from django_jobs.worker.pool.recording import Recorder
@@ -20,12 +19,10 @@ LEASE = Lease(id="job", queue="q", token="t", expires_at=0, message=MESSAGE)
 
 @pytest.fixture
 def marks():
-    descriptor = shared_memory(2)
-    board = Board(descriptor, 2)
-    marks = [board.marks(0), board.marks(1)]
-    for one in marks:
-        one.reset()
-        one.take_back_from(1)  # nothing may begin, and each has to be told so
+    descriptor = shared_memory(1)
+    marks = Board(descriptor, 1).marks(0)
+    marks.reset()
+    marks.take_back_from(1)  # none may begin, and of each the parent has to hear so
     yield marks
     os.close(descriptor)
 
@@ -41,11 +38,6 @@ def abandoned():
     theirs.close()
 
 
-def test_one_that_runs_a_job_at_a_time_just_ends(abandoned, marks):
-    Child(None, Recorder(), marks[0], abandoned).run()
-    assert marks[0].ran == 0
-
-
-def test_one_that_runs_several_at_once_just_ends(abandoned, marks):
-    LoopChild([(None, Recorder(), one) for one in marks], abandoned).run()
-    assert marks[0].ran == 0
+def test_it_just_ends(abandoned, marks):
+    Child(None, Recorder(), marks, abandoned).run()
+    assert marks.ran == 0
