@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ from django_jobs.execution.timeout import JobTimeout, soft_timeout
 from django_jobs.telemetry.events import AfterHookFailed, RetryPolicyFailed, emit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django_jobs.handlers.base import Handler, JobContext
 
 LOOP_GRACE = 1.0
@@ -47,6 +50,16 @@ _running: list[None] = []
 def is_running() -> bool:
     """Whether user code runs in this process just now, so that StopNow would end a run."""
     return bool(_running)
+
+
+@contextmanager
+def user_code() -> Iterator[None]:
+    """Let a second signal end what runs inside the block; for what is no attempt."""
+    _running.append(None)
+    try:
+        yield
+    finally:
+        _running.pop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

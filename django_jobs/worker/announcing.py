@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from django_jobs import signals
-from django_jobs.execution.attempt import StopNow
+from django_jobs.execution.attempt import StopNow, is_running, user_code
 from django_jobs.execution.hygiene import clean_connections
 from django_jobs.execution.timeout import JobTimeout, soft_timeout
 from django_jobs.telemetry import events
@@ -35,7 +35,7 @@ _KINDS: dict[type[events.Event], str] = {
 def send_here(name: str, facts: dict[str, Any]) -> None:
     """Call the receivers in this process. What goes wrong in them goes no further."""
     try:
-        with clean_connections(), soft_timeout(RECEIVERS_SECONDS):
+        with clean_connections(), user_code(), soft_timeout(RECEIVERS_SECONDS):
             answers = SIGNALS[name].send_robust(sender=None, **facts)
         for receiver, answer in answers:
             if isinstance(answer, Exception):
@@ -43,7 +43,9 @@ def send_here(name: str, facts: dict[str, Any]) -> None:
                 failed = {"signal": name, "receiver": told, "job_id": facts["job_id"]}
                 events.emit(events.ReceiverFailed(**failed, error=answer))
     except StopNow:
-        raise
+        if is_running():  # inside a run, which is to end as well
+            raise
+        lost(name, facts, "the worker was told to stop at once")
     except JobTimeout:
         lost(name, facts, f"its receivers took more than {RECEIVERS_SECONDS:g} seconds")
     except BaseException as error:  # noqa: BLE001 - SystemExit and its like of a receiver

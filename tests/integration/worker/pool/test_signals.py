@@ -1,7 +1,9 @@
 """The public signals of a pool: told in a process of their own, which may hang or die."""
 
+import contextlib
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -173,3 +175,22 @@ def test_in_one_process_it_is_told_there(listening, start, diary):
     assert errors_told(diary) == ["stumble", "after"]
     assert {pid for pid, _ in told(diary)} == {pool.pid}
     assert pool.said.count("signal.lost") == 2
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    monkeypatch.setenv("GANG_HURRY", "60")
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_second_signal_does_not_wait_for_receivers(listening, patient, start, diary, processes):
+    pool = start(processes=processes)
+    gang.fail.enqueue("exceed")
+    until(lambda: "exceed-begins" in diary.words)
+    for _ in range(4):  # two that come too close together are one
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            pool.signal(signal.SIGTERM)
+            pool.process.wait(4)
+            break
+    assert pool.process.returncode == 143
+    assert pool.said.count("signal.lost") == 1

@@ -4,7 +4,7 @@ import os
 
 from django.apps import AppConfig
 
-HURRY = 0.4
+HURRY = float(os.environ.get("GANG_HURRY", "0.4"))
 
 
 class Listening(AppConfig):
