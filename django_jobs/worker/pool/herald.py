@@ -136,6 +136,8 @@ class Herald:
 
     def _gone(self) -> None:
         """It has ended, or was not born."""
+        if self._channel is not None and self._channel.receive_rest():
+            self._is_ready, self._told = True, None  # what it said last still counts
         self._leave()
         self._pid, self._late_at = 0, 0.0
         if self._told:
@@ -151,11 +153,9 @@ class Herald:
 
 def recite(channel: Channel) -> None:
     """The herald's own end: send what it is told to, one signal after the other."""
-    channel.send(_READY)
-    while True:
-        try:
+    with contextlib.suppress(EOFError, ConnectionError):  # the parent needs it no more
+        channel.send(_READY)
+        while True:
             name, facts = channel.receive()
-        except (EOFError, ConnectionError):
-            return
-        announcing.send_here(name, facts)
-        channel.send(_HEARD)
+            announcing.send_here(name, facts)
+            channel.send(_HEARD)
