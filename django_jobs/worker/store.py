@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
+LONGEST_PAUSE = 3.0
 
 
 class Outage:
@@ -50,13 +50,16 @@ class Store:
 
     def call(self, work: Callable[[], T]) -> T | None:
         """The answer, or None after an outage's pause; the caller comes again."""
+        began_at = time.monotonic()
         try:
             answer = work()
         except (Error, OSError) as error:
             self._outage.begins(error)
             close_idle_connections()
-            # Jittered, so that a fleet does not fall on a database that just came back.
-            self._nap(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, hides nothing
+            # Jittered, so that a fleet does not fall on a database that just came back. What
+            # a call that hung has taken is part of the pause.
+            pause = max(self._pause - (time.monotonic() - began_at), FIRST_PAUSE)
+            self._nap(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, hides nothing
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             return None
         self._pause = FIRST_PAUSE

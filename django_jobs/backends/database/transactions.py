@@ -118,7 +118,13 @@ def _transition(connection: Any, level: str | None) -> Iterator[None]:
         if level is not None and connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
-        yield
+        try:
+            yield
+        except Error as error:
+            # Or Django would connect again on its way out, and wait where nobody answers.
+            if is_connection_lost(error):
+                connection.close()
+            raise
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from typing import Any
 
 from django.db import connections
 
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 4
+"""So that a worker goes on within 5 seconds: an attempt may have begun just too early."""
 
 
 def cut_connection(connection: Any) -> None:
@@ -27,7 +28,19 @@ def cut_connection(connection: Any) -> None:
 
 
 def limit_connecting(alias: str | None, seconds: float) -> None:
-    """Let no attempt to connect last longer, in this process."""
-    if alias is not None and connections[alias].vendor == "postgresql":
-        options = connections[alias].settings_dict.setdefault("OPTIONS", {})
-        options.setdefault("connect_timeout", max(2, int(min(seconds, CONNECT_SECONDS))))
+    """Let no attempt to connect last longer, in this process.
+
+    While it connects there is no connection to cut. PyMySQL waits for a server's greeting
+    and for the answers to its first statements as long as for any answer: without limit.
+    """
+    if alias is None:
+        return
+    options = connections[alias].settings_dict.setdefault("OPTIONS", {})
+    limits = {"connect_timeout": max(2, int(min(seconds, CONNECT_SECONDS)))}
+    if connections[alias].vendor == "mysql":
+        longest = max(2, int(seconds))
+        limits |= {"read_timeout": longest, "write_timeout": longest}
+    elif connections[alias].vendor != "postgresql":
+        return
+    for name, limit in limits.items():
+        options.setdefault(name, limit)
