@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -84,8 +85,9 @@ def tidy(connection: Any) -> None:
         # database in memory is not closed, and has to be told.
         with suppress(Exception):
             connection.connection.rollback()
-        connection.close()
-        connection.connect()
+        _close(connection)
+        with suppress(Error):  # there may be nobody to connect to; the next job tries again
+            connection.connect()
     else:
         _let_go_of_broken(connection)
 
@@ -97,7 +99,51 @@ def _let_go_of_broken(connection: Any) -> None:
     without the settings of the session. CONN_MAX_AGE is kept where it is not 0: a worker
     has no requests, and a connection for each job would cost more than most jobs.
     """
+    if connection.connection is None:
+        return
     connection.health_check_done = False
     aged = connection.settings_dict["CONN_MAX_AGE"] and connection.close_at is not None
-    if connection.errors_occurred or (aged and time.monotonic() >= connection.close_at):
+    over = aged and time.monotonic() >= connection.close_at
+    if connection.errors_occurred or over or _is_closed(connection) or _was_hung_up_on(connection):
+        _close(connection)
+
+
+def _close(connection: Any) -> None:
+    """Close it, also when it is closed already, which PyMySQL has for an error."""
+    with suppress(Error):
         connection.close()
+
+
+def _is_closed(connection: Any) -> bool:
+    """Whether somebody closed what lies below a Django connection, which does not notice."""
+    driver = connection.connection
+    if connection.vendor == "sqlite":
+        try:
+            return bool(driver.total_changes < 0)
+        except Exception:  # noqa: BLE001 - the driver's own, which has no name here
+            return True
+    return bool(getattr(driver, "closed", False)) or not getattr(driver, "open", True)
+
+
+def _was_hung_up_on(connection: Any) -> bool:
+    """Whether the server ended a connection while nobody used it.
+
+    A look at what the system knows already: a question to the server would cost every job
+    a round trip.
+    """
+    descriptor = None if connection.vendor == "sqlite" else descriptor_of(connection)
+    if descriptor is None or not hasattr(select, "POLLRDHUP"):
+        return False
+    look = select.poll()
+    look.register(descriptor, select.POLLRDHUP)
+    return bool(look.poll(0))
+
+
+def descriptor_of(connection: Any) -> int | None:
+    """The number of the socket below a Django connection; None when it has none."""
+    driver: Any = getattr(connection, "connection", None)
+    with suppress(Exception):  # it may be closed at this very moment
+        end: Any = driver if hasattr(driver, "fileno") else driver._sock  # noqa: SLF001 - PyMySQL tells nobody
+        number = int(end.fileno())
+        return number if number >= 0 else None
+    return None
