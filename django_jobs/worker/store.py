@@ -48,8 +48,11 @@ class Store:
         self._stopped = stopped
         self._pause = FIRST_PAUSE
 
-    def call(self, work: Callable[[], T]) -> T | None:
-        """The answer, or None after an outage's pause; the caller comes again."""
+    def call(self, work: Callable[[], T], *, proves: bool = True) -> T | None:
+        """The answer, or None after an outage's pause; the caller comes again.
+
+        ``proves``: the work asks the store in any case, so that its success ends an outage.
+        """
         began_at = time.monotonic()
         try:
             answer = work()
@@ -62,8 +65,9 @@ class Store:
             self._nap(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, hides nothing
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             return None
-        self._pause = FIRST_PAUSE
-        self._outage.ends()
+        if proves:
+            self._pause = FIRST_PAUSE
+            self._outage.ends()
         return answer
 
     def _nap(self, seconds: float) -> None:

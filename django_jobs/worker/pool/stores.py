@@ -152,7 +152,7 @@ class StoreThread:
             return True
         if self._ends:
             return False
-        self._call(self._keep_house)
+        self._call(self._keep_house, proves=False)  # it may have nothing to ask
         with self._changed:
             wanted = self._target - self._fetched
             self.fetching = wanted > 0 and time.monotonic() >= self._empty_until
@@ -165,7 +165,7 @@ class StoreThread:
             self._wake.wake()
         return True
 
-    def _call(self, work: Callable[[], None]) -> None:
+    def _call(self, work: Callable[[], None], *, proves: bool = True) -> None:
         def timed() -> None:
             self._busy_since = time.monotonic()
             try:
@@ -173,7 +173,7 @@ class StoreThread:
             finally:
                 self._busy_since = 0.0
 
-        self._store.call(timed)
+        self._store.call(timed, proves=proves)
 
     def _keep_house(self) -> None:
         self._presence.tell()
