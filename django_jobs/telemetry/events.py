@@ -191,6 +191,13 @@ class SignalLost(Event):
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsaid(Event):
+    """So much happened while nobody took it down that it could not all be kept."""
+
+    count: int
+
+
 _subscribers: list[Callable[[Event], None]] = []
 
 

@@ -6,12 +6,16 @@ Each record carries ``key`` and the event's fields as attributes, for structured
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING
 
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from django_jobs.telemetry.events import Event
 
 logger = logging.getLogger("django_jobs")
@@ -112,6 +116,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.ERROR,
         "not all receivers of %(signal)s were told of %(job_id)s: %(why)s",
     ),
+    events.Unsaid: (
+        "log.unsaid",
+        logging.ERROR,
+        "%(count)d records are missing here: for a while nobody took down what was said",
+    ),
 }
 """Event → (key, level, sentence)."""
 
@@ -120,14 +129,33 @@ _WITH_TRACEBACK = {"hook.failed", "policy.failed", "receiver.failed"}
 """User code failed where nothing else tells where."""
 
 
+_outlets: list[Callable[[Callable[[], None]], None]] = []
+
+
+@contextmanager
+def through(outlet: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    """Inside the block an outlet sees to it that records are written, for who cannot wait."""
+    _outlets.append(outlet)
+    try:
+        yield
+    finally:
+        _outlets.remove(outlet)
+
+
 def write(event: Event) -> None:
-    """Put an event into the log."""
+    """Put an event into the log, soon where there is an outlet and else now."""
     known = SENTENCES.get(type(event))
-    if known is None:
+    if known is None or not logger.isEnabledFor(known[1]):
         return
-    key, level, sentence = known
-    if not logger.isEnabledFor(level):
-        return
+    if _outlets:
+        _outlets[-1](partial(write_now, event))
+    else:
+        write_now(event)
+
+
+def write_now(event: Event) -> None:
+    """Put an event into the log; takes as long as the log's handlers do."""
+    key, level, sentence = SENTENCES[type(event)]
     facts = {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
     error = getattr(event, "error", None)
     logger.log(

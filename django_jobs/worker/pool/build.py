@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_jobs.telemetry import events
+from django_jobs.telemetry import events, logs
 from django_jobs.worker.announcing import sent_by
 from django_jobs.worker.asking import Asker
 from django_jobs.worker.build import build_cycle, worker_name
@@ -24,6 +25,7 @@ from django_jobs.worker.pool.nursery import forked_nursery
 from django_jobs.worker.pool.recycling import ChildLimits
 from django_jobs.worker.pool.stores import HANG_SHARE, StoreThread
 from django_jobs.worker.pool.supervisor import Supervisor
+from django_jobs.worker.pool.telling import Teller
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.store import Outage
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.queues import QueueOrder
 
 BROKEN = 1
+LAST_WORDS_SECONDS = 2.0
 
 
 def why_no_children() -> str:
@@ -93,18 +96,28 @@ class PoolWorker:
     def run(self) -> int:
         """Work until told to stop or a limit is reached; the exit code."""
         connections.close_all()
-        alias = self._backend.alias
         memory = shared_memory(self._places.slots)
         nursery = self._nursery(memory)
         database = getattr(self._backend, "database", None)
         limit_connecting(database, shortest_lease(self._settings) / HANG_SHARE)
-        with self.stop.listening():
-            supervisor, desk = self._supervisor(nursery)
-            events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
-            with sent_by(supervisor.herald.tell):
-                why = supervisor.run()
+        teller = Teller()
+        teller.start()
+        try:
+            with self.stop.listening(), logs.through(teller.say):
+                code = self._work(nursery, teller)
+        finally:
+            all_is_said = teller.end(LAST_WORDS_SECONDS)
+        if not all_is_said:
+            os._exit(code)  # to leave in good order would be to wait for who takes down the log
+        return code
+
+    def _work(self, nursery: Nursery, teller: Teller) -> int:
+        alias = self._backend.alias
+        supervisor, desk = self._supervisor(nursery, teller)
+        events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
+        with sent_by(supervisor.herald.tell):
+            why = supervisor.run()
         self.processed = desk.processed
-        os.close(memory)
         if supervisor.broken:
             events.emit(events.WorkerBroken(backend=alias, why=supervisor.broken))
         if self.stop.urgent:
@@ -118,7 +131,7 @@ class PoolWorker:
         main = child_main(self._child_cycle, self._settings.kill_grace, self._places)
         return forked_nursery(main, memory)
 
-    def _supervisor(self, nursery: Nursery) -> tuple[Supervisor, Desk]:
+    def _supervisor(self, nursery: Nursery, teller: Teller) -> tuple[Supervisor, Desk]:
         cycle = build_cycle(self._backend, self._settings)
         wake = WakePipe()
         store = StoreThread(
@@ -131,7 +144,7 @@ class PoolWorker:
             wake=wake,
         )
         worker = worker_name().rpartition(":")[0]
-        desk = Desk(store, self._done, cycle.gatekeeper.believed, worker)
+        desk = Desk(store, partial(self._done, teller), cycle.gatekeeper.believed, worker)
         supervisor = Supervisor(
             nursery=nursery,
             places=self._places,
@@ -148,9 +161,9 @@ class PoolWorker:
     def _child_cycle(self) -> Cycle:
         return build_cycle(self._backend, self._settings)
 
-    def _done(self, done: Done) -> None:
+    def _done(self, teller: Teller, done: Done) -> None:
         report = report_of(done.run, done.verdict)
         for event in events_of(done.run, done.verdict, report, done.outcome):
             events.emit(event)
         if self._on_report is not None:
-            self._on_report(report)
+            teller.say(partial(self._on_report, report))
