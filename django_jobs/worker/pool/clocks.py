@@ -24,7 +24,9 @@ def look(children: Iterable[Child], dispatch: Dispatch) -> None:
         for lane in child.lanes:
             if lane.given:
                 _look_at(lane, now)
-                if any(now > held.fence for held in lane.given.values()):
+                fence = lane.fence
+                lane.marks.hold_until(fence)
+                if now > fence:
                     dispatch.ready.extend(lane.take_back_all())
         if child.overruns:
             _look_at_overruns(child, now, dispatch)

@@ -65,6 +65,12 @@ class Lane:
             self.given[number] = one
             told = (self.index, number, one.seconds, lease_to_tuple(one.lease))
             self.child.outbox.append(told)
+        self.marks.hold_until(self.fence)
+
+    @property
+    def fence(self) -> float:
+        """The moment from which it must not run all that it holds."""
+        return min((held.fence for held in self.given.values()), default=0.0)
 
     @property
     def accepts(self) -> bool:

@@ -12,9 +12,10 @@ import mmap
 import os
 import tempfile
 import threading
+import time
 from dataclasses import dataclass
 
-_STARTED, _LIMIT, _DEADLINE, _DONE, _RUNS, _BEGAN, _BEAT = range(7)
+_STARTED, _LIMIT, _DEADLINE, _DONE, _RUNS, _BEGAN, _BEAT, _FENCE = range(8)
 _WORDS = 8
 _WORD_SIZE = 8
 SLOT_SIZE = _WORDS * _WORD_SIZE
@@ -107,17 +108,28 @@ class Marks:
         self._numbers[_LIMIT] = NO_LIMIT
 
     def begin(self, number: int, now: int = 0) -> bool:
-        """Mark a job as started; False when it was taken back."""
+        """Mark a job as started; False when it was taken back, or its lease is not sure."""
         self._moments[_DEADLINE] = 0.0
         self._numbers[_BEGAN] = now
         self._numbers[_STARTED] = number
         with self._fence:  # no processor may look at the limit before the mark is seen
             pass
-        if number < self._numbers[_LIMIT]:
+        if number < self._numbers[_LIMIT] and not self._is_fenced():
             self._numbers[_RUNS] = number
             return True
         self._numbers[_STARTED] = number - 1
         return False
+
+    def _is_fenced(self) -> bool:
+        return 0.0 < self._moments[_FENCE] < time.monotonic()
+
+    def hold_until(self, moment: float) -> None:
+        """Let no job start after a moment on the monotonic clock, also while nobody looks.
+
+        The parent moves it as it renews. When it does not, it may be frozen, and the jobs
+        may be another worker's by then.
+        """
+        self._moments[_FENCE] = moment
 
     def run_until(self, moment: float) -> None:
         """The handler starts now and has until a moment on the monotonic clock; 0: no end."""

@@ -41,6 +41,16 @@ def test_what_was_taken_back_is_not_begun(marks):
     assert marks.begin(4)
 
 
+def test_nothing_is_begun_after_its_lease_can_have_ended(marks):
+    marks.hold_until(time.monotonic() + 60)
+    assert marks.begin(1)
+    marks.hold_until(time.monotonic() - 0.001)
+    assert not marks.begin(2)
+    assert (marks.started, marks.ran) == (1, 1)
+    marks.hold_until(time.monotonic() + 60)  # it was renewed all the same
+    assert marks.begin(3)
+
+
 def test_slots_do_not_touch_each_other(memory, marks):
     before, after = Board(memory, 3).marks(0), Board(memory, 3).marks(2)
     for other in (before, after):
