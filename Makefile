@@ -20,7 +20,7 @@ RIVALS_PIP := $(RIVALS_VENV)/bin/python -m pip install -qq --disable-pip-version
 RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test coverage bench bench-drain bench-latency \
+.PHONY: help setup dev demo test coverage chaos bench bench-drain bench-latency \
 	bench-idle bench-rivals lint format types layers docs audit check clean
 
 help: ## Show this list
@@ -77,6 +77,10 @@ bench-idle: setup ## Measure what an idle worker costs
 
 bench-rivals: | $(RIVALS_READY) ## Measure other projects' queues and ours, in turns
 	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.rivals $(BENCH_ARGS)
+
+chaos: setup ## Freeze and kill database servers of its own under a worker
+	@DJANGO_JOBS_TEST_DB=postgres $(BIN)/python -m pytest $(PYTEST_ARGS) tests/chaos
+	@DJANGO_JOBS_TEST_DB=mariadb $(BIN)/python -m pytest $(PYTEST_ARGS) tests/chaos
 
 lint: dev ## Check style and formatting
 	@$(BIN)/ruff check .

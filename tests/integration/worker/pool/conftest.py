@@ -102,24 +102,25 @@ def start(site_environment, tmp_path):
     """Starts workers; at the end nothing of them may be left."""
     started = []
 
-    def start(*options, processes=2, **settings):
+    def start(*options, processes=2, environment=None, output=None, **settings):
         log = tmp_path / f"worker-{len(started)}.log"
         environment = {
             **site_environment,
             "DJANGO_SETTINGS_MODULE": "tests.integration.worker.pool.gang.settings",
             "GANG_JOBS": json.dumps({**SETTINGS, **settings}),
+            **(environment or {}),
         }
         command = [sys.executable, "testproject/manage.py", "jobs_work"]
         asked = [] if processes is None else ["--processes", str(processes)]
         # A file, not a pipe: what a child left behind would hold a pipe open.
-        with log.open("w") as output:
+        with log.open("w") as file:
             process = subprocess.Popen(
                 [*command, *asked, *options],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdout=output or file,
+                stderr=output or file,
             )
         pool = Pool(process, log)
         started.append(pool)

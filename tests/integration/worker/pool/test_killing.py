@@ -64,6 +64,7 @@ def test_a_dying_child_is_noticed_at_once_and_charges_one_job_alone(start, diary
     assert JobResult.objects.filter(status="succeeded", attempts=0).count() == 80
     pids = [pid for pid, word, _ in diary.lines if word == f"{how}-begins"]
     assert len(set(pids)) == 2  # the second time in a replacement
+    assert not any(is_alive(int(pid)) for pid in pids)
     assert pool.said.count("crashed (1 so far) and is run again") == 1
     assert pool.said.count(" died (of its own): ") == 2
 

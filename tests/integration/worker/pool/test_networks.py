@@ -1,0 +1,205 @@
+"""Networks that swallow, and servers that hang up: told once, outlived, and nothing runs twice."""
+
+import time
+from collections import Counter
+
+import pytest
+from django.db import connection
+
+from django_jobs import enqueue_many
+from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, Worker
+from testproject.databases import server_details
+from testproject.shop.models import Order
+from tests.conftest import RUN_ON
+from tests.integration.worker.pool.conftest import until
+from tests.integration.worker.pool.gang import jobs as gang
+from tests.integration.worker.pool.proxy import Proxy
+from tests.integration.worker.pool.wreck import jobs as wreck
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.only_on("postgres", "mariadb", "mysql"),
+]
+LEASE = 3
+GOES_ON_SECONDS = 5.0
+WRECK = {"DJANGO_SETTINGS_MODULE": "tests.integration.worker.pool.wreck.settings"}
+OTHERS = {
+    "postgresql": (
+        """SELECT pid FROM pg_stat_activity
+           WHERE datname = current_database() AND pid <> pg_backend_pid()""",
+        "SELECT pg_terminate_backend(%s)",
+    ),
+    "mysql": (
+        """SELECT id FROM information_schema.processlist
+           WHERE db = DATABASE() AND id <> CONNECTION_ID()""",
+        "KILL %s",
+    ),
+}
+ACK = {
+    "postgresql": [b"DELETE FROM django_jobs_job "],
+    "mysql": [b"DELETE FROM `django_jobs_job` ", b"COMMIT"],
+}
+
+
+@pytest.fixture
+def proxy():
+    details = server_details(RUN_ON)
+    proxy = Proxy(details["HOST"], details["PORT"])
+    yield proxy
+    proxy.close()
+
+
+def through(proxy):
+    prefix = f"DJANGO_JOBS_{RUN_ON.upper()}"
+    return {**WRECK, f"{prefix}_HOST": "127.0.0.1", f"{prefix}_PORT": str(proxy.port)}
+
+
+def hang_up_on_everybody():
+    """End every connection to this test's database but our own; how many there were."""
+    find, kill = OTHERS[connection.vendor]
+    with connection.cursor() as cursor:
+        cursor.execute(find)
+        found = [pid for (pid,) in cursor.fetchall()]
+        for pid in found:
+            # One that has ended by itself meanwhile is no error for PostgreSQL alone.
+            try:
+                cursor.execute(kill, [pid])
+            except Exception as error:
+                if "Unknown thread" not in str(error):
+                    raise
+    return len(found)
+
+
+def monotonic_of(microseconds):
+    """A moment of the store's clock, which is this machine's, as handlers write moments."""
+    return time.monotonic() + microseconds / 1e6 - time.time()
+
+
+def test_a_worker_behind_a_black_hole_stops_before_its_lease_can_end(start, diary, proxy):
+    wreck.pulse.enqueue(str(diary), str(diary.gate))
+    cut_off = start(
+        "--queue", "default,own", processes=1, environment=through(proxy), LEASE_SECONDS=LEASE
+    )
+    until(lambda: diary.words)
+    first_end = Job.objects.get().lease_expires
+    until(lambda: Job.objects.get().lease_expires > first_end)  # it is renewed
+    other = start("--queue", "default", environment=WRECK, LEASE_SECONDS=LEASE)
+    until(lambda: "worker.started" in other.said)
+    proxy.swallow()
+    lease_ends = monotonic_of(Job.objects.get().lease_expires)
+    until(lambda: "[store.lost]" in cut_off.said, patience=LEASE)  # the call is cut
+    until(lambda: len(spans(diary)) == 2)
+    (one, (_, last)), (two, (begins, _)) = spans(diary).items()
+    print(
+        f"stopped {lease_ends - last:.2f} s before its lease ended, "
+        f"run again {begins - lease_ends:.2f} s after"
+    )
+    assert last < lease_ends < begins
+    assert one not in other.family
+    assert two in other.family
+    diary.gate.touch()
+    until(JobResult.objects.exists)
+    kept = JobResult.objects.values().get()
+    proxy.forward()
+    goes_on(cut_off, diary)
+    until(lambda: "[lease.lost]" in cut_off.said)
+    assert JobResult.objects.values().get(job_id=kept["job_id"]) == kept
+    assert (kept["status"], kept["attempts"]) == ("succeeded", 0)
+    assert kept["worker"].endswith(f":{two}")
+    nothing_is_left_or_charged()
+
+
+def spans(diary):
+    """When each process wrote its first line and its last."""
+    written = {}
+    for pid, _, at in diary.lines:
+        written.setdefault(int(pid), []).append(float(at))
+    return {pid: (min(times), max(times)) for pid, times in written.items()}
+
+
+def goes_on(pool, diary):
+    """From now on it takes at most so long; and there was one outage, told once."""
+    back_at = time.monotonic()
+    gang.note.using(queue="own").enqueue(str(diary), "goes-on")
+    until(lambda: "goes-on" in diary.words)
+    took = diary.moment("goes-on") - back_at
+    print(f"went on {took:.2f} s after the store was back")
+    assert took < GOES_ON_SECONDS
+    assert pool.process.poll() is None
+    until(lambda: "[store.found]" in pool.said)
+    assert pool.said.count("[store.lost]") == pool.said.count("[store.found]") == 1
+
+
+def nothing_is_left_or_charged():
+    until(lambda: not Job.objects.exists())
+    assert not FailedJob.objects.exists()
+    assert not JobAttempt.objects.exists()
+
+
+def test_an_ack_whose_answer_is_swallowed_counts_once(start, diary, proxy):
+    proxy.lose_the_answer_to(*ACK[connection.vendor])
+    gang.note.enqueue(str(diary), "ran")
+    pool = start(processes=1, environment=through(proxy), LEASE_SECONDS=LEASE)
+    until(lambda: proxy.answer_was_lost)
+    until(lambda: "[job.succeeded]" in pool.said)
+    gang.note.enqueue(str(diary), "next")
+    until(lambda: JobResult.objects.count() == 2)
+    assert diary.words == ["ran", "next"]
+    until(lambda: pool.said.count("[job.succeeded]") == 2)
+    assert pool.said.count("[store.lost]") == pool.said.count("[store.found]") == 1
+    assert "[lease.lost]" not in pool.said
+    assert "[settle.unknown]" not in pool.said
+
+
+def test_an_idle_worker_tells_an_outage_once_and_goes_on(start, diary, proxy):
+    # With long leases house-keeping is not due meanwhile: it alone would tell nothing.
+    pool = start("--queue", "own", environment=through(proxy), LEASE_SECONDS=60)
+    gang.note.using(queue="own").enqueue(str(diary), "before")
+    until(JobResult.objects.exists)
+    row = Worker.objects.get()
+    proxy.go_away()
+    until(lambda: proxy.refused >= 4)
+    proxy.forward()
+    goes_on(pool, diary)
+    assert Worker.objects.get(pid=pool.pid).pk == row.pk
+
+
+@pytest.mark.only_on("postgres")  # elsewhere Django itself asks the server before it starts
+def test_a_worker_that_is_started_before_its_database_waits_for_it(start, diary, proxy):
+    proxy.go_away()
+    pool = start("--queue", "own", environment=through(proxy))
+    until(lambda: "[store.lost]" in pool.said and proxy.refused >= 3)
+    proxy.forward()
+    goes_on(pool, diary)
+
+
+def test_a_pool_on_which_the_server_hangs_up_again_and_again_loses_nothing(start, diary):
+    enqueue_many([gang.nap.prepare(str(diary), 0.02, f"n{n}") for n in range(120)])
+    pool = start(environment=WRECK, LEASE_SECONDS=LEASE)
+    drops = 0
+    for rounds in range(1, 6):
+        until(lambda: JobResult.objects.count() >= rounds * 15)  # noqa: B023 - used at once
+        drops += hang_up_on_everybody()
+    until(lambda: JobResult.objects.count() == 120)
+    print(f"{drops} connections were ended")
+    assert drops >= 5
+    ends = Counter(word for word in diary.words if word.endswith("-ends"))
+    assert set(ends) == {f"n{n}-ends" for n in range(120)}
+    assert set(JobResult.objects.values_list("status", "attempts")) == {("succeeded", 0)}
+    assert not Job.objects.exists()
+    until(lambda: pool.said.count("[store.lost]") == pool.said.count("[store.found]"))
+    assert 1 <= pool.said.count("[store.lost]") <= 5
+    assert pool.process.poll() is None
+
+
+def test_a_childs_connection_that_the_server_ended_while_idle_hurts_no_job(start, diary):
+    gang.order.enqueue(str(diary))
+    pool = start(processes=1, environment=WRECK)
+    until(lambda: JobResult.objects.count() == 1)
+    until(hang_up_on_everybody)
+    gang.order.enqueue(str(diary))
+    until(lambda: not Job.objects.exists())
+    assert not FailedJob.objects.exists()
+    assert Order.objects.count() == 2
+    assert len({pid for pid, _, _ in diary.lines}) == 1
+    assert pool.process.poll() is None

@@ -1,0 +1,59 @@
+"""A job whose workers die under it: free of charge at first, then charged, then dead."""
+
+import os
+import signal
+
+import pytest
+
+from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
+from tests.integration.worker.pool.conftest import is_alive, until
+from tests.integration.worker.pool.gang import jobs as gang
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LEASE = 3
+WRECK = {"DJANGO_SETTINGS_MODULE": "tests.integration.worker.pool.wreck.settings"}
+
+
+def lose_machine(pool):
+    """Kill every process of a worker before any of them can say a word."""
+    family = [pool.pid, *pool.family]
+    for pid in family:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in family:
+        os.kill(pid, signal.SIGKILL)
+    pool.ended()
+    until(lambda: not any(is_alive(pid) for pid in family), patience=3)
+
+
+def charges(job_id):
+    row = Job.objects.get(pk=job_id)
+    return JobState(row.state).name, row.attempts, row.crashes, row.suspect
+
+
+def test_a_job_that_is_lost_with_its_machine_again_and_again_dies_of_it(start, diary):
+    deadly = gang.hold.using(max_crashes=2).enqueue(str(diary), str(diary.gate), "deadly")
+    seen = []
+    for runs in range(1, 4):
+        pool = start(processes=2, environment=WRECK, LEASE_SECONDS=LEASE)
+        until(lambda: diary.words.count("deadly-begins") == runs)  # noqa: B023 - used at once
+        seen.append(charges(deadly.id))
+        lose_machine(pool)
+    assert seen == [
+        ("RUNNING", 0, 0, False),
+        ("RUNNING", 0, 0, True),  # the first loss may have been anybody's fault
+        ("RUNNING", 0, 1, True),
+    ]
+    neighbour = gang.note.enqueue(str(diary), "neighbour")
+    last = start(processes=2, environment=WRECK, LEASE_SECONDS=LEASE)
+    dead = until(FailedJob.objects.first)
+    assert str(dead.job_id) == deadly.id
+    assert (dead.reason, dead.crashes, dead.attempts) == ("crashed", 2, 0)
+    assert dead.error_message == "its process died 2 times running it alone"
+    assert dead.job_id != neighbour.id
+    until(JobResult.objects.exists)
+    pids = [pid for pid, word, _ in diary.lines if word == "deadly-begins"]
+    assert len(set(pids)) == len(pids) == 3
+    assert not any(is_alive(int(pid)) for pid in pids)
+    until(lambda: "[job.dead]" in last.said)
+    assert not Job.objects.exists()
+    assert not JobAttempt.objects.exists()
