@@ -28,9 +28,11 @@ _READY, _RUNNING, _SCHEDULED = (
 _COLUMNS = ", ".join(
     f"job.{name}::text" if name in {"id", "replay_of"} else f"job.{name}" for name in ROW_FIELDS
 )
+# What this session has read from the index so far, dead entries that must stay included.
+_ENTRIES_READ = "pg_stat_get_xact_tuples_returned('dj_job_claim'::regclass)"
 _DUE = (
     f"SELECT EXISTS (SELECT 1 FROM django_jobs_job WHERE queue = %s AND state = {_SCHEDULED} "  # noqa: S608 - constants of ours, here and below
-    "AND due <= {now}) AS any_due"
+    f"AND due <= {{now}}) AS any_due, {_ENTRIES_READ} AS read"
 )
 _FOUND = (
     f"SELECT ctid, suspect FROM django_jobs_job WHERE queue = %s AND state = {_READY} "  # noqa: S608
@@ -53,10 +55,11 @@ _CLAIM = (
     f"WITH due AS MATERIALIZED ({_DUE}), found AS MATERIALIZED ({_FOUND}), "  # noqa: S608
     "numbered AS MATERIALIZED (SELECT ctid, suspect, row_number() OVER () AS place FROM found), "
     f"claimed AS ({_CLAIMED}) "
-    "SELECT due.any_due, (SELECT count(*) FROM numbered), claimed.* "
+    "SELECT due.any_due, (SELECT count(*) FROM numbered), "
+    f"{_ENTRIES_READ} - due.read, claimed.* "
     "FROM due LEFT JOIN claimed ON true"
 )
-_BEFORE = 3  # columns that are not those of every row that is read
+_BEFORE = 4  # columns that are not those of every row that is read
 _UNLESS_DUE = " AND NOT (SELECT any_due FROM due)"
 _BEHIND = " AND (rank, due, id) > (%s, %s, %s)"
 _ID, _LEASE_EXPIRES = (_BEFORE + ROW_FIELDS.index(name) for name in ("id", "lease_expires"))
@@ -67,13 +70,14 @@ class Taken(NamedTuple):
     """What came of it: leases in their order, where the last one stood, what else is due.
 
     ``found`` jobs of which none was taken were changed since the statement began, and are
-    there all the same.
+    there all the same. ``passed`` index entries were of jobs that are gone.
     """
 
     leases: list[Lease]
     last: Place | None
     any_due: bool
     found: int
+    passed: int
 
 
 def take(
@@ -96,9 +100,9 @@ def take(
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
-    any_due, found, _ = rows[0][:_BEFORE]
+    any_due, found, read, _ = rows[0][:_BEFORE]
     if rows[0][_ID] is None:
-        return Taken([], None, any_due, found)
+        return Taken([], None, any_due, found, read - found)
     rows.sort(key=_order)
     token, expires_at = claim.token, rows[0][_LEASE_EXPIRES]
     leases = [
@@ -111,4 +115,4 @@ def take(
         )
         for row in rows
     ]
-    return Taken(leases, Place(*_order(rows[-1])), any_due, found)
+    return Taken(leases, Place(*_order(rows[-1])), any_due, found, read - found)

@@ -77,18 +77,17 @@ class Claim:
         return skips or connection.vendor == "sqlite"
 
     def _at_once(self, queue: str) -> list[Lease]:
-        began = time.monotonic()
         if place := self.cursors.place(queue):
-            leases, last = self._taken(queue, place)
-            self.cursors.went_on(queue, time.monotonic() - began, last)
-            if leases:
-                return leases
-            began = time.monotonic()
-        leases, last = self._taken(queue, None)
-        self.cursors.looked(queue, time.monotonic() - began, last)
-        return leases
+            taken = self._taken(queue, place)
+            self.cursors.went_on(queue, taken.last)
+            if taken.leases:
+                return taken.leases
+        began = time.monotonic()
+        taken = self._taken(queue, None)
+        self.cursors.looked(queue, taken.passed, time.monotonic() - began, taken.last)
+        return taken.leases
 
-    def _taken(self, queue: str, behind: Place | None) -> tuple[list[Lease], Place | None]:
+    def _taken(self, queue: str, behind: Place | None) -> Taken:
         """What one statement takes; more and a transaction where scheduled jobs became due."""
 
         def promoted_first(connection: BaseDatabaseWrapper) -> Taken:
@@ -104,7 +103,7 @@ class Claim:
             if taken.leases or not taken.found:
                 break
             taken = once()
-        return taken.leases, taken.last
+        return taken
 
     def _locking(self, queue: str) -> list[Lease]:
         _promote(self.alias, self.clock, queue, PROMOTED_PER_CLAIM)

@@ -1,15 +1,14 @@
-"""Where claims go on after one was slow, so that they do not read the same dead entries again.
+"""Where claims go on, so that each does not read the same dead index entries again.
 
 While an old transaction is open, PostgreSQL can remove no index entry of a job that was
 claimed since: every claim would read all of them, and there are more after each. So when
-a claim from the start of the index was slow, those after it go on behind the last job
-that was taken, for a while that is a multiple of what it took. If that is no faster, it
-was not for dead entries that it took so long, and they start at the start as ever.
+a claim from the start of the index passed many such entries, those after it go on behind
+the last job that was taken, for a while that is a multiple of what it took.
 
 What that means for the order: a job that comes to stand before that place (a higher
 priority, a retry that returned) is seen by the next claim from the start. A claim that
-finds nothing looks from the start before it says so. Where no claim is slow, every one
-starts at the start.
+finds nothing looks from the start before it says so. Where dead entries can be removed,
+every claim starts at the start.
 """
 
 from __future__ import annotations
@@ -21,12 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SLOW_SECONDS = 0.01
+MANY = 20_000
+"""To read so many takes about as long as half a claim."""
 GOES_ON_FOR = 4
-"""How many times what the slow claim took. It bounds the share of time that such claims take."""
+"""How many times what that claim took. It bounds the share of time that such claims take."""
 LONGEST_SECONDS = 5.0
-PAUSE_SECONDS = 10.0
-"""For how long a cursor that was of no use is not tried again."""
 
 
 class Place(NamedTuple):
@@ -39,18 +37,16 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Cursor:
-    slow: float
     until: float
     place: Place
 
 
 class Cursors:
-    """The places of the queues that are claimed from slowly."""
+    """The places of the queues that have many dead entries at their start."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._cursors: dict[str, _Cursor] = {}
-        self._useless_until: dict[str, float] = {}
 
     def place(self, queue: str) -> Place | None:
         """Behind which job to look; None for the start."""
@@ -62,22 +58,15 @@ class Cursors:
             return None
         return cursor.place
 
-    def looked(self, queue: str, seconds: float, last: Place | None) -> None:
-        """A claim from the start took so long, and this was the last job it took."""
-        if seconds < SLOW_SECONDS or last is None:
-            return
-        now = self._monotonic()
-        if now >= self._useless_until.get(queue, now):
-            until = now + min(GOES_ON_FOR * seconds, LONGEST_SECONDS)
-            self._cursors[queue] = _Cursor(seconds, until, last)
+    def looked(self, queue: str, passed: int, seconds: float, last: Place | None) -> None:
+        """A claim from the start passed so many dead entries; this was the last job it took."""
+        if passed >= MANY and last is not None:
+            until = self._monotonic() + min(GOES_ON_FOR * seconds, LONGEST_SECONDS)
+            self._cursors[queue] = _Cursor(until, last)
 
-    def went_on(self, queue: str, seconds: float, last: Place | None) -> None:
-        """A claim from a place took so long, and jobs up to this one, or none."""
-        cursor = self._cursors[queue]
+    def went_on(self, queue: str, last: Place | None) -> None:
+        """A claim from a place took jobs up to this one, or found none."""
         if last is None:
             del self._cursors[queue]
-        elif seconds > cursor.slow / 2:
-            del self._cursors[queue]
-            self._useless_until[queue] = self._monotonic() + PAUSE_SECONDS
         else:
-            cursor.place = last
+            self._cursors[queue].place = last

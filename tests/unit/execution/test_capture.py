@@ -9,7 +9,8 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from django_jobs.execution.capture import MAX_OUTPUT, Captured, captured_output
+from django_jobs.execution import capture
+from django_jobs.execution.capture import MAX_OUTPUT, Captured, captured_output, keep_routers
 
 
 def test_stdout_and_stderr_are_kept_in_the_order_of_writing(capsys):
@@ -157,3 +158,18 @@ def test_bytes_are_refused_as_by_any_text_stream():
         sys.stdout.flush()
         assert isinstance(sys.stdout.encoding, str)
     assert captured.text() == ""
+
+
+def test_where_the_routers_are_kept_they_come_back_after_each_attempt(monkeypatch, capsys):
+    monkeypatch.setattr(capture, "_streams", capture._Streams())
+    for name in ("stdout", "stderr"):  # put back when the test is over
+        monkeypatch.setattr(sys, name, getattr(sys, name))
+    keep_routers()
+    kept = sys.stdout, sys.stderr
+    with captured_output() as captured:
+        print("mine")
+        sys.stdout = sys.stderr = None
+    assert (sys.stdout, sys.stderr) == kept
+    print("everybody's")
+    assert captured.text() == "mine\n"
+    assert capsys.readouterr().out == "everybody's\n"

@@ -127,3 +127,14 @@ def test_in_another_thread_the_time_is_looked_at_afterwards():
     thread.join()
     assert found == [False, 0.01, "in time"]
     assert can_interrupt()
+
+
+def test_where_the_alarm_is_kept_a_handler_that_took_the_signal_has_lost_it_again(monkeypatch):
+    monkeypatch.setattr(timeout_module._Alarm, "kept", True)
+    with soft_timeout(20):
+        mine = signal.getsignal(signal.SIGALRM)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    with pytest.raises(JobTimeout), soft_timeout(0.05):
+        time.sleep(30)
+    assert signal.getsignal(signal.SIGALRM) is mine
+    signal.raise_signal(signal.SIGALRM)  # outside of a timeout it does nothing

@@ -16,7 +16,7 @@ from django_jobs.worker.pool.marks import Board, shared_memory
 def held(number):
     message = Message(b"body", "", "", Header(0, 1, 0, 0), {"handler": "h"})
     lease = Lease(id=f"job{number}", queue="q", token="t", expires_at=0, message=message)
-    return Held(lease, 30.0, 1e9)
+    return Held.of(lease, 30.0, 1e9)
 
 
 @pytest.fixture
