@@ -8,10 +8,20 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import time
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.harness import print_conditions, throwaway_database, write_json
-from tests.benchmarks.measuring import SETTINGS, Figures, ours
+from tests.benchmarks.measuring import (
+    SETTINGS,
+    TENTHS,
+    Figures,
+    empty,
+    fill,
+    fill_naps,
+    measured,
+    ours,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,16 +81,77 @@ def draining(jobs: int, rounds: int) -> dict[str, float]:
     return show(contest(contestants, rounds), limit if limit in contestants else None)
 
 
+def growing(sizes: list[int], jobs: int, rounds: int) -> dict[str, float]:
+    """The rate at which the first jobs go, by how many wait."""
+    print(f"\nDraining at most {jobs:,} jobs of so many that wait ({rounds} rounds)")
+    contestants = {
+        f"{size:,} waiting": lambda size=size: ours(KEPT, min(size, jobs), waiting=size)
+        for size in sizes
+    }
+    return show(contest(contestants, rounds), None)
+
+
+def napping(jobs: int, seconds: float = 0.1, children: int = 2) -> dict[str, float]:
+    """Handlers that sleep: how near to the ideal rate it comes."""
+    figures = ours(KEPT, jobs, processes=children, enqueue=lambda count: fill_naps(count, seconds))
+    took = (jobs - 1) / figures.per_second + seconds
+    ideal = jobs / children * seconds
+    print(f"\n{jobs} handlers of {seconds * 1e3:.0f} ms on {children} children")
+    print(f"  {jobs / took:.2f} per second, {ideal / took:.3f} of the ideal rate")
+    return {"naps: of the ideal rate": ideal / took}
+
+
+def held_open(jobs: int) -> dict[str, float]:
+    """A drain while an old transaction is open, and one just after it."""
+    from tests.benchmarks.bare import connected
+
+    few = jobs // TENTHS
+    before = ours(KEPT, few)
+    empty()
+    with connected() as reader:
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM django_jobs_job")
+        fill(jobs)
+        during = measured(KEPT, jobs, jobs, None, ["--until-empty"])
+        reader.execute("ROLLBACK")
+    with connected() as keeper:
+        keeper.execute("DELETE FROM django_jobs_jobresult")
+    ended = time.monotonic()
+    fill(few)
+    after = measured(KEPT, few, few, None, ["--until-empty"])
+    print(f"\nDraining {jobs:,} jobs while an old transaction is open")
+    print(f"  before it          {before.per_second:>10,.0f} per second")
+    for tenth, found in enumerate(during.curve, start=1):
+        ratio = found / before.per_second
+        print(f"  after {tenth * few:>12,} {found:>10,.0f} per second, {ratio:.2f} of it")
+    told = time.monotonic() - ended
+    ratio = after.per_second / before.per_second
+    print(f"  {told:.0f} s after its end {after.per_second:>8,.0f} per second, {ratio:.2f} of it")
+    return {"old transaction: last tenth": during.curve[-1] / before.per_second}
+
+
+CONTESTS: dict[str, Any] = {
+    "drain": lambda o: draining(o.jobs, o.rounds),
+    "growth": lambda o: growing([1_000, 10_000, 100_000, 1_000_000], 10_000, o.rounds),
+    "naps": lambda _: napping(200),
+    "old": lambda o: held_open(10 * o.jobs),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("contests", nargs="*", help=f"of {', '.join(CONTESTS)}; default: drain")
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS
+    figures: dict[str, float] = {}
     with throwaway_database():
         print_conditions()
-        write_json(options.json, draining(options.jobs, options.rounds))
+        for name in options.contests or ["drain"]:
+            figures |= CONTESTS[name](options)
+    write_json(options.json, figures)
 
 
 if __name__ == "__main__":

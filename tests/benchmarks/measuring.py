@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 900
 SETTINGS = "tests.benchmarks.labour.settings"
+TENTHS = 10
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -37,6 +38,8 @@ class Figures:
     worker_cpu: float
     server_cpu: float
     whole_seconds: float = 0.0
+    curve: tuple[float, ...] = ()
+    """The rates of the first tenth of the jobs, of the second, and so on."""
 
     @property
     def cpu(self) -> float:
@@ -116,13 +119,22 @@ def measured(
         whole = time.monotonic() - began
         server = server_seconds() - before
         check(tally, jobs, waiting, results=settings.get("RESULT_TTL") != 0)
-        first, last = tally.span()
+        moments = tally.moments()
     return Figures(
-        per_second=(jobs - 1) / (last - first),
+        per_second=rate(moments),
         worker_cpu=(cpu - idle) / jobs * 1e6,
         server_cpu=server / jobs * 1e6,
         whole_seconds=whole,
+        curve=tuple(
+            rate(moments[tenth * jobs // TENTHS : (tenth + 1) * jobs // TENTHS])
+            for tenth in range(TENTHS)
+        ),
     )
+
+
+def rate(moments: list[float]) -> float:
+    """Runs per second between the first and the last."""
+    return (len(moments) - 1) / (moments[-1] - moments[0])
 
 
 def check(tally: Tally, jobs: int, waiting: int, *, results: bool) -> None:

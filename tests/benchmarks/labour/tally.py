@@ -41,10 +41,9 @@ class Tally:
         runs = bytes(self._runs)
         return {times: runs.count(times) for times in set(runs)}
 
-    def span(self) -> tuple[float, float]:
-        """The moments of the first and the last run."""
-        moments = [moment for moment in self._moments if moment]
-        return min(moments), max(moments)
+    def moments(self) -> list[float]:
+        """When jobs ran, the first one first."""
+        return sorted(moment for moment in self._moments if moment)
 
 
 class _Mine:
