@@ -31,11 +31,11 @@ _COLUMNS = ", ".join(
 # What this session has read from the index so far, dead entries that must stay included.
 _ENTRIES_READ = "pg_stat_get_xact_tuples_returned('dj_job_claim'::regclass)"
 _DUE = (
-    f"SELECT EXISTS (SELECT 1 FROM django_jobs_job WHERE queue = %s AND state = {_SCHEDULED} "  # noqa: S608 - constants of ours, here and below
+    f"SELECT EXISTS (SELECT 1 FROM django_jobs_job WHERE queue = %s AND state = {_SCHEDULED} "  # noqa: S608 - constants of ours
     f"AND due <= {{now}}) AS any_due, {_ENTRIES_READ} AS read"
 )
 _FOUND = (
-    f"SELECT ctid, suspect FROM django_jobs_job WHERE queue = %s AND state = {_READY} "  # noqa: S608
+    f"SELECT ctid, suspect FROM django_jobs_job WHERE queue = %s AND state = {_READY} "  # noqa: S608 - constants of ours
     "AND backend = %s{behind}{unless_due} ORDER BY rank, due, id LIMIT {limit} "
     "FOR UPDATE SKIP LOCKED"
 )
@@ -47,12 +47,12 @@ _CHOSEN = (
 # The rows are locked, so they stay where they are. By primary key the planner may read
 # all of the index above, which has the id too, when it believes that there is no row.
 _CLAIMED = (
-    f"UPDATE django_jobs_job AS job SET state = {_RUNNING}, lease_token = %s, "  # noqa: S608
+    f"UPDATE django_jobs_job AS job SET state = {_RUNNING}, lease_token = %s, "  # noqa: S608 - constants of ours
     "lease_expires = {now} + {lease}, deliveries = deliveries + 1 "
     f"WHERE ctid = ANY (ARRAY({_CHOSEN})) RETURNING job.ctid::text, {_COLUMNS}"
 )
 _CLAIM = (
-    f"WITH due AS MATERIALIZED ({_DUE}), found AS MATERIALIZED ({_FOUND}), "  # noqa: S608
+    f"WITH due AS MATERIALIZED ({_DUE}), found AS MATERIALIZED ({_FOUND}), "  # noqa: S608 - constants of ours
     "numbered AS MATERIALIZED (SELECT ctid, suspect, row_number() OVER () AS place FROM found), "
     f"claimed AS ({_CLAIMED}) "
     "SELECT due.any_due, (SELECT count(*) FROM numbered), "
