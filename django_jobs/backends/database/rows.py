@@ -121,8 +121,8 @@ def results_of(
                 tenant=index["tenant"],
                 worker=record.worker,
                 enqueued_at=lease.created_at,
-                started_at=_maybe_for_people(record.started_at),
-                finished_at=_maybe_for_people(record.finished_at),
+                started_at=maybe_for_people(record.started_at),
+                finished_at=maybe_for_people(record.finished_at),
                 body=lease.message.body,
                 expires=now + int(record.ttl_seconds * SECOND),
             )
@@ -178,7 +178,8 @@ def attempt_of(lease: Lease, record: AttemptRecord) -> JobAttempt:
     )
 
 
-def _maybe_for_people(microseconds: int | None) -> datetime | None:
+def maybe_for_people(microseconds: int | None) -> datetime | None:
+    """The same, for a moment that may be unknown."""
     return None if microseconds is None else for_people(microseconds)
 
 
