@@ -264,6 +264,8 @@ def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> l
         "attempt": report.attempt,
         "trace_id": (run.envelope and run.envelope.terms.trace_id) or "",
     }
+    if report.status == "acked":
+        return [events.JobSucceeded(**about, seconds=report.seconds)]
     error = outcome.error if isinstance(outcome, Failed) else None
     wrong: dict[str, Any] = {
         "error_type": error.type if error else "",
@@ -276,8 +278,6 @@ def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> l
             return [events.SettleUnknown(**about)]
         case _ if verdict.dead:
             return [events.JobDied(**about, reason=verdict.reason.partition(":")[0], **wrong)]
-        case "acked":
-            return [events.JobSucceeded(**about, seconds=report.seconds)]
         case "requeued" if error is not None:
             return [events.JobRetried(**about, delay=verdict.delay, **wrong)]
         case "cancelled" | "skipped-idempotent":

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 URGENT_PATIENCE = 2.0
 REST_SECONDS = 0.001
+LOOK_EVERY_SECONDS = 0.01
 
 
 class Supervisor:
@@ -67,7 +68,7 @@ class Supervisor:
         self._received = 0
         self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
         self._why = ""
-        self._idle_since = 0.0
+        self._idle_since = self._look_at = 0.0
         for slot in range(places.processes):
             self._births.wish(slot)
 
@@ -109,7 +110,9 @@ class Supervisor:
         for key, _ in self._selector.select(pause):
             key.data()
         self._desk.flush()
-        clocks.look(self._children.values(), self._dispatch)
+        if (now := time.monotonic()) >= self._look_at:  # it goes through all that is held
+            self._look_at = now + LOOK_EVERY_SECONDS
+            clocks.look(self._children.values(), self._dispatch)
         self._store.cut_if_hung()
 
     # ------------------------------------------------------------------------------- the end
