@@ -15,6 +15,7 @@ from django_jobs.backends.values import (
     AttemptRecord,
     Capabilities,
     Charge,
+    Chores,
     Ended,
     Enqueued,
     Failure,
@@ -38,6 +39,7 @@ __all__ = [
     "Backend",
     "Capabilities",
     "Charge",
+    "Chores",
     "Ended",
     "Enqueued",
     "Failure",
@@ -117,10 +119,23 @@ class Backend(ABC):
         They become suspect. A suspect that is lost again is charged a crash.
         """
 
-    def wait(self, queues: Sequence[str], timeout: float) -> None:
-        """Return when there may be work in the queues, at the latest after the timeout."""
+    def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
+        """Return when there may be work in the queues, at the latest after the timeout.
+
+        No queues named (None) means all there are. False only if nothing was due when
+        it looked last; whoever does not look answers True. It leases nothing. A worker
+        calls it from a thread of its own, again and again.
+        """
         del queues
         time.sleep(max(timeout, 0.0))
+        return True
+
+    def stop_waiting(self) -> None:
+        """Let waits that are under way return soon, and close what they hold. From any thread."""
+
+    def look_every(self, poll_interval: float) -> float:
+        """How long this thread's next wait may last, for a worker that polls so often."""
+        return poll_interval
 
     def next_due_in(self, queues: Sequence[str]) -> float | None:
         """Seconds until the next waiting message of the queues is due; None if unknown."""
@@ -146,6 +161,10 @@ class Backend(ABC):
     def queues(self) -> list[str]:
         """The names of the queues that hold live messages, as far as they can be told."""
         return []
+
+    def chores(self) -> Chores:
+        """What has something to do just now; both, where that cannot be told at less cost."""
+        return Chores(reap=True, tidy=True)
 
     def tidy(self, limit: int = 1000) -> int:
         """Housekeeping in one bounded step: what is due is readied, what is over dropped."""

@@ -32,6 +32,7 @@ class SyncBackend(DatabaseBackend):
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
+        self._notifies = False  # its jobs wait for no worker
         self.runs_delayed = bool(self.options.get("RUN_DELAYED_AT_ONCE", False))
         self.capabilities = replace(type(self).capabilities, delay=self.runs_delayed)
 

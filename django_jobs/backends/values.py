@@ -70,6 +70,13 @@ class Enqueued(NamedTuple):
     created: bool
 
 
+class Chores(NamedTuple):
+    """Which duties have something to do."""
+
+    reap: bool
+    tidy: bool
+
+
 class Lease(NamedTuple):
     """A reservation of one message.
 

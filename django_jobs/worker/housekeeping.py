@@ -1,7 +1,7 @@
 """What a worker does for everybody: return lost jobs, ready due ones, drop old results.
 
 In bounded steps, at moments spread between workers. Whoever does it second finds
-nothing left to do.
+nothing left to do. One look tells what there is to do, so that mostly nothing is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 BATCH = 1000
 REAPS_PER_LEASE = 3
-TIDY_SECONDS = 10.0
 
 
 class Housekeeping:
@@ -25,22 +24,24 @@ class Housekeeping:
 
     def __init__(self, backend: Backend, lease_seconds: float) -> None:
         self._backend = backend
-        self._reap_every = lease_seconds / REAPS_PER_LEASE
-        self._reap_at = 0.0
-        self._tidy_at = 0.0
+        self._every = lease_seconds / REAPS_PER_LEASE
+        self._due_at = 0.0
 
-    def step(self) -> None:
-        """Do what is due, if anything is."""
-        now = time.monotonic()
-        if now >= self._reap_at:
-            reaped = self._backend.reap_expired(limit=BATCH)
-            if reaped:
-                events.emit(events.Reaped(backend=self._backend.alias, count=reaped))
-            self._reap_at = _later(now, 0 if reaped == BATCH else self._reap_every)
-        if now >= self._tidy_at:
-            tidied = self._backend.tidy(limit=BATCH)
-            self._tidy_at = _later(now, 0 if tidied >= BATCH else TIDY_SECONDS)
+    def seconds_left(self) -> float:
+        """How long there is nothing to look after."""
+        return max(self._due_at - time.monotonic(), 0.0)
 
-
-def _later(now: float, seconds: float) -> float:
-    return now + seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, hides nothing
+    def step(self) -> bool:
+        """Do what is due, if anything is; whether a job may be ready because of it."""
+        if self.seconds_left():
+            return False
+        chores = self._backend.chores()
+        reaped = self._backend.reap_expired(limit=BATCH) if chores.reap else 0
+        if reaped:
+            events.emit(events.Reaped(backend=self._backend.alias, count=reaped))
+        tidied = self._backend.tidy(limit=BATCH) if chores.tidy else 0
+        done = reaped < BATCH and tidied < BATCH
+        # Spread, so that the workers of a fleet do not all do it at once.
+        pause = self._every * random.uniform(0.5, 1.0) if done else 0.0  # noqa: S311 - spreads load, hides nothing
+        self._due_at = time.monotonic() + pause
+        return reaped + tidied > 0

@@ -55,6 +55,7 @@ class InProcessWorker:
         self._house = Housekeeping(cycle.backend, shortest_lease(cycle.settings))
         self._presence = Presence(cycle.backend, str(queues))
         self._empty_looks = 0
+        self._may_be_work = True
         asker.hurried = lambda: self.stop.urgent
         self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
 
@@ -64,6 +65,7 @@ class InProcessWorker:
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
         with self.stop.listening():
             why = self._loop()
+            self._cycle.backend.stop_waiting()
             self._presence.end()
         if self.stop.urgent:
             why = "stopped at once by a second signal"
@@ -79,7 +81,8 @@ class InProcessWorker:
 
     def _turn(self) -> Report:
         self._presence.tell()
-        self._house.step()
+        if not (self._house.step() or self._may_be_work):
+            return EMPTY
         return self._cycle.once(self._queues.next())
 
     def _after(self, report: Report) -> str | None:
@@ -94,6 +97,8 @@ class InProcessWorker:
         if report.status == "empty":
             self._empty_looks += 1
             if not self._limits.until_empty:
+                if self._may_be_work:  # it was told of a queue that is new
+                    self._queues.look_again()
                 self.stop.unless_asked(self._wait)
             elif self._empty_looks > 1:
                 return "nothing is due"
@@ -112,9 +117,10 @@ class InProcessWorker:
         return None
 
     def _wait(self) -> None:
-        left = self._ends_at - time.monotonic()
-        queues = self._queues.next()
-        self._store.call(lambda: self._cycle.backend.wait(queues, min(self._poll_interval, left)))
+        backend, left = self._cycle.backend, self._ends_at - time.monotonic()
+        seconds = min(backend.look_every(self._poll_interval), self._house.seconds_left(), left)
+        told = self._store.call(lambda: backend.wait(self._queues.watched, seconds))
+        self._may_be_work = told is not False
 
 
 def shortest_lease(settings: JobsSettings) -> float:

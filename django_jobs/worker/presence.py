@@ -40,10 +40,10 @@ class Presence:
         """Register, or refresh when it is time to."""
         if self._backend is None or time.monotonic() < self._told_at + SEEN_EVERY_SECONDS:
             return
-        alias = self._backend.database
-        now = self._backend.clock.read(connections[alias])
+        alias, clock = self._backend.database, self._backend.clock
         workers = Worker.objects.using(alias)
-        if not workers.filter(pk=self._id).update(seen=now):
+        if not workers.filter(pk=self._id).update(seen=clock.now()):
+            now = clock.read(connections[alias])
             workers.create(
                 id=self._id,
                 backend=self._backend.alias,

@@ -26,6 +26,9 @@ LOOK_AGAIN_SECONDS = 5.0
 class QueueOrder(Protocol):
     """Tells the queues to try, first one first; ``look_again`` for names that are new."""
 
+    watched: Sequence[str] | None
+    """The queues to wait for; None for whatever there are, those to come among them."""
+
     def next(self) -> Sequence[str]: ...
 
     def look_again(self) -> None: ...
@@ -42,7 +45,7 @@ class Strict(Named):
     """Always the same order."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._names = tuple(names)
+        self.watched = self._names = tuple(names)
 
     def next(self) -> Sequence[str]:
         return self._names
@@ -56,6 +59,7 @@ class Weighted(Named):
 
     def __init__(self, weights: dict[str, int]) -> None:
         self._weights = weights
+        self.watched = tuple(weights)
         self._credit = dict.fromkeys(weights, 0)
 
     def next(self) -> Sequence[str]:
@@ -72,6 +76,8 @@ class Weighted(Named):
 
 class InTurn:
     """Every queue of the backend, each coming first once a round."""
+
+    watched = None
 
     def __init__(self, backend: Backend, settings: JobsSettings) -> None:
         self._backend = backend

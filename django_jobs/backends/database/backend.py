@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import Error, connections, transaction
 
-from django_jobs.backends.base import Backend, Capabilities, Charge, OnConflict, Settled
+from django_jobs.backends.base import (
+    Backend,
+    Capabilities,
+    Charge,
+    Chores,
+    OnConflict,
+    Settled,
+)
 from django_jobs.backends.database import reading, settling
 from django_jobs.backends.database.acking import ack
 from django_jobs.backends.database.cancelling import remove_waiting
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.cursors import Cursors
+from django_jobs.backends.database.glance import Glance, glance
+from django_jobs.backends.database.hints import Hints
 from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.sweeping import sweep_results
 from django_jobs.backends.database.transactions import in_reading, is_connection_lost
-from django_jobs.clock import SECOND
+from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
+from django_jobs.exceptions import InvalidBackend
 from django_jobs.ids import parse_id
 
 if TYPE_CHECKING:
@@ -38,11 +47,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LONGEST_NAP_SECONDS = 60.0
-
 
 class DatabaseBackend(Backend):
-    """Jobs in a table of the database named by ``OPTIONS["DATABASE"]``."""
+    """Jobs in a table of the database named by ``OPTIONS["DATABASE"]``.
+
+    ``OPTIONS["NOTIFY"]``: whether PostgreSQL tells idle workers of new jobs.
+    """
 
     capabilities = Capabilities(
         delay=True,
@@ -64,13 +74,24 @@ class DatabaseBackend(Backend):
         self.clock = StoreClock()
         self._inserter = Inserter(self.database)
         self._cursors = Cursors()
+        self._notifies = self.options.get("NOTIFY", True)
+        if not isinstance(self._notifies, bool):
+            raise InvalidBackend(
+                f"OPTIONS['NOTIFY'] of the backend {alias!r} is {self._notifies!r}; "
+                "write True or False"
+            )
+        self._hints = Hints(self.database, alias)
+        self._watches = Watches()
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
     ) -> list[Enqueued]:
         if not outgoing:
             return []
-        return self._inserter.insert(self.clock, outgoing, on_conflict)
+        stored = self._inserter.insert(self.clock, outgoing, on_conflict)
+        if self._notifies and any(one.created for one in stored):
+            self._hints.enqueued(outgoing)
+        return stored
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         claim = self._claim(limit, lease_seconds)
@@ -105,7 +126,10 @@ class DatabaseBackend(Backend):
         def work() -> list[Settled]:
             return [settling.nack(self.database, self.clock, lease, delay_seconds, charge, attempt)]
 
-        return _answered(work, 1)[0]
+        (answer,) = _answered(work, 1)
+        if self._notifies and not delay_seconds and answer is Settled.SETTLED:
+            self._hints.due([lease.queue])  # for the other workers: this one may be stopping
+        return answer
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         def work() -> list[Settled]:
@@ -121,18 +145,36 @@ class DatabaseBackend(Backend):
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
         return settling.reap_expired(self.database, self.clock, self.alias, queue, limit)
 
-    def wait(self, queues: Sequence[str], timeout: float) -> None:
-        """Sleep until the next job of the queues is due, at the longest for the timeout."""
-        due_in = self.next_due_in(queues)
-        timeout = timeout if due_in is None else min(timeout, due_in)
-        time.sleep(min(max(timeout, 0.0), LONGEST_NAP_SECONDS))
+    def chores(self) -> Chores:
+        seen = self._glance(None)
+        return Chores(
+            reap=_is_over(seen.lease_ends, seen.now),
+            tidy=_is_over(seen.due, seen.now) or _is_over(seen.result_ends, seen.now),
+        )
+
+    def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
+        watch = self._watches.mine()
+        if watch is None:
+            watch = Watch(self.database, self.clock, self.alias, hints=self._notifies)
+            self._watches.keep(watch)
+        if watch.stopped:
+            self._watches.drop(watch)
+            return False
+        return watch.wait(queues, timeout)
+
+    def stop_waiting(self) -> None:
+        self._watches.stop()
+
+    def look_every(self, poll_interval: float) -> float:
+        """Less often where new jobs wake the worker."""
+        watch = self._watches.mine()
+        return poll_interval * (SURE_FACTOR if watch is not None and watch.is_told else 1.0)
 
     def next_due_in(self, queues: Sequence[str]) -> float | None:
-        soonest = self._read(lambda: reading.next_due(self.database, self.alias, queues))
-        if soonest is None:
-            return None
-        now = self._read(lambda: self.clock.read(connections[self.database]))
-        return max(soonest - now, 0) / SECOND
+        return self._glance(queues).due_in
+
+    def _glance(self, queues: Sequence[str] | None) -> Glance:
+        return glance(self.database, self.clock, self.alias, queues)
 
     def stats(self, queue: str) -> QueueStats:
         return self._read(lambda: reading.stats(self.database, self.clock, self.alias, queue))
@@ -183,6 +225,10 @@ class DatabaseBackend(Backend):
 
     def _read(self, work: Callable[[], T]) -> T:
         return in_reading(self.database, work)
+
+
+def _is_over(moment: int | None, now: int) -> bool:
+    return moment is not None and moment <= now
 
 
 def _answered(work: Callable[[], list[Settled]], count: int) -> list[Settled]:

@@ -37,19 +37,6 @@ def stats(alias: str, clock: StoreClock, backend: str, queue: str) -> QueueStats
     )
 
 
-def next_due(alias: str, backend: str, names: Sequence[str]) -> int | None:
-    """When the next waiting job of the queues is due, or None when none waits."""
-    dues = []
-    for queue in names:
-        for state in (JobState.READY, JobState.SCHEDULED):
-            waiting = Job.objects.using(alias).filter(queue=queue, state=state, backend=backend)
-            order = ("rank", "due", "id") if state == JobState.READY else ("due",)
-            due = waiting.order_by(*order).values_list("due", flat=True).first()
-            if due is not None:
-                dues.append(due)
-    return min(dues, default=None)
-
-
 def peek(alias: str, backend: str, queue: str, limit: int) -> list[Glimpse]:
     """The next messages, ready ones first."""
     jobs = Job.objects.using(alias).filter(queue=queue, backend=backend)

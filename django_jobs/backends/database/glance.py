@@ -1,0 +1,121 @@
+"""All that an idle worker has to know, in one statement that changes nothing.
+
+Whether a job is due, when the next one will be, when the first lease and the first result
+end, and the store's own time. However many jobs wait, a few index entries per queue are
+read: names of queues are found by a loose scan, from each to the next greater one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db import connections
+
+from django_jobs.backends.database.transactions import in_reading
+from django_jobs.clock import SECOND
+from django_jobs.models import Job, JobResult, JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_jobs.backends.database.clock import StoreClock
+
+_READY, _SCHEDULED, _RUNNING = (
+    int(state) for state in (JobState.READY, JobState.SCHEDULED, JobState.RUNNING)
+)
+# Ordered as the index is: a planner that expects to find a ready job anywhere would
+# otherwise read the whole table to find none.
+_READY_JOB = (
+    "SELECT {due} FROM {job} WHERE {queue} = {name} AND {state} = {READY} "
+    "AND {backend} = %s ORDER BY {rank}, {due}, {id} LIMIT 1"
+)
+_NEXT_JOB = (
+    "SELECT {due} FROM {job} WHERE {queue} = {name} AND {state} = {SCHEDULED} "
+    "AND {backend} = %s ORDER BY {due} LIMIT 1"
+)
+_NEXT_LEASE_END = (
+    "SELECT {lease_expires} FROM {job} WHERE {state} = {RUNNING} AND {backend} = %s "
+    "AND {lease_expires} IS NOT NULL ORDER BY {lease_expires} LIMIT 1"
+)
+_NEXT_RESULT_END = "SELECT {expires} FROM {result} ORDER BY {expires} LIMIT 1"
+_NAMES_BY_STEPS = (
+    "WITH RECURSIVE names (name) AS (SELECT MIN({queue}) FROM {job} UNION ALL "
+    "SELECT (SELECT MIN({queue}) FROM {job} WHERE {queue} > names.name) FROM names "
+    "WHERE names.name IS NOT NULL) "
+)
+# Their loose scan is of their own making; a subquery would be read from its start.
+_NAMES_BY_GROUPS = "WITH names (name) AS (SELECT {queue} FROM {job} GROUP BY {queue}) "
+
+
+class Glance(NamedTuple):
+    """What was to be seen, in microseconds on the store's clock."""
+
+    now: int
+    ready: bool
+    due: int | None
+    lease_ends: int | None
+    result_ends: int | None
+
+    @property
+    def due_in(self) -> float | None:
+        """Seconds until a job is due; 0 when one is, None when none waits."""
+        if self.ready:
+            return 0.0
+        return None if self.due is None else max(self.due - self.now, 0) / SECOND
+
+
+def glance(
+    alias: str, clock: StoreClock, backend: str, queues: Sequence[str] | None = None
+) -> Glance:
+    """Look at some queues of a backend, or at all there are."""
+    connection = connections[alias]
+    sql, params = _statement(connection, clock.sql(connection.vendor), backend, queues)
+
+    def work() -> Any:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, params)
+            return cursor.fetchone()
+
+    now, lease_ends, result_ends, *dues = in_reading(alias, work)
+    half = len(dues) // 2
+    ready, later = dues[:half], [due for due in dues[half:] if due is not None]
+    return Glance(
+        now=int(now),
+        ready=any(due is not None for due in ready),
+        due=min(later, default=None),
+        lease_ends=lease_ends,
+        result_ends=result_ends,
+    )
+
+
+def _statement(
+    connection: BaseDatabaseWrapper, now: str, backend: str, queues: Sequence[str] | None
+) -> tuple[str, list[str]]:
+    words = _words(connection)
+    ends = f"SELECT {now}, ({_NEXT_LEASE_END}), ({_NEXT_RESULT_END})"
+    if queues is None:
+        mysql = connection.vendor == "mysql"
+        names = _NAMES_BY_GROUPS if mysql else _NAMES_BY_STEPS
+        sql = (
+            f"{names}{ends}, (SELECT MIN(({_READY_JOB})) FROM names), "
+            f"(SELECT MIN(({_NEXT_JOB})) FROM names)"
+        )
+        return sql.format(**words, name="names.name"), [backend] * 3
+    parts = [f"({part})" for part in (_READY_JOB, _NEXT_JOB) for _ in queues]
+    params = [backend, *(each for queue in [*queues, *queues] for each in (queue, backend))]
+    return ", ".join([ends, *parts]).format(**words, name="%s"), params
+
+
+def _words(connection: BaseDatabaseWrapper) -> dict[str, Any]:
+    quote = connection.ops.quote_name
+    columns = ("id", "queue", "state", "backend", "rank", "due", "lease_expires", "expires")
+    return {
+        "job": quote(Job._meta.db_table),
+        "result": quote(JobResult._meta.db_table),
+        "READY": _READY,
+        "SCHEDULED": _SCHEDULED,
+        "RUNNING": _RUNNING,
+        **{name: quote(name) for name in columns},
+    }

@@ -1,0 +1,96 @@
+"""NOTIFY: what tells idle workers on PostgreSQL that there may be work. A hint, and no more.
+
+It goes out after the caller's COMMIT, in a statement of its own, and not inside the
+caller's transaction. PostgreSQL lets one transaction with a NOTIFY commit at a time, and
+holds the lock over the write of its log: every commit that enqueues would wait for every
+other. Alone it writes no log, and a decision made after the commit is sound: whoever
+hears the last hint of this process within ``QUIET_SECONDS`` and then looks once more
+after that time, sees the job whose hint was left out.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from django.db import Error, connections, transaction
+
+from django_jobs.clock import SECOND, SystemClock
+from django_jobs.models import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_jobs.wire.envelope import Outgoing, Terms
+
+QUIET_SECONDS = 0.02
+HORIZON_SECONDS = 60.0
+"""No worker sleeps longer than this without a look, so what is due later needs no hint."""
+
+# One channel for a table. Sites that share a database have tables of their own, in
+# schemas of their own; which of them is meant, only the server can tell for sure.
+CHANNEL = f"'django_jobs_' || '{Job._meta.db_table}'::regclass::oid"
+
+_clock = SystemClock()
+
+
+class Hints:
+    """Tells of jobs in the queues of one backend, at most so often per process and queue."""
+
+    def __init__(self, database: str, backend: str) -> None:
+        self._database = database
+        self._backend = backend
+        self._told_at: dict[str, float] = {}
+        self._tellers: dict[str, Callable[[], None]] = {}
+
+    def enqueued(self, outgoing: Sequence[Outgoing]) -> None:
+        """Messages were stored; they may wait for the caller's commit."""
+        self.due(dict.fromkeys(m.terms.queue for m in outgoing if _is_due_soon(m.terms)))
+
+    def due(self, queues: Iterable[str]) -> None:
+        """There are jobs in these queues, once the caller's transaction is committed."""
+        connection = connections[self._database]
+        if connection.vendor != "postgresql":
+            return
+        for queue in queues:
+            tell = self._tellers.setdefault(queue, partial(self._tell, queue))
+            if connection.in_atomic_block:
+                _after_commit(connection, tell)
+            elif connection.get_autocommit():
+                tell()
+            # Who commits by hand gets no hint: a statement that failed would be theirs.
+
+    def _tell(self, queue: str) -> None:
+        now = time.monotonic()
+        if now - self._told_at.get(queue, float("-inf")) < QUIET_SECONDS:
+            return
+        self._told_at[queue] = now
+        try:
+            with connections[self._database].cursor() as cursor:
+                cursor.execute(f"SELECT pg_notify({CHANNEL}, %s)", [payload(self._backend, queue)])
+        except Error:
+            return  # the job is stored; a worker finds it when it looks
+
+
+def payload(backend: str, queue: str) -> str:
+    """What a hint says: no queue's name has a space."""
+    return f"{backend} {queue}"
+
+
+def _is_due_soon(terms: Terms) -> bool:
+    if terms.schedule is not None:
+        return terms.schedule - _clock.now() < HORIZON_SECONDS * SECOND
+    return (terms.delay or 0) < HORIZON_SECONDS
+
+
+def _after_commit(connection: BaseDatabaseWrapper, tell: Callable[[], None]) -> None:
+    # A transaction around a test is never committed, and the test may count the callbacks.
+    if any(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
+        return
+    hooks = connection.run_on_commit
+    if hooks and hooks[-1][1] is tell and hooks[-1][0] == set(connection.savepoint_ids):
+        return  # thousands may be enqueued one by one
+    transaction.on_commit(tell, using=connection.alias)

@@ -1,0 +1,110 @@
+"""LISTEN: hearing of new jobs on a PostgreSQL connection kept for nothing else.
+
+It is a comfort. Without it (another driver, a pooler between, no connection to be had) a
+worker looks as often as its poll interval says, and everything else is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from selectors import EVENT_READ
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.backends.database.hints import CHANNEL, payload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from selectors import DefaultSelector
+
+try:
+    import psycopg
+except ImportError:  # psycopg2 cannot be waited on without reading behind Django's back
+    psycopg = None  # type: ignore[assignment] # absent, and asked for below
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 30.0
+HELD_LONG_ENOUGH = 10.0
+
+# A network that swallows packets is noticed, and hints are missed no longer than this.
+_ALIVE = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "connect_timeout": 5,
+}
+
+
+class Listener:
+    """Hears hints about the queues of a backend. Used by one thread."""
+
+    def __init__(self, connection: Any, selector: DefaultSelector, backend: str) -> None:
+        self._django = connection
+        self._selector = selector
+        self._backend = backend
+        self._own: Any = None
+        self._pause = FIRST_PAUSE
+        self._try_at = 0.0
+        if psycopg is None or connection.Database is not psycopg:
+            self._try_at = float("inf")
+
+    @property
+    def listens(self) -> bool:
+        return self._own is not None
+
+    def begins(self) -> bool:
+        """Begin to listen, when it does not and it is time to try; whether it has just begun."""
+        now = time.monotonic()
+        if self._own is not None or now < self._try_at:
+            return False
+        self._try_at = now + self._pause
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        with contextlib.suppress(psycopg.Error, OSError):
+            self._listen()
+        return self._own is not None
+
+    def _listen(self) -> None:
+        params = {**_ALIVE, **self._django.get_connection_params()}
+        own = psycopg.connect(**params, autocommit=True)
+        try:
+            channel, server_pid = own.execute(f"SELECT {CHANNEL}, pg_backend_pid()").fetchone()
+            if own.info.backend_pid != server_pid:
+                # A pooler answers. Its sessions are lent to others, and who listens on one
+                # of them hears nothing, while others get what is meant for us.
+                self._try_at = float("inf")
+                own.close()
+                return
+            own.execute(f'LISTEN "{channel}"')
+        except BaseException:
+            own.close()
+            raise
+        self._own = own
+        self._since = time.monotonic()
+        self._socket = own.fileno()
+        self._selector.register(self._socket, EVENT_READ)
+
+    def heard(self, queues: Sequence[str] | None) -> bool:
+        """Whether one of the hints that came is about these queues; about any, if None."""
+        if self._own is None:
+            return False
+        told = set()
+        try:
+            self._own.pgconn.consume_input()
+            while (notification := self._own.pgconn.notifies()) is not None:
+                told.add(notification.extra.decode())
+        except (psycopg.Error, OSError):
+            self.close()
+        if queues is None:
+            return any(one.startswith(payload(self._backend, "")) for one in told)
+        return any(payload(self._backend, queue) in told for queue in queues)
+
+    def close(self) -> None:
+        """Listen no more, for now."""
+        own, self._own = self._own, None
+        if own is None:
+            return
+        if time.monotonic() - self._since > HELD_LONG_ENOUGH:
+            self._pause, self._try_at = FIRST_PAUSE, 0.0
+        self._selector.unregister(self._socket)
+        own.close()
