@@ -130,7 +130,7 @@ class Backend(ABC):
         time.sleep(max(timeout, 0.0))
         return True
 
-    def stop_waiting(self) -> None:
+    def stop_waiting(self) -> None:  # noqa: B027 - most have nothing to stop
         """Let waits that are under way return soon, and close what they hold. From any thread."""
 
     def look_every(self, poll_interval: float) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from django_jobs.telemetry import events
+from django_jobs.worker.cycle import EMPTY
 from django_jobs.worker.housekeeping import Housekeeping
 from django_jobs.worker.presence import Presence
 from django_jobs.worker.stop import Stop
@@ -55,7 +56,7 @@ class InProcessWorker:
         self._house = Housekeeping(cycle.backend, shortest_lease(cycle.settings))
         self._presence = Presence(cycle.backend, str(queues))
         self._empty_looks = 0
-        self._may_be_work = True
+        self._may_be_work, self._told = True, False
         asker.hurried = lambda: self.stop.urgent
         self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
 
@@ -89,7 +90,7 @@ class InProcessWorker:
         """What a cycle's report means for the loop; a reason when it was the last."""
         if report:
             self.processed += 1
-            self._empty_looks = 0
+            self._empty_looks, self._told = 0, False
             if self._on_report is not None:
                 self._on_report(report)
         if self._limits.once:
@@ -97,7 +98,7 @@ class InProcessWorker:
         if report.status == "empty":
             self._empty_looks += 1
             if not self._limits.until_empty:
-                if self._may_be_work:  # it was told of a queue that is new
+                if self._told:  # of a job in a queue that is new, or that another worker has
                     self._queues.look_again()
                 self.stop.unless_asked(self._wait)
             elif self._empty_looks > 1:
@@ -120,7 +121,7 @@ class InProcessWorker:
         backend, left = self._cycle.backend, self._ends_at - time.monotonic()
         seconds = min(backend.look_every(self._poll_interval), self._house.seconds_left(), left)
         told = self._store.call(lambda: backend.wait(self._queues.watched, seconds))
-        self._may_be_work = told is not False
+        self._may_be_work, self._told = told is not False, bool(told)
 
 
 def shortest_lease(settings: JobsSettings) -> float:

@@ -26,8 +26,9 @@ LOOK_AGAIN_SECONDS = 5.0
 class QueueOrder(Protocol):
     """Tells the queues to try, first one first; ``look_again`` for names that are new."""
 
-    watched: Sequence[str] | None
-    """The queues to wait for; None for whatever there are, those to come among them."""
+    @property
+    def watched(self) -> Sequence[str] | None:
+        """The queues to wait for; None for whatever there are, those to come among them."""
 
     def next(self) -> Sequence[str]: ...
 

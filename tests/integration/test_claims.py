@@ -269,7 +269,7 @@ def test_a_look_at_a_broken_connection_raises_once_and_then_works(backend, verb)
         "fetch": lambda: len(backend.fetch(["first"], 1, 60.0)) == 1,
         "reap": lambda: backend.reap_expired() == 0,
         "stats": lambda: backend.stats("first").ready == 1,
-        "wait": lambda: backend.wait(["first"], 1.0) is None,
+        "wait": lambda: backend.wait(["first"], 1.0),
     }[verb]
     with connection.execute_wrapper(KilledOnce(("SELECT", "WITH"))), pytest.raises(Error):
         look()

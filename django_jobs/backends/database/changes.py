@@ -37,3 +37,8 @@ class Changes:
         except sqlite3.Error:
             return None
         return int(version)
+
+
+def can_see_others(connection: Any) -> bool:
+    """Whether there are others, and nothing hides what they do."""
+    return not (connection.in_atomic_block or connection.is_in_memory_db())

@@ -98,10 +98,8 @@ def _statement(
     if queues is None:
         mysql = connection.vendor == "mysql"
         names = _NAMES_BY_GROUPS if mysql else _NAMES_BY_STEPS
-        sql = (
-            f"{names}{ends}, (SELECT MIN(({_READY_JOB})) FROM names), "
-            f"(SELECT MIN(({_NEXT_JOB})) FROM names)"
-        )
+        dues = [f"(SELECT MIN(({part})) FROM names)" for part in (_READY_JOB, _NEXT_JOB)]  # noqa: S608 - words of our own
+        sql = names + ", ".join([ends, *dues])
         return sql.format(**words, name="names.name"), [backend] * 3
     parts = [f"({part})" for part in (_READY_JOB, _NEXT_JOB) for _ in queues]
     params = [backend, *(each for queue in [*queues, *queues] for each in (queue, backend))]

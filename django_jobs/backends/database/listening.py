@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from importlib import import_module
 from selectors import EVENT_READ
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from selectors import DefaultSelector
 
+psycopg: Any
 try:
-    import psycopg
-except ImportError:  # psycopg2 cannot be waited on without reading behind Django's back
-    psycopg = None  # type: ignore[assignment] # absent, and asked for below
+    psycopg = import_module("psycopg")
+except ImportError:  # no driver, or psycopg2, which does not let itself be waited on like this
+    psycopg = None
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0

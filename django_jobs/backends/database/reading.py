@@ -13,8 +13,6 @@ from django_jobs.clock import SECOND
 from django_jobs.models import FailedJob, Job, JobResult, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django_jobs.backends.base import Glimpse
     from django_jobs.backends.database.clock import StoreClock
 

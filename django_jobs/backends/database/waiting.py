@@ -7,15 +7,17 @@ on MariaDB and MySQL. All of them are hints; what is due, a look tells.
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_jobs.backends.database.changes import Changes
+from django_jobs.backends.database.changes import Changes, can_see_others
 from django_jobs.backends.database.glance import glance
 from django_jobs.backends.database.hints import HORIZON_SECONDS
 from django_jobs.backends.database.listening import Listener
@@ -33,7 +35,7 @@ SURE_FACTOR = 2.0
 # its own. So a hint is followed by looks, in pauses that begin above that and grow.
 FIRST_LOOK_AFTER_HINT = 0.03
 LOOKS_GROW = 3.0
-STOP_PATIENCE = 0.5
+STOP_PATIENCE = 0.2
 
 
 class Watch:
@@ -55,8 +57,11 @@ class Watch:
         self._changes = None
         if connection.vendor == "postgresql" and wants:
             self._listener = Listener(connection, self._selector, backend)
-        elif connection.vendor == "sqlite" and not connection.in_atomic_block:
+        elif connection.vendor == "sqlite" and can_see_others(connection):
             self._changes = Changes(connection)
+        # Also when a thread ends, or a test, without a word.
+        ends = (self._selector, self._alarm, self._bell)
+        self._close = weakref.finalize(self, _close, self._listener, *ends)
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
         """Whether there may be work; False when the time is over and none was seen."""
@@ -117,17 +122,18 @@ class Watch:
     def stop(self) -> None:
         """Let a wait that is under way end, and close what waiting holds. For any thread."""
         self.stopped = True
-        self._bell.send(b"!")
+        with contextlib.suppress(OSError):  # closed just now
+            self._bell.send(b"!")
         if self._waits.acquire(timeout=STOP_PATIENCE):  # else it hangs, and ends with its process
             self._close()
             self._waits.release()
 
-    def _close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-        self._selector.close()
-        self._alarm.close()
-        self._bell.close()
+
+def _close(listener: Listener | None, *ends: selectors.BaseSelector | socket.socket) -> None:
+    if listener is not None:
+        listener.close()
+    for end in ends:
+        end.close()
 
 
 class Watches:
@@ -135,24 +141,25 @@ class Watches:
 
     def __init__(self) -> None:
         self._of_thread = threading.local()
-        self._all: dict[int, Watch] = {}
+        self._all: weakref.WeakSet[Watch] = weakref.WeakSet()
 
     def mine(self) -> Watch | None:
-        """This thread's watch, a stopped one once."""
+        """The watch of the calling thread, which may be stopped."""
         watch: Watch | None = getattr(self._of_thread, "watch", None)
         return watch
 
     def keep(self, watch: Watch) -> Watch:
-        self._of_thread.watch = self._all[id(watch)] = watch
+        self._of_thread.watch = watch
+        self._all.add(watch)
         return watch
 
     def drop(self, watch: Watch) -> None:
         """Forget a stopped watch of this thread."""
         self._of_thread.watch = None
-        self._all.pop(id(watch), None)
+        self._all.discard(watch)
 
     def stop(self) -> None:
         """Stop all of them."""
-        for watch in list(self._all.values()):
+        for watch in list(self._all):
             watch.stop()
-            self._all.pop(id(watch), None)
+            self._all.discard(watch)

@@ -21,8 +21,9 @@ from django_jobs.worker.batch import ENDINGS, REFUSED, UNANSWERED, settle_many
 from django_jobs.worker.housekeeping import Housekeeping
 from django_jobs.worker.loop import shortest_lease
 from django_jobs.worker.pool.cutting import cut_connection
-from django_jobs.worker.pool.facts import Done, Fetched, Finished, Renewed
-from django_jobs.worker.pool.holdings import Holdings
+from django_jobs.worker.pool.facts import Done, Finished, Renewed
+from django_jobs.worker.pool.holdings import LOOKS_PER_LEASE, Holdings
+from django_jobs.worker.pool.looking import Looking
 from django_jobs.worker.presence import Presence
 from django_jobs.worker.settle import Encoded, Verdict
 from django_jobs.worker.store import Store
@@ -60,24 +61,19 @@ class StoreThread:
         self.news: deque[Fact] = deque()
         self.shortest_lease = shortest_lease(settings)
         self.holdings = Holdings(self.shortest_lease)
-        self.fetching = False
         self.failed: BaseException | None = None
         self._backend = backend
-        self._settings = settings
         self._asker = asker
-        self._queues = queues
-        self._poll_interval = poll_interval
         self._wake = wake
         self._changed = threading.Condition()
         self._finished: deque[Finished] = deque()
-        self._target = self._fetched = 0
+        self._looking = Looking(backend, settings, queues, poll_interval, self._changed)
         self._ends = self._gives_up = False
         self._store = Store(asker.outage, lambda: self._ends)
         self._house = Housekeeping(backend, self.shortest_lease)
         self._presence = Presence(backend, str(queues), places.processes, places.concurrency)
-        self._changes, self._seen_empty, self._looked_again = 0, -1, False
-        self._empty_until = 0.0
         self._busy_since = 0.0
+        self._house_waits = True
         self._connection: Any = None
         self._thread = threading.Thread(target=self._run, name="django_jobs-store", daemon=True)
 
@@ -85,18 +81,20 @@ class StoreThread:
 
     def start(self) -> None:
         self._thread.start()
+        self._looking.waiter.start()
 
     @property
     def empty(self) -> bool:
         """Whether nothing was due when it was last looked, and nothing has happened since."""
-        return self._seen_empty == self._changes
+        return self._looking.empty
+
+    @property
+    def fetching(self) -> bool:
+        return self._looking.fetching
 
     def wish(self, target: int) -> None:
         """Fetch until so many leases have been fetched in all."""
-        if target != self._target:
-            with self._changed:
-                self._target = target
-                self._changed.notify()
+        self._looking.wish(target)
 
     def settle(self, finished: list[Finished]) -> None:
         """Settle deliveries; a Done follows for each."""
@@ -107,9 +105,7 @@ class StoreThread:
     def settled_elsewhere(self, lease: Lease) -> None:
         """A child settled a delivery itself."""
         self.holdings.drop(lease)
-        with self._changed:
-            self._changes, self._empty_until = self._changes + 1, 0.0
-            self._changed.notify()
+        self._looking.something_ended()
 
     def cut_if_hung(self) -> None:
         """Break a call that takes so long that leases would be lost over it."""
@@ -123,6 +119,7 @@ class StoreThread:
         with self._changed:
             self._ends = True
             self._changed.notify()
+        self._looking.waiter.end()
         self._thread.join(timeout=patience)
         self._gives_up = True
 
@@ -152,16 +149,16 @@ class StoreThread:
             return True
         if self._ends:
             return False
-        self._call(self._keep_house, proves=False)  # it may have nothing to ask
-        with self._changed:
-            wanted = self._target - self._fetched
-            self.fetching = wanted > 0 and time.monotonic() >= self._empty_until
-        if not self.fetching:
-            return False
+        # Work first, for somebody waits for it; but the house is never passed over twice.
+        if self._house_waits or not self._looking.begin():
+            self._house_waits = False
+            self._call(self._keep_house, proves=False)  # it may have nothing to ask
+            return self._looking.seconds_left() <= 0
+        self._house_waits = True
         try:
-            self._call(lambda: self._fetch(wanted))
+            self._call(self._fetch)
         finally:
-            self.fetching = False
+            self._looking.fetching = False
             self._wake.wake()
         return True
 
@@ -177,38 +174,13 @@ class StoreThread:
 
     def _keep_house(self) -> None:
         self._presence.tell()
-        self._house.step()
+        if self._house.step():
+            self._looking.hint()
 
-    def _fetch(self, wanted: int) -> None:
-        changes, queues = self._changes, self._queues.next()
-        for seconds, alike in self._by_lease(queues):
-            asked_at = time.monotonic()
-            if leases := self._backend.fetch(alike, wanted, seconds):
-                self.holdings.add(leases, seconds, asked_at)
-                self._fetched += len(leases)
-                self._seen_empty, self._looked_again = -1, False
-                self.news.append(Fetched(leases, seconds, asked_at))
-                return
-        if not self._looked_again:  # what was just done may have enqueued to a queue that is new
-            self._looked_again = True
-            self._queues.look_again()
-            return
-        due_in = self._backend.next_due_in(queues)
-        pause = self._poll_interval if due_in is None else min(due_in, self._poll_interval)
-        with self._changed:
-            if changes == self._changes:
-                self._seen_empty, self._empty_until = changes, time.monotonic() + pause
-
-    def _by_lease(self, queues: Any) -> list[tuple[float, list[str]]]:
-        """Queues in their order, neighbours with leases of the same length together."""
-        groups: list[tuple[float, list[str]]] = []
-        for queue in queues:
-            seconds = self._settings.effective_lease(queue)
-            if groups and groups[-1][0] == seconds:
-                groups[-1][1].append(queue)
-            else:
-                groups.append((seconds, [queue]))
-        return groups
+    def _fetch(self) -> None:
+        if fetched := self._looking.look():
+            self.holdings.add(fetched.leases, fetched.lease_seconds, fetched.asked_at)
+            self.news.append(fetched)
 
     def _settle(self) -> None:
         """Everything that finished since the last round trip, in as few steps as can be."""
@@ -224,8 +196,7 @@ class StoreThread:
             self.news.append(Done(one.run, one.outcome, self._judged(one, verdict)))
         with self._changed:
             self._finished.extend(unanswered)  # behind the others, lest one blocks them
-            # What ended may have made others due: jobs it enqueued, or itself again.
-            self._changes, self._empty_until, self._looked_again = self._changes + 1, 0.0, False
+        self._looking.something_ended()
         self._wake.wake()
         if unanswered:
             raise ConnectionError("the connection broke while jobs were settled")
@@ -269,9 +240,11 @@ class StoreThread:
         with self._changed:
             if self._finished or self._ends:
                 return
-            pause = min(self.shortest_lease / 12, self._poll_interval)
-            if self._target > self._fetched:
-                pause = min(pause, max(self._empty_until - time.monotonic(), 0.0))
+            pause = min(
+                self.shortest_lease / LOOKS_PER_LEASE,
+                self._house.seconds_left(),
+                self._looking.seconds_left(),
+            )
             if pause > 0:
                 self._changed.wait(pause)
 

@@ -1,0 +1,101 @@
+"""The thread that waits at the store for work to come, beside the one that talks to it.
+
+It holds no lease and changes nothing: all it does is to hint. So it may hang, or end with
+the process in the middle of a wait, and nothing is lost but time: who armed it trusts it
+no longer than a wait may take, and then looks without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from django_jobs.worker.pool.cutting import cut_connection
+from django_jobs.worker.store import close_idle_connections
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_jobs.backends.base import Backend
+    from django_jobs.worker.queues import QueueOrder
+
+GRACE_SECONDS = 1.0
+PARKED_SECONDS = 10.0
+END_PATIENCE = 0.3
+
+
+class Waiter:
+    """Calls ``hint`` when there may be work, once each time it is armed."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        queues: QueueOrder,
+        poll_interval: float,
+        hint: Callable[[], None],
+    ) -> None:
+        self.trusted_until = 0.0
+        self._backend = backend
+        self._queues = queues
+        self._poll_interval = poll_interval
+        self._hint = hint
+        self._armed = threading.Event()
+        self._ended = threading.Event()
+        self._connection: Any = None
+        self._thread = threading.Thread(target=self._run, name="django_jobs-waiter", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def arm(self) -> None:
+        """Wait for work: there is none now."""
+        self.trusted_until = time.monotonic() + self._poll_interval + GRACE_SECONDS
+        self._armed.set()
+
+    def disarm(self) -> None:
+        """There is work enough."""
+        self._armed.clear()
+
+    def cut_if_hung(self) -> None:
+        """Break a wait that did not come back in time; it begins anew."""
+        if self._armed.is_set() and time.monotonic() > self.trusted_until:
+            cut_connection(self._connection)
+
+    def end(self) -> None:
+        """Stop waiting. A wait that hangs is left to end with the process."""
+        self._ended.set()
+        self._armed.set()
+        with contextlib.suppress(Exception):  # whatever a backend may raise: the worker ends
+            self._backend.stop_waiting()
+        self._thread.join(END_PATIENCE)
+
+    def _run(self) -> None:
+        database = getattr(self._backend, "database", None)
+        self._connection = connections[database] if database else None
+        try:
+            while not self._ended.is_set():
+                if not self._armed.wait(PARKED_SECONDS):
+                    # Nobody reads what it is told meanwhile; better to be told nothing.
+                    self._backend.stop_waiting()
+                    self._armed.wait()
+                if not self._ended.is_set():
+                    self._wait()
+        finally:
+            connections.close_all()
+
+    def _wait(self) -> None:
+        try:
+            seconds = self._backend.look_every(self._poll_interval)
+            self.trusted_until = time.monotonic() + seconds + GRACE_SECONDS
+            may_be_work = self._backend.wait(self._queues.watched, seconds)
+        except Exception:  # noqa: BLE001 - whoever is hinted meets the same trouble, and tells of it
+            close_idle_connections()
+            self._ended.wait(self._poll_interval)
+            may_be_work = True
+        if may_be_work:
+            self._armed.clear()
+            self._hint()
