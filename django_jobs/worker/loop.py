@@ -84,6 +84,7 @@ class InProcessWorker:
         self._presence.tell()
         if not (self._house.step() or self._may_be_work):
             return EMPTY
+        self._queues.refresh()
         return self._cycle.once(self._queues.next())
 
     def _after(self, report: Report) -> str | None:

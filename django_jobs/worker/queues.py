@@ -24,7 +24,7 @@ LOOK_AGAIN_SECONDS = 5.0
 
 
 class QueueOrder(Protocol):
-    """Tells the queues to try, first one first; ``look_again`` for names that are new."""
+    """Tells the queues to try, first one first."""
 
     @property
     def watched(self) -> Sequence[str] | None:
@@ -32,13 +32,20 @@ class QueueOrder(Protocol):
 
     def next(self) -> Sequence[str]: ...
 
-    def look_again(self) -> None: ...
+    def look_again(self) -> None:
+        """There may be queues that are new: ask for their names at the next turn."""
+
+    def refresh(self) -> None:
+        """Ask for the names now, when that was not done for a while; never in a hurry."""
 
 
 class Named:
     """Queues that were named: there is nothing to look for."""
 
     def look_again(self) -> None:
+        """The names stay as they are."""
+
+    def refresh(self) -> None:
         """The names stay as they are."""
 
 
@@ -87,18 +94,27 @@ class InTurn:
         self._names: list[str] = []
         self._looked_at = float("-inf")
         self._turn = 0
+        self._used = False
 
     def next(self) -> Sequence[str]:
-        if time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS:
-            found = self._backend.queues()
-            self._names = list(dict.fromkeys([*self._named, *sorted(found)])) or [DEFAULT_QUEUE]
-            self._looked_at = time.monotonic()
+        if self._looked_at < 0:
+            self._look()
+        self._used = True
         self._turn = (self._turn + 1) % len(self._names)
         return [*self._names[self._turn :], *self._names[: self._turn]]
 
     def look_again(self) -> None:
-        """Ask for the names of queues anew at the next turn."""
         self._looked_at = float("-inf")
+
+    def refresh(self) -> None:
+        # Who is idle is told of work in whatever queue, and looks then.
+        if self._used and time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS:
+            self._look()
+
+    def _look(self) -> None:
+        found = self._backend.queues()
+        self._names = list(dict.fromkeys([*self._named, *sorted(found)])) or [DEFAULT_QUEUE]
+        self._looked_at, self._used = time.monotonic(), False
 
     def __str__(self) -> str:
         return "every queue"

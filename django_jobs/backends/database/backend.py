@@ -21,7 +21,7 @@ from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.cursors import Cursors
 from django_jobs.backends.database.glance import Glance, glance
-from django_jobs.backends.database.hints import Hints
+from django_jobs.backends.database.hints import HORIZON_SECONDS, Hints
 from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.sweeping import sweep_results
 from django_jobs.backends.database.transactions import in_reading, is_connection_lost
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Outgoing
 
 T = TypeVar("T")
+
+LONGEST_WAIT_SECONDS = HORIZON_SECONDS
+"""What is due later than that was enqueued without a hint."""
 
 
 class DatabaseBackend(Backend):
@@ -153,6 +156,8 @@ class DatabaseBackend(Backend):
         )
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
+        if timeout <= 0:
+            return self._glance(queues).due_in == 0
         watch = self._watches.mine()
         if watch is None:
             watch = Watch(self.database, self.clock, self.alias, hints=self._notifies)
@@ -160,7 +165,7 @@ class DatabaseBackend(Backend):
         if watch.stopped:
             self._watches.drop(watch)
             return False
-        return watch.wait(queues, timeout)
+        return watch.wait(queues, min(timeout, LONGEST_WAIT_SECONDS))
 
     def stop_waiting(self) -> None:
         self._watches.stop()

@@ -19,7 +19,6 @@ from django.db import connections
 
 from django_jobs.backends.database.changes import Changes, can_see_others
 from django_jobs.backends.database.glance import glance
-from django_jobs.backends.database.hints import HORIZON_SECONDS
 from django_jobs.backends.database.listening import Listener
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.database.clock import StoreClock
 
-LONGEST_NAP_SECONDS = HORIZON_SECONDS
 SURE_FACTOR = 2.0
 """Who is told of new jobs looks by itself so much less often."""
 
@@ -84,13 +82,16 @@ class Watch:
                 return False
             if self._listener is not None and self._listener.begins():
                 continue  # look again: nobody told what came before it listened
-            if self._sleep(queues, self._pause(left, seen.due_in)):
+            pause = self._pause(left, seen.due_in)
+            if self._sleep(queues, pause):
                 self._look_in = FIRST_LOOK_AFTER_HINT
                 return True
+            if pause == left and time.monotonic() >= deadline:
+                return False  # the next wait begins with a look
         return False
 
     def _pause(self, left: float, due_in: float | None) -> float:
-        pauses = [left, LONGEST_NAP_SECONDS]
+        pauses = [left]
         if due_in is not None:
             pauses.append(due_in)
         if self._look_in is not None:

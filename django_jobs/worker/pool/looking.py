@@ -83,17 +83,21 @@ class Looking:
             if leases := self._backend.fetch(alike, self._target - self._fetched, seconds):
                 self._fetched += len(leases)
                 self._seen_empty, self._looked_again = -1, False
+                self._hints_seen = hints
                 self.waiter.disarm()
                 return Fetched(leases, seconds, asked_at)
-        if not self._looked_again:  # what was just done may have enqueued to a queue that is new
-            self._looked_again = True
-            self._queues.look_again()
-        elif hints != self._hints_seen:  # so may whoever is the cause of the hint
-            self._hints_seen = hints
+        if self._looks_again():
+            self._looked_again, self._hints_seen = True, hints
             self._queues.look_again()
         else:
             self._nothing(changes, hints)
         return None
+
+    def _looks_again(self) -> bool:
+        """What was just done, or whoever hinted, may have enqueued to a queue that is new."""
+        if self._looked_again and self._hints_seen == self._hints:
+            return False
+        return self._backend.wait(self._queues.watched, 0.0)
 
     def _nothing(self, changes: int, hints: int) -> None:
         with self._changed:
@@ -103,6 +107,10 @@ class Looking:
             if hints == self._hints:
                 self._look_at = float("inf")
                 self.waiter.arm()
+
+    def keep_up(self) -> None:
+        """What can wait until nobody waits for a job."""
+        self._queues.refresh()
 
     def _by_lease(self, queues: Any) -> list[tuple[float, list[str]]]:
         """Queues in their order, neighbours with leases of the same length together."""

@@ -176,6 +176,7 @@ class StoreThread:
         self._presence.tell()
         if self._house.step():
             self._looking.hint()
+        self._looking.keep_up()
 
     def _fetch(self) -> None:
         if fetched := self._looking.look():
