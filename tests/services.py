@@ -7,7 +7,9 @@ databases, the names told in ``testproject/databases.py``.
 
 import functools
 import os
+import shutil
 import socket
+import subprocess
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -86,6 +88,14 @@ def _beanstalkd() -> str:
     return _expect(host, int(port), b"list-tube-used\r\n", (b"USING",))
 
 
+def _pgbouncer() -> str:
+    found = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    if found is None:
+        raise FileNotFoundError("there is no program of that name; tests start it themselves")
+    told = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
+    return told.stdout.partition("\n")[0]
+
+
 def _expect(host: str, port: int, question: bytes, answers: tuple[bytes, ...]) -> str:
     with socket.create_connection((host, port), timeout=PATIENCE) as connection:
         connection.sendall(question)
@@ -101,4 +111,5 @@ PROBES: dict[str, Callable[[], str]] = {
     "mysql": functools.partial(_mysql, "mysql"),
     "redis": _redis,
     "beanstalkd": _beanstalkd,
+    "pgbouncer": _pgbouncer,
 }

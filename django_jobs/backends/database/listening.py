@@ -55,6 +55,12 @@ class Listener:
     def listens(self) -> bool:
         return self._own is not None
 
+    def tries_in(self) -> float:
+        """Seconds until it will try to begin; endless when it listens, or cannot."""
+        if self._own is not None:
+            return float("inf")
+        return max(self._try_at - time.monotonic(), 0.0)
+
     def begins(self) -> bool:
         """Begin to listen, when it does not and it is time to try; whether it has just begun."""
         now = time.monotonic()

@@ -94,6 +94,8 @@ class Watch:
         pauses = [left]
         if due_in is not None:
             pauses.append(due_in)
+        if self._listener is not None:
+            pauses.append(self._listener.tries_in())
         if self._look_in is not None:
             pauses.append(self._look_in)
             self._look_in = self._look_in * LOOKS_GROW if self._look_in < left else None

@@ -20,6 +20,7 @@ from django_jobs.testing.conformance.retrying import Retrying
 from django_jobs.testing.conformance.settling import Settling
 from django_jobs.testing.conformance.timing import Timing
 from django_jobs.testing.conformance.uniqueness import Uniqueness
+from django_jobs.testing.conformance.waiting import Waiting
 
 __all__ = ["BackendConformance", "DeadLetter", "Suite"]
 
@@ -36,5 +37,6 @@ class BackendConformance(
     Reaping,
     Looking,
     Opening,
+    Waiting,
 ):
     """Every test of the contract. List it before the TestCase among the bases."""

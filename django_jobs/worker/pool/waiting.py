@@ -94,8 +94,12 @@ class Waiter:
             may_be_work = self._backend.wait(self._queues.watched, seconds)
         except Exception:  # noqa: BLE001 - whoever is hinted meets the same trouble, and tells of it
             close_idle_connections()
-            self._ended.wait(self._poll_interval)
-            may_be_work = True
+            self._may_be_work()
+            self._ended.wait(min(self._poll_interval, GRACE_SECONDS))
+            return
         if may_be_work:
-            self._armed.clear()
-            self._hint()
+            self._may_be_work()
+
+    def _may_be_work(self) -> None:
+        self._armed.clear()
+        self._hint()
