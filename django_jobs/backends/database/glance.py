@@ -98,8 +98,8 @@ def _statement(
     if queues is None:
         mysql = connection.vendor == "mysql"
         names = _NAMES_BY_GROUPS if mysql else _NAMES_BY_STEPS
-        dues = [f"(SELECT MIN(({part})) FROM names)" for part in (_READY_JOB, _NEXT_JOB)]  # noqa: S608 - words of our own
-        sql = names + ", ".join([ends, *dues])
+        dues = ", ".join(f"MIN(({part}))" for part in (_READY_JOB, _NEXT_JOB))
+        sql = f"{names}{ends}, {dues} FROM names"
         return sql.format(**words, name="names.name"), [backend] * 3
     parts = [f"({part})" for part in (_READY_JOB, _NEXT_JOB) for _ in queues]
     params = [backend, *(each for queue in [*queues, *queues] for each in (queue, backend))]
