@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.benchmarks.harness import print_conditions, throwaway_database, write
 from tests.benchmarks.workers import PATIENCE_SECONDS, Relay, worker
 
 SAMPLES = 600
+CLAIMS = 50
 PAUSES = (0.05, 0.15)
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 
@@ -30,11 +32,30 @@ def main() -> None:
     options = parser.parse_args()
     with throwaway_database():
         print_conditions()
+        claims = claim_seconds()
         with worker(*options.worker.split(), settings=options.settings) as working:
             before = working.cpu_seconds()
             samples = sampled(options.samples)
             cpu = (working.cpu_seconds() - before) / len(samples)
-        write_json(options.json, told("an idle worker begins a job", samples, cpu))
+        figures = told("an idle worker begins a job", samples, cpu)
+        figures["claim_p50_ms"] = statistics.median(claims + claim_seconds()) * 1e3
+        print(f"  a claim alone, p50 before and after: {figures['claim_p50_ms']:.2f} ms")
+        write_json(options.json, figures)
+
+
+def claim_seconds() -> list[float]:
+    """What a claim takes in this process: on a busy machine, the yardstick for the rest."""
+    from django_jobs.backends.registry import backends
+    from django_jobs.testing.factories import make_outgoing
+
+    backend, taken = backends["database"], []
+    for _ in range(CLAIMS):
+        backend.enqueue([make_outgoing("claims-alone", backend="database")])
+        began = time.perf_counter()
+        leases = backend.fetch(["claims-alone"], 1, 30.0)
+        taken.append(time.perf_counter() - began)
+        backend.ack(leases)
+    return taken
 
 
 def sampled(count: int, relay: Relay | None = None) -> list[float]:

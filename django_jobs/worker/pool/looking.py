@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from django_jobs.worker.queues import QueueOrder
 
 
+# After the last job that is to be had: it starts the sooner when nobody is busy meanwhile.
+BREATH_SECONDS = 0.002
+
+
 class Looking:
     """What the store's thread knows about work to be had. ``changed`` wakes that thread."""
 
@@ -37,6 +41,7 @@ class Looking:
         self._changes, self._seen_empty, self._looked_again = 0, -1, False
         self._hints, self._hints_seen = 0, 0
         self._look_at = 0.0
+        self._was_short = False
 
     @property
     def empty(self) -> bool:
@@ -78,25 +83,34 @@ class Looking:
         """Fetch what is wanted, from the first queue that has any."""
         self.waiter.cut_if_hung()
         changes, hints = self._changes, self._hints
-        for seconds, alike in self._by_lease(self._queues.next()):
-            asked_at = time.monotonic()
-            if leases := self._backend.fetch(alike, self._target - self._fetched, seconds):
-                self._fetched += len(leases)
-                self._seen_empty, self._looked_again = -1, False
-                self._hints_seen = hints
-                self.waiter.disarm()
-                return Fetched(leases, seconds, asked_at)
-        if self._looks_again():
+        # When there was less than wanted, there is hardly more: asking is cheaper than trying.
+        tries = not self._was_short or hints != self._hints_seen or self._may_be_work()
+        if tries and (fetched := self._fetch()):
+            self._hints_seen = hints
+            return fetched
+        if tries and not (self._looked_again and hints == self._hints_seen) and self._may_be_work():
+            # What was just done, or whoever hinted, enqueued to a queue that is new.
             self._looked_again, self._hints_seen = True, hints
             self._queues.look_again()
         else:
             self._nothing(changes, hints)
         return None
 
-    def _looks_again(self) -> bool:
-        """What was just done, or whoever hinted, may have enqueued to a queue that is new."""
-        if self._looked_again and self._hints_seen == self._hints:
-            return False
+    def _fetch(self) -> Fetched | None:
+        wanted = self._target - self._fetched
+        for seconds, alike in self._by_lease(self._queues.next()):
+            asked_at = time.monotonic()
+            if leases := self._backend.fetch(alike, wanted, seconds):
+                self._fetched += len(leases)
+                self._seen_empty, self._looked_again = -1, False
+                self.waiter.disarm()
+                self._was_short = len(leases) < wanted
+                if self._was_short:
+                    self._look_at = time.monotonic() + BREATH_SECONDS
+                return Fetched(leases, seconds, asked_at)
+        return None
+
+    def _may_be_work(self) -> bool:
         return self._backend.wait(self._queues.watched, 0.0)
 
     def _nothing(self, changes: int, hints: int) -> None:
