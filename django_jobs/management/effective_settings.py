@@ -14,7 +14,7 @@ from django_jobs.conf.keys import ENVIRONMENT_KEY
 from django_jobs.redaction import HIDDEN, is_telling, redacted
 
 HEADERS = ("setting", "value", "origin")
-_HARMLESS_OPTIONS = frozenset({"DATABASE"})
+_HARMLESS_OPTIONS = frozenset({"DATABASE", "NOTIFY"})
 _WRITTEN = {"path": "BACKEND"}
 _ALSO_THE_KEY = frozenset({"alias", "name"})
 

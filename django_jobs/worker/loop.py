@@ -10,6 +10,7 @@ from django_jobs.telemetry import events
 from django_jobs.worker.cycle import EMPTY
 from django_jobs.worker.housekeeping import Housekeeping
 from django_jobs.worker.presence import Presence
+from django_jobs.worker.restraint import Restraint
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.store import Store
 
@@ -57,6 +58,7 @@ class InProcessWorker:
         self._presence = Presence(cycle.backend, str(queues))
         self._empty_looks = 0
         self._may_be_work, self._told = True, False
+        self._restraint = Restraint(poll_interval)
         asker.hurried = lambda: self.stop.urgent
         self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
 
@@ -92,6 +94,7 @@ class InProcessWorker:
         if report:
             self.processed += 1
             self._empty_looks, self._told = 0, False
+            self._restraint.end()
             if self._on_report is not None:
                 self._on_report(report)
         if self._limits.once:
@@ -121,7 +124,10 @@ class InProcessWorker:
     def _wait(self) -> None:
         backend, left = self._cycle.backend, self._ends_at - time.monotonic()
         seconds = min(backend.look_every(self._poll_interval), self._house.seconds_left(), left)
+        began = time.monotonic()
         told = self._store.call(lambda: backend.wait(self._queues.watched, seconds))
+        if told:
+            time.sleep(self._restraint.pause_after(time.monotonic() - began))
         self._may_be_work, self._told = told is not False, bool(told)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_jobs.worker.pool.cutting import cut_connection
+from django_jobs.worker.restraint import Restraint
 from django_jobs.worker.store import close_idle_connections
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Waiter:
         self._hint = hint
         self._armed = threading.Event()
         self._ended = threading.Event()
+        self._restraint = Restraint(poll_interval)
         self._connection: Any = None
         self._thread = threading.Thread(target=self._run, name="django_jobs-waiter", daemon=True)
 
@@ -59,6 +61,7 @@ class Waiter:
     def disarm(self) -> None:
         """There is work enough."""
         self._armed.clear()
+        self._restraint.end()
 
     def cut_if_hung(self) -> None:
         """Break a wait that did not come back in time; it begins anew."""
@@ -88,18 +91,14 @@ class Waiter:
             connections.close_all()
 
     def _wait(self) -> None:
+        began = time.monotonic()
         try:
             seconds = self._backend.look_every(self._poll_interval)
-            self.trusted_until = time.monotonic() + seconds + GRACE_SECONDS
-            may_be_work = self._backend.wait(self._queues.watched, seconds)
+            self.trusted_until = began + seconds + GRACE_SECONDS
+            if not self._backend.wait(self._queues.watched, seconds):
+                return
         except Exception:  # noqa: BLE001 - whoever is hinted meets the same trouble, and tells of it
             close_idle_connections()
-            self._may_be_work()
-            self._ended.wait(min(self._poll_interval, GRACE_SECONDS))
-            return
-        if may_be_work:
-            self._may_be_work()
-
-    def _may_be_work(self) -> None:
+        self._ended.wait(self._restraint.pause_after(time.monotonic() - began))
         self._armed.clear()
         self._hint()
