@@ -121,6 +121,7 @@ class StoreThread:
             self._changed.notify()
         self._looking.waiter.end()
         self._thread.join(timeout=patience)
+        self._looking.waiter.join()
         self._gives_up = True
 
     # --------------------------------------------------------------------- the thread's own part

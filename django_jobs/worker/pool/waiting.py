@@ -74,6 +74,9 @@ class Waiter:
         self._armed.set()
         with contextlib.suppress(Exception):  # whatever a backend may raise: the worker ends
             self._backend.stop_waiting()
+
+    def join(self) -> None:
+        """Let it close its connections, if it does not take long."""
         self._thread.join(END_PATIENCE)
 
     def _run(self) -> None:
