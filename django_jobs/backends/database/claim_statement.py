@@ -29,7 +29,7 @@ _COLUMNS = ", ".join(
     f"job.{name}::text" if name in {"id", "replay_of"} else f"job.{name}" for name in ROW_FIELDS
 )
 # What this session has read from the index so far, dead entries that must stay included.
-_ENTRIES_READ = "pg_stat_get_xact_tuples_returned('dj_job_claim'::regclass)"
+_ENTRIES_READ = "coalesce(pg_stat_get_xact_tuples_returned(to_regclass('dj_job_claim')), 0)"
 _DUE = (
     f"SELECT EXISTS (SELECT 1 FROM django_jobs_job WHERE queue = %s AND state = {_SCHEDULED} "  # noqa: S608 - constants of ours
     f"AND due <= {{now}}) AS any_due, {_ENTRIES_READ} AS read"
