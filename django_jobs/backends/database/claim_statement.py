@@ -30,9 +30,11 @@ _COLUMNS = ", ".join(
 )
 # What this session has read from the index so far, dead entries that must stay included.
 _ENTRIES_READ = "coalesce(pg_stat_get_xact_tuples_returned(to_regclass('dj_job_claim')), 0)"
+# The first one tells. Asked for any with due <= now, PostgreSQL reads all of the queue's, for
+# it drops the state that is implied by the index, and with it the way to due.
 _DUE = (
-    f"SELECT EXISTS (SELECT 1 FROM django_jobs_job WHERE queue = %s AND state = {_SCHEDULED} "  # noqa: S608 - constants of ours
-    f"AND due <= {{now}}) AS any_due, {_ENTRIES_READ} AS read"
+    f"SELECT coalesce((SELECT due <= {{now}} FROM django_jobs_job WHERE queue = %s "  # noqa: S608 - constants of ours
+    f"AND state = {_SCHEDULED} ORDER BY due LIMIT 1), false) AS any_due, {_ENTRIES_READ} AS read"
 )
 _FOUND = (
     f"SELECT ctid, suspect FROM django_jobs_job WHERE queue = %s AND state = {_READY} "  # noqa: S608 - constants of ours
