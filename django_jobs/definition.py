@@ -85,6 +85,11 @@ class Options:
                 changed = replace(changed, delay=None)
         if changed.concurrency is not None and changed.concurrency_key is None:
             raise InvalidOption("concurrency needs a concurrency_key to count by")
+        if changed.concurrency_key is not None and changed.single_instance:
+            raise InvalidOption(
+                "single_instance and concurrency_key exclude each other; "
+                "a concurrency_key with concurrency=1 is a single instance"
+            )
         return changed
 
 
@@ -103,10 +108,6 @@ def _checked(name: str, value: Any) -> Any:
         near = difflib.get_close_matches(name, _CHECKS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_CHECKS)}"
         raise InvalidOption(f"unknown option {name!r}{hint}")
-    if name in NOT_YET_ENFORCED and value is not None:
-        raise InvalidOption(
-            f"{name} is not enforced by this version yet, and is refused rather than ignored"
-        )
     return check(name, value)
 
 
@@ -235,11 +236,6 @@ def _meta(name: str, value: Any) -> Mapping[str, Any] | None:
 def _shown(value: Any) -> str:
     return shortened(repr(value))
 
-
-NOT_YET_ENFORCED = frozenset(
-    {"idempotency_key", "single_instance", "concurrency_key", "concurrency"}
-)
-"""Options whose enforcement is still to be built: giving one is an error, never ignored."""
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "queue": _queue,

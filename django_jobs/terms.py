@@ -41,6 +41,7 @@ def _check_capabilities(options: Options, backend: Backend) -> None:
         "delay": bool(options.delay) or options.run_at is not None,
         "priority": options.priority != 0,
         "unique": options.unique_key is not None,
+        "keys": bool(options.idempotency_key or options.concurrency_key or options.single_instance),
     }
     for capability, wanted in asked.items():
         if wanted and not getattr(backend.capabilities, capability):
@@ -100,6 +101,10 @@ def resolved(
         timeout=_timeout(options),
         max_crashes=options.max_crashes,
         retry=options.retry,
+        idempotency_key=options.idempotency_key,
+        single_instance=_single_instance(handler, options),
+        concurrency_key=options.concurrency_key,
+        concurrency=options.concurrency,
         atomic=options.atomic,
         unique_key=options.unique_key,
         result_ttl=options.result_ttl,
@@ -108,6 +113,12 @@ def resolved(
         expires_at=_expires_at(options),
         trace_id=options.trace_id,
     )
+
+
+def _single_instance(handler: str, options: Options) -> str | None:
+    if options.single_instance is True:
+        return options.name or handler
+    return options.single_instance or None
 
 
 def _timeout(options: Options) -> float | None:

@@ -9,59 +9,22 @@ An instance owns its jobs: threads that are to meet must share the instance.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import count, takewhile
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from django_jobs.backends import base
 from django_jobs.backends.base import Charge, Enqueued, Lease, OnConflict, ResultRecord, Settled
+from django_jobs.backends.memory_jobs import READY, RUNNING, SCHEDULED, Dead, Job, has_place
 from django_jobs.clock import SECOND, Clock, SystemClock, to_microseconds
 from django_jobs.exceptions import DuplicateJob
-from django_jobs.wire.envelope import Header, Message, Outgoing, index_of, key_digest
+from django_jobs.wire.envelope import Outgoing, index_of, key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-SCHEDULED, READY, RUNNING = "scheduled", "ready", "running"
-_CAN = ("delay", "priority", "renew", "batch", "results", "peek", "cancel", "unique")
-
-
-class Dead(NamedTuple):
-    """A dead letter: the message as it was when it was given up, and why."""
-
-    message: Message
-    failure: base.Failure
-
-
-@dataclass(slots=True)
-class Job:
-    """A live job: an unalterable body, the columns beside it, and where it stands."""
-
-    body: str
-    signature: str
-    key_id: str
-    index: dict[str, Any]
-    due: int
-    state: str = READY
-    attempts: int = 0
-    deliveries: int = 0
-    crashes: int = 0
-    suspect: bool = False
-    token: str | None = None
-    expires_at: int | None = None
-
-    @property
-    def id(self) -> str:
-        return str(self.index["id"])
-
-    @property
-    def queue(self) -> str:
-        return str(self.index["queue"])
-
-    def message(self) -> Message:
-        header = Header(self.attempts, self.deliveries, self.crashes, self.due)
-        return Message(self.body, self.signature, self.key_id, header, dict(self.index))
+_CAN = ("delay", "priority", "renew", "batch", "results", "peek", "cancel", "unique", "keys")
+DONE_SECONDS = 86_400.0
 
 
 class MemoryBackend(base.Backend):
@@ -76,6 +39,8 @@ class MemoryBackend(base.Backend):
         self.dead: dict[str, Dead] = {}
         self.results: dict[str, ResultRecord] = {}
         self.attempts: dict[str, list[base.AttemptRecord]] = {}
+        self.done: dict[str, tuple[str, int]] = {}
+        self._fences = count(1)
         self._lock = threading.Lock()
 
     def enqueue(
@@ -124,7 +89,7 @@ class MemoryBackend(base.Backend):
         with self._lock:
             expires_at = self.clock.now() + to_microseconds(lease_seconds)
             for queue in queues:
-                if found := self._next(self._ready(queue), max(limit, 0)):
+                if found := self._next(self._ready(queue), limit):
                     token = self._token()
                     return [self._lease(job, token, expires_at) for job in found]
             return []
@@ -140,8 +105,20 @@ class MemoryBackend(base.Backend):
 
     def _next(self, ready: list[Job], limit: int) -> list[Job]:
         if ready and ready[0].suspect:
-            return ready[: min(limit, 1)]
-        return list(takewhile(lambda job: not job.suspect, ready))[:limit]
+            return [job for job in ready[:1] if limit > 0 and self._has_place(job, [])]
+        chosen: list[Job] = []
+        for job in takewhile(lambda job: not job.suspect, ready):
+            if len(chosen) < limit and self._has_place(job, chosen):
+                chosen.append(job)
+        return chosen
+
+    def _has_place(self, job: Job, chosen: Sequence[Job]) -> bool:
+        now = self.clock.now()
+        done_by, until = self.done.get(job.index["idempotency_key"], ("", 0))
+        job.done_by = done_by if until > now else ""
+        running = [one for one in self.jobs.values() if one.state == RUNNING]
+        holding = [one for one in running if not self._expired(one, now)]
+        return has_place(job, [*holding, *chosen])
 
     def _token(self) -> str:
         return uuid4().hex
@@ -149,7 +126,13 @@ class MemoryBackend(base.Backend):
     def _lease(self, job: Job, token: str, expires_at: int) -> Lease:
         job.state, job.token, job.expires_at = RUNNING, token, expires_at
         job.deliveries += 1
-        return Lease(job.id, job.queue, token, expires_at, job.message(), job.suspect)
+        keyed = job.index["concurrency_key"] or job.index["idempotency_key"]
+        job.fence = next(self._fences) if keyed and not job.done_by else None
+        message = job.message()
+        return Lease(
+            job.id, job.queue, token, expires_at, message, job.suspect,
+            fence=job.fence, done_by=job.done_by,
+        )  # fmt: skip
 
     def _held(self, lease: Lease) -> Job | None:
         """The job of a lease that holds it; an expired lease does until it is reaped."""
@@ -167,6 +150,9 @@ class MemoryBackend(base.Backend):
         if job is None:
             return Settled.LOST
         del self.jobs[job.id]
+        if job.index["idempotency_key"] and not job.done_by:
+            until = self.clock.now() + to_microseconds(DONE_SECONDS)
+            self.done[job.index["idempotency_key"]] = (job.id, until)
         if job.id in results:
             self.results[job.id] = results[job.id]
         return Settled.SETTLED
@@ -235,13 +221,15 @@ class MemoryBackend(base.Backend):
 
     def stats(self, queue: str) -> base.QueueStats:
         with self._lock:
-            ready = self._ready(queue)
+            due = self._ready(queue)
+            ready = [job for job in due if self._has_place(job, [])]
             states = [job.state for job in self._of(queue)]
             waited = self.clock.now() - min(job.due for job in ready) if ready else 0
             return base.QueueStats(
                 ready=len(ready),
                 scheduled=states.count(SCHEDULED),
                 running=states.count(RUNNING),
+                blocked=len(due) - len(ready),
                 suspect=sum(job.suspect for job in self._of(queue)),
                 oldest_ready_seconds=waited / SECOND,
             )

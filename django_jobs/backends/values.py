@@ -30,6 +30,7 @@ class Capabilities:
     peek: bool = False
     cancel: bool = False
     unique: bool = False
+    keys: bool = False
 
     def names(self) -> frozenset[str]:
         return frozenset(field.name for field in fields(self) if getattr(self, field.name))
@@ -82,7 +83,8 @@ class Lease(NamedTuple):
 
     ``token`` is fresh and random per fetch and has to be shown to settle; ``expires_at``
     is on the store's clock. ``suspect``: an earlier lease of this job ended without a
-    verdict, so it is to be run alone.
+    verdict, so it is to be run alone. ``fence`` grows with every lease given for a key.
+    ``done_by``: the job that did the work of this one's idempotency key already.
     """
 
     id: str
@@ -93,6 +95,8 @@ class Lease(NamedTuple):
     suspect: bool = False
     created_at: datetime | None = None
     handle: Any = None
+    fence: int | None = None
+    done_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +147,7 @@ class QueueStats:
     ready: int = 0
     scheduled: int = 0
     running: int = 0
+    blocked: int = 0
     suspect: int = 0
     oldest_ready_seconds: float = 0.0
 

@@ -199,7 +199,6 @@ NOT_YET_ENFORCED = frozenset(
     {
         "CIRCUIT_BREAKER",
         "ENVIRONMENT",
-        "IDEMPOTENCY_TTL",
         "METRICS",
         "RATE_LIMIT",
         "SCHEDULE",

@@ -106,7 +106,7 @@ class Migration(migrations.Migration):
                 (
                     "state",
                     models.SmallIntegerField(
-                        choices=[(0, "scheduled"), (1, "ready"), (2, "running")]
+                        choices=[(0, "scheduled"), (1, "ready"), (2, "running"), (3, "blocked")]
                     ),
                 ),
                 ("due", models.BigIntegerField()),
@@ -115,7 +115,10 @@ class Migration(migrations.Migration):
                 ("lease_expires", models.BigIntegerField(blank=True, null=True)),
                 ("worker", models.CharField(blank=True, max_length=128, null=True)),
                 ("unique_key", models.CharField(blank=True, max_length=64, null=True)),
-                ("concurrency_key", models.CharField(blank=True, max_length=255, null=True)),
+                ("concurrency_key", models.CharField(blank=True, max_length=64, null=True)),
+                ("concurrency", models.IntegerField(blank=True, null=True)),
+                ("idempotency_key", models.CharField(blank=True, max_length=64, null=True)),
+                ("fence", models.BigIntegerField(blank=True, null=True)),
                 ("cancel_requested", models.BooleanField(db_default=False, default=False)),
                 ("expires", models.BigIntegerField(blank=True, null=True)),
                 ("created_at", models.DateTimeField()),
@@ -133,6 +136,16 @@ class Migration(migrations.Migration):
                     ),
                     django_jobs.indexes.PartialIndex(
                         fields=["lease_expires"], name="dj_job_reap", where=models.Q(("state", 2))
+                    ),
+                    django_jobs.indexes.PartialIndex(
+                        fields=["concurrency_key", "state", "rank", "due", "id"],
+                        name="dj_job_concurrency",
+                        where=models.Q(("concurrency_key__isnull", False)),
+                    ),
+                    django_jobs.indexes.PartialIndex(
+                        fields=["idempotency_key", "state", "rank", "due", "id"],
+                        name="dj_job_idempotency",
+                        where=models.Q(("idempotency_key__isnull", False)),
                     ),
                 ],
                 "constraints": [
@@ -165,6 +178,18 @@ class Migration(migrations.Migration):
                     models.Index(fields=["job_id", "number"], name="dj_attempt_job"),
                     models.Index(fields=["finished_at"], name="dj_attempt_when"),
                 ],
+            },
+        ),
+        migrations.CreateModel(
+            name="JobKey",
+            fields=[
+                ("key", models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ("fence", models.BigIntegerField(db_default=0, default=0)),
+                ("done_by", models.UUIDField(blank=True, null=True)),
+                ("keep_until", models.BigIntegerField()),
+            ],
+            options={
+                "indexes": [models.Index(fields=["keep_until"], name="dj_key_keep")],
             },
         ),
         migrations.CreateModel(

@@ -58,6 +58,25 @@ class Terms:
     trace_id: str | None = None
     replay_of: str | None = None
 
+    @property
+    def lock(self) -> str | None:
+        """What the job shares with those that it may not run beside, or None."""
+        if self.single_instance is not None:
+            return f"instance\x00{self.single_instance}"
+        return None if self.concurrency_key is None else f"key\x00{self.concurrency_key}"
+
+    @property
+    def places(self) -> int | None:
+        """How many may run at a time that share the lock."""
+        if self.lock is None:
+            return None
+        return 1 if self.single_instance is not None else self.concurrency or 1
+
+    @property
+    def once(self) -> str | None:
+        """What the job shares with those that do the same work, or None."""
+        return None if self.idempotency_key is None else f"{self.job}\x00{self.idempotency_key}"
+
 
 class Envelope(NamedTuple):
     """A body that was opened and believed."""
@@ -178,7 +197,9 @@ def index_of(identifier: str, terms: Terms) -> dict[str, Any]:
         "name": terms.name or "",
         "rank": -terms.priority,
         "unique_key": key_digest(terms.backend, terms.unique_key),
-        "concurrency_key": terms.concurrency_key,
+        "concurrency_key": key_digest(terms.backend, terms.lock),
+        "concurrency": terms.places,
+        "idempotency_key": key_digest(terms.backend, terms.once),
         "tenant": terms.tenant,
         "expires": terms.expires_at,
         "trace_id": terms.trace_id,

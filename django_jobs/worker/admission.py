@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from django_jobs.clock import to_microseconds
 from django_jobs.exceptions import HandlerRefused, Rejection
-from django_jobs.execution.outcome import Cancelled, ErrorText, Failed, Rejected, Snoozed
+from django_jobs.execution.outcome import Cancelled, ErrorText, Failed, Rejected, Skipped, Snoozed
 from django_jobs.handlers.registry import check_allowed
 from django_jobs.wire.opening import NewerVersion
 
@@ -42,7 +42,7 @@ class Admitted:
 class Refused:
     """A message that may not run now, or ever; the outcome says which."""
 
-    outcome: Rejected | Snoozed | Failed | Cancelled
+    outcome: Rejected | Snoozed | Failed | Cancelled | Skipped
     envelope: Envelope | None = None
 
 
@@ -72,6 +72,9 @@ class Gatekeeper:
         header = lease.message.header.clamped(envelope.terms)
         if over := self._over(envelope, header, now):
             return Refused(over, envelope)
+        if lease.done_by:
+            told = f"the job {lease.done_by} did the work of its idempotency key"
+            return Refused(Skipped(told), envelope)
         handler = self.registry.get(envelope.terms.job)
         if handler is None:
             told = f"no handler is registered as {envelope.terms.job!r} in this process"

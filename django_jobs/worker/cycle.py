@@ -182,6 +182,7 @@ class Cycle:
             attempt=admitted.header.attempts + 1,
             meta=terms.meta or {},
             trace_id=terms.trace_id or lease.id.replace("-", ""),
+            fence=lease.fence,
             deadline=time.time() + seconds if seconds else None,
         )
         self.starting(seconds or None)

@@ -9,7 +9,7 @@ from django_jobs.backends.base import Capabilities
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "backends.md"
 
-MEMORY = {"delay", "priority", "renew", "batch", "results", "peek", "cancel", "unique"}
+MEMORY = {"delay", "priority", "renew", "batch", "results", "peek", "cancel", "unique", "keys"}
 REQUIRED = {
     "database": MEMORY | {"transactional_enqueue"},
     "memory": MEMORY,

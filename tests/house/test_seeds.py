@@ -15,7 +15,7 @@ from django.apps import apps
 from django.core.exceptions import FieldDoesNotExist
 from django.core.management import get_commands, load_command_class
 
-from django_jobs import conf, definition
+from django_jobs import conf
 from django_jobs.conf.keys import ENVIRONMENT_KEY
 from django_jobs.decorators import HandlerOptions, job
 from django_jobs.models import JobState
@@ -90,7 +90,7 @@ def is_a_python_name(path):
 
 def is_an_option(name):
     known = ALSO_OF_JOB | HandlerOptions.__annotations__.keys()
-    return name in known and name not in definition.NOT_YET_ENFORCED
+    return name in known
 
 
 def is_a_setting(name):
@@ -203,7 +203,7 @@ def test_every_document_has_its_section(document):
         ("django_jobs.JobContext.attempt", True),
         ("django_jobs.JobContext.nothing", False),
         ("@job(queue=)", True),
-        ("@job(idempotency_key=)", False),  # known, but refused
+        ("@job(idempotency_key=)", True),
         ("@job(nothing=)", False),
         ("MAX_RETRIES", True),
         ("RATE_LIMIT", False),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs.decorators import JobOptions
-from django_jobs.definition import NOT_YET_ENFORCED, UNSAID, JobDefinition, Options
+from django_jobs.definition import UNSAID, JobDefinition, Options
 from django_jobs.exceptions import InvalidJob, InvalidOption
 from django_jobs.wire.opening import MAX_COUNT, MAX_SECONDS
 
@@ -84,12 +84,7 @@ def shown(case) -> str:
 
 
 def cases(table):
-    found = [
-        (name, value)
-        for name, values in table.items()
-        if name not in NOT_YET_ENFORCED
-        for value in values
-    ]
+    found = [(name, value) for name, values in table.items() for value in values]
     return pytest.mark.parametrize(("name", "value"), found, ids=map(shown, found))
 
 
@@ -197,11 +192,10 @@ def test_an_unknown_option_is_refused_even_when_it_is_none():
     assert "unknown option" in refusal_of(colour=None)
 
 
-@pytest.mark.parametrize("name", sorted(NOT_YET_ENFORCED))
-def test_an_option_that_is_not_enforced_yet_is_refused_not_ignored(name):
-    for value in ("key", 1, True):
-        assert f"{name} is not enforced by this version yet" in refusal_of(**{name: value})
-    assert getattr(Options().using(**{name: None}), name) is None
+def test_two_ways_to_lock_exclude_each_other():
+    told = refusal_of(single_instance=True, concurrency_key="disk")
+    assert "exclude each other" in told
+    assert "needs a concurrency_key" in refusal_of(concurrency=2)
 
 
 # -- lengths of time and moments -----------------------------------------------------------

@@ -14,6 +14,7 @@ from django.db import connections
 from django_jobs.backends.base import Settled
 from django_jobs.backends.database.arrays import plain_array, quoted_array
 from django_jobs.backends.database.held import delete, lock_held
+from django_jobs.backends.database.keys import Keys, keys_of
 from django_jobs.backends.database.rows import maybe_for_people, results_of
 from django_jobs.backends.database.transactions import in_statement, in_transition
 from django_jobs.clock import SECOND
@@ -63,7 +64,7 @@ def ack(
     alias: str, clock: StoreClock, leases: Sequence[Lease], results: Mapping[str, ResultRecord]
 ) -> list[Settled]:
     """Delete what is still held, and keep its results."""
-    if _is_postgresql(alias):
+    if _is_postgresql(alias) and not keys_of(leases):
         settled = in_statement(alias, lambda c: _at_once(c, clock, leases, results))
     else:
         settled = in_transition(alias, lambda c: _locking(alias, c, clock, leases, results))
@@ -77,6 +78,7 @@ def _locking(
     leases: Sequence[Lease],
     results: Mapping[str, ResultRecord],
 ) -> set[str]:
+    keys = Keys(alias, clock, keys_of(leases))
     held = lock_held(alias, leases)
     mine = [lease for lease in leases if lease.id in held]
     if mine and results:
@@ -88,6 +90,8 @@ def _locking(
             JobResult.objects.using(alias).bulk_create(rows, ignore_conflicts=True)
     if mine:
         delete(alias, mine)
+    keys.done(mine)
+    keys.wake()
     return held
 
 

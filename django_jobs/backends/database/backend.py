@@ -14,7 +14,7 @@ from django_jobs.backends.base import (
     OnConflict,
     Settled,
 )
-from django_jobs.backends.database import reading, settling
+from django_jobs.backends.database import keys, reading, settling
 from django_jobs.backends.database.acking import ack
 from django_jobs.backends.database.cancelling import remove_waiting
 from django_jobs.backends.database.claiming import Claim, promote
@@ -67,6 +67,7 @@ class DatabaseBackend(Backend):
         peek=True,
         cancel=True,
         unique=True,
+        keys=True,
     )
 
     claim_class = Claim
@@ -99,8 +100,9 @@ class DatabaseBackend(Backend):
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         claim = self._claim(limit, lease_seconds)
         for queue in queues:
-            if leases := claim.from_queue(queue):
-                return leases
+            while leases := claim.from_queue(queue):
+                if admitted := keys.admit(self.database, self.clock, leases):
+                    return admitted
         return []
 
     def _claim(self, limit: int, lease_seconds: float) -> Claim:
@@ -203,8 +205,11 @@ class DatabaseBackend(Backend):
         return self._read(lambda: reading.queues(self.database))
 
     def tidy(self, limit: int = 1000) -> int:
-        return promote(self.database, self.clock, None, limit) + sweep_results(
-            self.database, self.clock, limit
+        keys.wake_forgotten(self.database, self.clock, self.queues(), limit)
+        return (
+            promote(self.database, self.clock, None, limit)
+            + sweep_results(self.database, self.clock, limit)
+            + keys.sweep(self.database, self.clock, limit)
         )
 
     def joint_transaction(self) -> AbstractContextManager[Any]:

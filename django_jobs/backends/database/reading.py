@@ -30,6 +30,7 @@ def stats(alias: str, clock: StoreClock, backend: str, queue: str) -> QueueStats
         ready=depth.get(JobState.READY, 0),
         scheduled=depth.get(JobState.SCHEDULED, 0),
         running=depth.get(JobState.RUNNING, 0),
+        blocked=depth.get(JobState.BLOCKED, 0),
         suspect=jobs.filter(suspect=True).count(),
         oldest_ready_seconds=age,
     )

@@ -26,6 +26,8 @@ INDEX_FIELDS = (
     "rank",
     "unique_key",
     "concurrency_key",
+    "concurrency",
+    "idempotency_key",
     "tenant",
     "expires",
     "trace_id",

@@ -12,6 +12,7 @@ from django.db.models import Case, F, Value, When
 
 from django_jobs.backends.base import Charge, Settled
 from django_jobs.backends.database.held import candidates, delete, held_row, matching
+from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, wake
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import to_microseconds
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
     from django_jobs.backends.database.clock import StoreClock
 
 ATTEMPTS_KEPT = 100
-_WITHOUT_LEASE: dict[str, Any] = {"lease_token": None, "lease_expires": None, "worker": None}
+_WITHOUT_LEASE: dict[str, Any] = {
+    "lease_token": None,
+    "lease_expires": None,
+    "worker": None,
+    "fence": None,
+}
 
 
 def nack(
@@ -53,8 +59,10 @@ def nack(
         changes["crashes"] = F("crashes") + 1
 
     def work(_: BaseDatabaseWrapper) -> Settled:
+        keys = Keys(alias, clock, keys_of([lease]))
         if not held_row(alias, lease).update(**changes):
             return Settled.LOST
+        keys.wake()
         if attempt is not None:
             _keep(alias, lease, attempt)
         return Settled.SETTLED
@@ -66,8 +74,10 @@ def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Se
     """Move a job among the dead letters. A refused one leaves no trace there."""
 
     def work(connection: BaseDatabaseWrapper) -> Settled:
+        keys = Keys(alias, clock, keys_of([lease]))
         if not delete(alias, [lease]):
             return Settled.LOST
+        keys.wake()
         dead = failed_job_of(lease, failure, clock.read(connection))
         FailedJob.objects.using(alias).bulk_create([dead], ignore_conflicts=True)
         if failure.attempt is not None:
@@ -112,7 +122,7 @@ def renew(
 def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None, limit: int) -> int:
     """Return jobs whose lease ended without a verdict, the longest ended first."""
 
-    def work(connection: BaseDatabaseWrapper) -> int:
+    def work(connection: BaseDatabaseWrapper) -> tuple[int, set[str]]:
         expired = Job.objects.using(alias).filter(
             backend=backend, state=JobState.RUNNING, lease_expires__lte=clock.now()
         )
@@ -122,16 +132,19 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
         if connection.features.has_select_for_update_skip_locked:
             # By primary key alone: given more, PostgreSQL likes to read all expired ones.
             chosen, still = chosen.select_for_update(skip_locked=True), Job.objects.using(alias)
-        keys = list(chosen.values_list("pk", flat=True)[:limit])
-        if not keys:
-            return 0
+        found = list(chosen.values_list("pk", *COLUMNS)[:limit])
+        if not found:
+            return 0, set()
         # Where rows were not locked, one may have been renewed or settled since. crashes
         # stands before suspect, because MySQL lets later assignments see earlier ones.
-        return still.filter(pk__in=keys).update(
+        reaped = still.filter(pk__in=[pk for pk, *_ in found]).update(
             crashes=F("crashes") + Case(When(suspect=True, then=Value(1)), default=Value(0)),
             suspect=True,
             state=JobState.READY,
             **_WITHOUT_LEASE,
         )
+        return reaped, {key for _, *keys in found for key in keys if key}
 
-    return in_transition(alias, work)
+    reaped, keys = in_transition(alias, work)
+    wake(alias, clock, keys)
+    return reaped

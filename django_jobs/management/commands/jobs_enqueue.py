@@ -37,7 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "name": {"metavar": "TEXT", "help": "what people see the job as"},
     "max_retries": {"type": int, "metavar": "N", "help": "runs after the first one"},
     "timeout": {"type": time_limit, "metavar": "TIME", "help": "of one run; none: no limit"},
-    "idempotency_key": {"metavar": "KEY", "help": "run once per key (not enforced yet: refused)"},
+    "idempotency_key": {"metavar": "KEY", "help": "do the work once per key"},
     "unique_key": {"metavar": "KEY", "help": "one live job per key"},
 }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from django_jobs.testing.conformance.base import DeadLetter, Suite
 from django_jobs.testing.conformance.enqueueing import Enqueueing
 from django_jobs.testing.conformance.giving_back import GivingBack
+from django_jobs.testing.conformance.keys import Keys
 from django_jobs.testing.conformance.leasing import Leasing
 from django_jobs.testing.conformance.looking import Looking
 from django_jobs.testing.conformance.opening import Opening
@@ -35,6 +36,7 @@ class BackendConformance(
     GivingBack,
     Retrying,
     Reaping,
+    Keys,
     Looking,
     Opening,
     Waiting,

@@ -38,13 +38,16 @@ def lease_to_tuple(lease: Lease) -> tuple[Any, ...]:
         message.key_id,
         tuple(message.header),
         dict(message.index),
+        lease.fence,
+        lease.done_by,
     )
 
 
 def lease_from_tuple(told: tuple[Any, ...]) -> Lease:
-    job_id, queue, token, expires_at, suspect, body, signature, key_id, counts, index = told
+    job_id, queue, token, expires_at, suspect, *rest = told
+    body, signature, key_id, counts, index, fence, done_by = rest
     message = Message(body, signature, key_id, Header(*counts), index)
-    return Lease(job_id, queue, token, expires_at, message, suspect)
+    return Lease(job_id, queue, token, expires_at, message, suspect, fence=fence, done_by=done_by)
 
 
 _KINDS: dict[str, type[Any]] = {

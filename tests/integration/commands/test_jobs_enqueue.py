@@ -108,7 +108,6 @@ def test_a_duplicate_of_a_handler_that_raises(run):
         ((DOOMED, r'["\ü"]'), "PAYLOAD is not strict JSON"),
         ((DOOMED, "[1]"), "cannot be called so"),
         ((DOOMED, "--priority", "101"), "priority is 101"),
-        ((DOOMED, "--idempotency-key", "x"), "not enforced by this version"),
         ((DOOMED, "--run-at", "2026-01-31T18:30:00"), "has no time zone"),
         ((DOOMED, "--run-at", "soon"), "write it as 2026-01-31T18:30:00+01:00"),
         ((DOOMED, "--delay", "5 minutes"), "write 30s, 15m, 12h, 7d or 2w"),

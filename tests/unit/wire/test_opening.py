@@ -265,6 +265,7 @@ FULL = GOOD | {
     "priority": 5,
     "uniqueKey": "u",
     "concurrencyKey": "c",
+    "idempotencyKey": "i",
     "tenant": "t",
     "expiresAt": 9,
     "traceId": "x",

@@ -1,0 +1,28 @@
+"""The tables. Rows only: every change of state lives with the backend that makes it.
+
+Rules for all of them, so that version N and N−1 can share one database: a column added
+later is nullable or has a database default, and raw INSERTs name their columns.
+
+Instants that decide something (``due``, ``lease_expires``, ``expires``) are microseconds
+on the store's clock; ``DateTimeField`` is for people.
+"""
+
+from __future__ import annotations
+
+from django_jobs.models.endings import FailedJob, JobAttempt, JobResult
+from django_jobs.models.jobs import Identity, Job, JobKey, JobState
+from django_jobs.models.running import OperatorEvent, QueueControl, QueueMinute, Worker
+
+__all__ = [
+    "FailedJob",
+    "Identity",
+    "Job",
+    "JobAttempt",
+    "JobKey",
+    "JobResult",
+    "JobState",
+    "OperatorEvent",
+    "QueueControl",
+    "QueueMinute",
+    "Worker",
+]

@@ -1,0 +1,106 @@
+"""How jobs ended: dead letters, failed runs, results."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from django_jobs.models.jobs import Identity
+
+
+class FailedJob(Identity):
+    """A dead letter, of whatever backend, until somebody replays or discards it."""
+
+    id = models.BigAutoField(primary_key=True)
+    job_id = models.UUIDField()
+    reason = models.CharField(max_length=64)
+    error_type = models.CharField(max_length=255, default="", db_default="", blank=True)
+    error_message = models.TextField(default="", blank=True)
+    traceback = models.TextField(default="", blank=True)
+    output = models.TextField(default="", blank=True)
+    fingerprint = models.CharField(max_length=64, default="", db_default="", blank=True)
+    enqueued_at = models.DateTimeField(null=True, blank=True)
+    failed_at = models.DateTimeField()
+    resolution = models.CharField(max_length=16, default="", db_default="", blank=True)
+    resolution_note = models.TextField(default="", blank=True)
+    resolved_by = models.CharField(max_length=150, default="", db_default="", blank=True)
+    resolved_at = models.DateTimeField(null=True, blank=True)
+    replayed_as = models.UUIDField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "dead letter"
+        permissions = (
+            ("replay_failedjob", "Can replay dead letters"),
+            ("discard_failedjob", "Can discard dead letters"),
+            ("view_payload", "Can view the payload of jobs"),
+        )
+        constraints = (
+            models.UniqueConstraint(fields=("backend", "job_id"), name="dj_failed_once"),
+        )
+        indexes = (
+            models.Index(fields=("failed_at", "id"), name="dj_failed_when"),
+            models.Index(fields=("queue", "failed_at"), name="dj_failed_queue"),
+            models.Index(fields=("handler", "failed_at"), name="dj_failed_handler"),
+            models.Index(fields=("reason", "failed_at"), name="dj_failed_reason"),
+            models.Index(fields=("fingerprint", "failed_at"), name="dj_failed_group"),
+            models.Index(fields=("job_id",), name="dj_failed_job"),
+            models.Index(fields=("trace_id",), name="dj_failed_trace"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.handler} {self.job_id}: {self.reason}"
+
+
+class JobAttempt(models.Model):
+    """A run that did not succeed."""
+
+    id = models.BigAutoField(primary_key=True)
+    backend = models.CharField(max_length=64)
+    job_id = models.UUIDField()
+    number = models.PositiveIntegerField()
+    outcome = models.CharField(max_length=16)
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField()
+    error_type = models.CharField(max_length=255, default="", db_default="", blank=True)
+    error_message = models.TextField(default="", blank=True)
+    traceback = models.TextField(default="", blank=True)
+    output = models.TextField(default="", blank=True)
+    worker = models.CharField(max_length=128, default="", db_default="", blank=True)
+
+    class Meta:
+        verbose_name = "attempt"
+        indexes = (
+            models.Index(fields=("job_id", "number"), name="dj_attempt_job"),
+            models.Index(fields=("finished_at",), name="dj_attempt_when"),
+        )
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of {self.job_id}: {self.outcome}"
+
+
+class JobResult(models.Model):
+    """How a job ended that is not dead, kept until ``expires``."""
+
+    job_id = models.UUIDField(primary_key=True, editable=False)
+    backend = models.CharField(max_length=64)
+    queue = models.CharField(max_length=64)
+    handler = models.CharField(max_length=255)
+    name = models.CharField(max_length=255, default="", db_default="", blank=True)
+    status = models.CharField(max_length=16)
+    value = models.TextField(default="null")
+    output = models.TextField(default="", blank=True)
+    attempts = models.PositiveIntegerField(default=0, db_default=0)
+    trace_id = models.CharField(max_length=64, null=True, blank=True)
+    tenant = models.CharField(max_length=255, null=True, blank=True)
+    worker = models.CharField(max_length=128, default="", db_default="", blank=True)
+    enqueued_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    body = models.TextField(null=True, blank=True)
+    expires = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = "result"
+        indexes = (models.Index(fields=("expires",), name="dj_result_expires"),)
+
+    def __str__(self) -> str:
+        return f"{self.handler} {self.job_id}: {self.status}"

@@ -1,0 +1,125 @@
+"""Jobs that live: what waits and runs, and the keys that they share."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from django_jobs.indexes import PartialIndex
+
+
+class JobState(models.IntegerChoices):
+    """Where a live job stands. Jobs that ended are not in this table."""
+
+    SCHEDULED = 0, "scheduled"
+    READY = 1, "ready"
+    RUNNING = 2, "running"
+    BLOCKED = 3, "blocked"
+
+
+class Identity(models.Model):
+    """What a live job and a dead one have in common: who it is, and its exact signed body."""
+
+    backend = models.CharField(max_length=64)
+    queue = models.CharField(max_length=64)
+    handler = models.CharField(max_length=255)
+    name = models.CharField(max_length=255, db_default="", default="", blank=True)
+    rank = models.SmallIntegerField(default=0, db_default=0)
+    body = models.TextField()
+    signature = models.CharField(max_length=64)
+    key_id = models.CharField(max_length=64)
+    # Plain integers: every INSERT would pay for the checks of positive ones.
+    attempts = models.IntegerField(default=0, db_default=0)
+    deliveries = models.IntegerField(default=0, db_default=0)
+    crashes = models.IntegerField(default=0, db_default=0)
+    # Null means "none was given"; an empty string would be a value of its own.
+    trace_id = models.CharField(max_length=64, null=True, blank=True)
+    trace_parent = models.CharField(max_length=64, null=True, blank=True)
+    tenant = models.CharField(max_length=255, null=True, blank=True)
+    schedule = models.CharField(max_length=255, null=True, blank=True)
+    tick = models.BigIntegerField(null=True, blank=True)
+    replay_of = models.UUIDField(null=True, blank=True)
+    meta = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def priority(self) -> int:
+        return -self.rank
+
+
+class Job(Identity):
+    """A live job. Ack and abandon delete the row, so that the table stays small."""
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    state = models.SmallIntegerField(choices=JobState.choices)
+    due = models.BigIntegerField()
+    suspect = models.BooleanField(default=False, db_default=False)
+    lease_token = models.CharField(max_length=32, null=True, blank=True)
+    lease_expires = models.BigIntegerField(null=True, blank=True)
+    worker = models.CharField(max_length=128, null=True, blank=True)
+    # Digests of the keys: of fixed length, and the same under every collation.
+    unique_key = models.CharField(max_length=64, null=True, blank=True)
+    concurrency_key = models.CharField(max_length=64, null=True, blank=True)
+    concurrency = models.IntegerField(null=True, blank=True)
+    idempotency_key = models.CharField(max_length=64, null=True, blank=True)
+    # Given while it runs by leave of its keys.
+    fence = models.BigIntegerField(null=True, blank=True)
+    cancel_requested = models.BooleanField(default=False, db_default=False)
+    expires = models.BigIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = "live job"
+        constraints = (
+            # Not unique=True: that makes a second index for LIKE on PostgreSQL.
+            models.UniqueConstraint(fields=("unique_key",), name="dj_job_unique_key"),
+        )
+        indexes = (
+            # A claim walks this index from its start and sorts nothing.
+            models.Index(fields=("queue", "state", "rank", "due", "id"), name="dj_job_claim"),
+            # Where partial indexes are to be had, a ready job pays for the one above only.
+            # MariaDB and MySQL have none; hence state among the fields.
+            PartialIndex(
+                fields=("queue", "state", "due"),
+                name="dj_job_promote",
+                where=Q(state=JobState.SCHEDULED),
+            ),
+            PartialIndex(
+                fields=("lease_expires",),
+                name="dj_job_reap",
+                where=Q(state=JobState.RUNNING),
+            ),
+            PartialIndex(
+                fields=("concurrency_key", "state", "rank", "due", "id"),
+                name="dj_job_concurrency",
+                where=Q(concurrency_key__isnull=False),
+            ),
+            PartialIndex(
+                fields=("idempotency_key", "state", "rank", "due", "id"),
+                name="dj_job_idempotency",
+                where=Q(idempotency_key__isnull=False),
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.handler} {self.pk}"
+
+
+class JobKey(models.Model):
+    """A key that jobs of the same kind share: what they lock, and whether its work is done.
+
+    ``fence`` only ever grows. ``done_by``: the job that did the work of an idempotency key.
+    """
+
+    key = models.CharField(max_length=64, primary_key=True)
+    fence = models.BigIntegerField(default=0, db_default=0)
+    done_by = models.UUIDField(null=True, blank=True)
+    keep_until = models.BigIntegerField()
+
+    class Meta:
+        indexes = (models.Index(fields=("keep_until",), name="dj_key_keep"),)
+
+    def __str__(self) -> str:
+        return self.key

@@ -1,0 +1,96 @@
+"""What operators set and see: queues, counts, what was done, workers."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class QueueControl(models.Model):
+    """What operators set for a queue while it runs."""
+
+    id = models.BigAutoField(primary_key=True)
+    backend = models.CharField(max_length=64)
+    queue = models.CharField(max_length=64)
+    paused = models.BooleanField(default=False, db_default=False)
+    reason = models.TextField(default="", blank=True)
+    rate_limit = models.CharField(max_length=32, default="", db_default="", blank=True)
+    concurrency = models.PositiveIntegerField(null=True, blank=True)
+    changed_by = models.CharField(max_length=150, default="", db_default="", blank=True)
+    changed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "queue control"
+        constraints = (
+            models.UniqueConstraint(fields=("backend", "queue"), name="dj_control_queue"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.backend}/{self.queue}"
+
+
+class QueueMinute(models.Model):
+    """What happened in a queue during one minute; only ever added to."""
+
+    id = models.BigAutoField(primary_key=True)
+    backend = models.CharField(max_length=64)
+    queue = models.CharField(max_length=64)
+    minute = models.BigIntegerField()
+    claimed = models.PositiveBigIntegerField(default=0, db_default=0)
+    succeeded = models.PositiveBigIntegerField(default=0, db_default=0)
+    failed = models.PositiveBigIntegerField(default=0, db_default=0)
+    retried = models.PositiveBigIntegerField(default=0, db_default=0)
+    dead = models.PositiveBigIntegerField(default=0, db_default=0)
+    run_microseconds = models.PositiveBigIntegerField(default=0, db_default=0)
+    wait_microseconds = models.PositiveBigIntegerField(default=0, db_default=0)
+
+    class Meta:
+        verbose_name = "queue minute"
+        constraints = (
+            models.UniqueConstraint(fields=("backend", "queue", "minute"), name="dj_minute_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.backend}/{self.queue} minute {self.minute}"
+
+
+class OperatorEvent(models.Model):
+    """What somebody did to a job, a queue or a schedule; only ever added to."""
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=150, default="", db_default="", blank=True)
+    action = models.CharField(max_length=64)
+    backend = models.CharField(max_length=64, default="", db_default="", blank=True)
+    queue = models.CharField(max_length=64, default="", db_default="", blank=True)
+    subject = models.CharField(max_length=255, default="", db_default="", blank=True)
+    reason = models.TextField(default="", blank=True)
+    detail = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "operator event"
+        indexes = (models.Index(fields=("at",), name="dj_event_when"),)
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.subject} by {self.actor or 'nobody'}"
+
+
+class Worker(models.Model):
+    """A running ``jobs_work``, as it last told about itself."""
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    backend = models.CharField(max_length=64)
+    host = models.CharField(max_length=255)
+    pid = models.PositiveIntegerField()
+    queues = models.TextField(default="", blank=True)
+    processes = models.PositiveIntegerField(default=0, db_default=0)
+    concurrency = models.PositiveIntegerField(default=1, db_default=1)
+    running = models.PositiveIntegerField(default=0, db_default=0)
+    draining = models.BooleanField(default=False, db_default=False)
+    started_at = models.DateTimeField()
+    seen = models.BigIntegerField()
+
+    class Meta:
+        indexes = (models.Index(fields=("seen",), name="dj_worker_seen"),)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}"
