@@ -200,7 +200,6 @@ NOT_YET_ENFORCED = frozenset(
         "CIRCUIT_BREAKER",
         "ENVIRONMENT",
         "METRICS",
-        "RATE_LIMIT",
         "SCHEDULE",
         "STATE_STORE",
         "TASK_MODULES",

@@ -266,6 +266,20 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="QueueMeter",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("backend", models.CharField(max_length=64)),
+                ("queue", models.CharField(max_length=64)),
+                ("told", models.JSONField(blank=True, null=True)),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("backend", "queue"), name="dj_meter_queue")
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="QueueMinute",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),

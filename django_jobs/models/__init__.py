@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from django_jobs.models.endings import FailedJob, JobAttempt, JobResult
 from django_jobs.models.jobs import Identity, Job, JobKey, JobState
-from django_jobs.models.running import OperatorEvent, QueueControl, QueueMinute, Worker
+from django_jobs.models.running import OperatorEvent, QueueControl, QueueMeter, QueueMinute, Worker
 
 __all__ = [
     "FailedJob",
@@ -23,6 +23,7 @@ __all__ = [
     "JobState",
     "OperatorEvent",
     "QueueControl",
+    "QueueMeter",
     "QueueMinute",
     "Worker",
 ]

@@ -28,6 +28,21 @@ class QueueControl(models.Model):
         return f"{self.backend}/{self.queue}"
 
 
+class QueueMeter(models.Model):
+    """What a queue with a rate limit has started lately. Locked by whoever claims from it."""
+
+    id = models.BigAutoField(primary_key=True)
+    backend = models.CharField(max_length=64)
+    queue = models.CharField(max_length=64)
+    told = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("backend", "queue"), name="dj_meter_queue"),)
+
+    def __str__(self) -> str:
+        return f"{self.backend}/{self.queue}"
+
+
 class QueueMinute(models.Model):
     """What happened in a queue during one minute; only ever added to."""
 

@@ -17,21 +17,35 @@ from django_jobs.operations.dead_letters import (
 )
 from django_jobs.operations.live import QueueOverview, cancel, live, overview
 from django_jobs.operations.purging import Purged, purge, sweep_results
+from django_jobs.operations.queues import (
+    QueueSettings,
+    limit_queue,
+    pause_queue,
+    queue_settings,
+    reset_rate,
+    resume_queue,
+)
 
 __all__ = [
     "Discarded",
     "Purged",
     "QueueOverview",
+    "QueueSettings",
     "Replayed",
     "cancel",
     "discard",
     "discard_each",
     "jobs_database",
+    "limit_queue",
     "live",
     "overview",
+    "pause_queue",
     "purge",
+    "queue_settings",
     "replay",
     "replay_each",
+    "reset_rate",
+    "resume_queue",
     "select",
     "sweep_results",
 ]

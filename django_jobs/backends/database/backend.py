@@ -23,6 +23,7 @@ from django_jobs.backends.database.cursors import Cursors
 from django_jobs.backends.database.glance import Glance, glance
 from django_jobs.backends.database.hints import HORIZON_SECONDS, Hints
 from django_jobs.backends.database.inserting import Inserter
+from django_jobs.backends.database.metering import Meters
 from django_jobs.backends.database.sweeping import sweep_results
 from django_jobs.backends.database.transactions import in_reading, is_connection_lost
 from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
@@ -86,6 +87,7 @@ class DatabaseBackend(Backend):
             )
         self._hints = Hints(self.database, alias)
         self._watches = Watches()
+        self._meters = Meters(self.database, self.clock, alias)
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
@@ -98,12 +100,25 @@ class DatabaseBackend(Backend):
         return stored
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
-        claim = self._claim(limit, lease_seconds)
         for queue in queues:
-            while leases := claim.from_queue(queue):
-                if admitted := keys.admit(self.database, self.clock, leases):
+            if self._meters.closed_for(queue):
+                continue
+            while leases := self._from_queue(queue, limit, lease_seconds):
+                admitted = keys.admit(self.database, self.clock, leases)
+                self._meters.give_back(queue, len(leases) - len(admitted))
+                if admitted:
                     return admitted
         return []
+
+    def _from_queue(self, queue: str, limit: int, lease_seconds: float) -> list[Lease]:
+        limits = self._meters.limits(queue)
+        if limits is None:
+            return self._claim(limit, lease_seconds).from_queue(queue)
+
+        def take(count: int) -> list[Lease]:
+            return self._claim(count, lease_seconds).from_queue(queue)
+
+        return self._meters.claim(queue, limits, limit, take)
 
     def _claim(self, limit: int, lease_seconds: float) -> Claim:
         return self.claim_class(

@@ -36,10 +36,13 @@ _DUE = (
     f"SELECT coalesce((SELECT due <= {{now}} FROM django_jobs_job WHERE queue = %s "  # noqa: S608 - constants of ours
     f"AND state = {_SCHEDULED} ORDER BY due LIMIT 1), false) AS any_due, {_ENTRIES_READ} AS read"
 )
+_PAUSED = (
+    "EXISTS (SELECT 1 FROM django_jobs_queuecontrol WHERE backend = %s AND queue = %s AND paused)"
+)
 _FOUND = (
     f"SELECT ctid, suspect FROM django_jobs_job WHERE queue = %s AND state = {_READY} "  # noqa: S608 - constants of ours
-    "AND backend = %s{behind}{unless_due} ORDER BY rank, due, id LIMIT {limit} "
-    "FOR UPDATE SKIP LOCKED"
+    f"AND backend = %s AND NOT {_PAUSED}"
+    "{behind}{unless_due} ORDER BY rank, due, id LIMIT {limit} FOR UPDATE SKIP LOCKED"
 )
 # A suspect is to run alone: it is the only one that is taken, or the first that is not.
 _CHOSEN = (
@@ -98,7 +101,8 @@ def take(
         behind=_BEHIND if behind else "",
         unless_due=_UNLESS_DUE if unless_due else "",
     )
-    params = [queue, queue, claim.backend, *(behind or ()), claim.token]
+    paused = [claim.backend, queue]
+    params = [queue, queue, claim.backend, *paused, *(behind or ()), claim.token]
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()

@@ -14,7 +14,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
-from django.db.models import F
+from django.db.models import Exists, F
 
 from django_jobs.backends.database import reading
 from django_jobs.backends.database.claim_statement import take
@@ -22,7 +22,7 @@ from django_jobs.backends.database.cursors import Cursors
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
 from django_jobs.backends.database.transactions import in_statement, in_transition
 from django_jobs.clock import to_microseconds
-from django_jobs.models import Job, JobState
+from django_jobs.models import Job, JobState, QueueControl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,7 +157,10 @@ class Claim:
 
     def _ready(self, queue: str) -> QuerySet[Job]:
         ready = self._jobs().filter(queue=queue, state=JobState.READY, backend=self.backend)
-        return ready.order_by("rank", "due", "id")
+        paused = QueueControl.objects.using(self.alias).filter(
+            backend=self.backend, queue=queue, paused=True
+        )
+        return ready.filter(~Exists(paused)).order_by("rank", "due", "id")
 
     def _read(self, candidates: QuerySet[Job]) -> tuple[list[Any], int]:
         found = candidates.annotate(store_now=self.clock.now())

@@ -1,0 +1,135 @@
+"""Queues with a rate limit or a limit of jobs at a time.
+
+Whoever claims from one holds its meter meanwhile, so that a token is taken for a job that
+was claimed, and for no other. What operators set while workers run counts within half a
+second, in all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_jobs.backends.database.transactions import in_reading, in_transition
+from django_jobs.backends.window import Rate, Usage
+from django_jobs.clock import SECOND
+from django_jobs.conf import get_settings
+from django_jobs.models import Job, JobState, QueueControl, QueueMeter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_jobs.backends.base import Lease
+    from django_jobs.backends.database.clock import StoreClock
+
+LOOK_SECONDS = 0.5
+FULL_SECONDS = 0.1
+UNLIMITED = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What holds for a queue now."""
+
+    rate: Rate | None = None
+    concurrency: int | None = None
+
+
+class Meters:
+    """The limited queues of one backend, as this process last saw them."""
+
+    def __init__(self, alias: str, clock: StoreClock, backend: str) -> None:
+        self._alias = alias
+        self._clock = clock
+        self._backend = backend
+        self._set: dict[str, Limits] = {}
+        self._looked_at = float("-inf")
+        self._closed: dict[str, float] = {}
+
+    def closed_for(self, queue: str) -> float:
+        """Seconds for which nothing can be claimed from a queue, as far as is known here."""
+        return max(self._closed.get(queue, 0.0) - time.monotonic(), 0.0)
+
+    def limits(self, queue: str) -> Limits | None:
+        """What a queue is limited to, if it is."""
+        if time.monotonic() - self._looked_at > LOOK_SECONDS:
+            self._set = in_reading(self._alias, self._read)
+            self._looked_at = time.monotonic()
+        return self._set.get(queue)
+
+    def _read(self) -> dict[str, Limits]:
+        configured = get_settings().queues
+        texts = {name: queue.rate_limit or "" for name, queue in configured.items()}
+        places: dict[str, int | None] = {}
+        rows = QueueControl.objects.using(self._alias).filter(backend=self._backend)
+        for queue, rate, concurrency in rows.values_list("queue", "rate_limit", "concurrency"):
+            texts[queue] = rate or texts.get(queue, "")
+            places[queue] = concurrency
+        found = {}
+        for queue in texts.keys() | places.keys():
+            text = texts.get(queue, "")
+            known = Rate.parse(text) if text and text != UNLIMITED else None
+            limits = Limits(known, places.get(queue))
+            if limits != Limits():
+                found[queue] = limits
+        return found
+
+    def claim(
+        self, queue: str, limits: Limits, wanted: int, take: Callable[[int], list[Lease]]
+    ) -> list[Lease]:
+        """Claim as many as may start now, with ``take``."""
+
+        def work(connection: BaseDatabaseWrapper) -> list[Lease]:
+            meter, now = self._locked(queue), self._clock.read(connection)
+            usage = Usage.read(limits.rate, meter.told, now) if limits.rate else None
+            places = self._places(queue, limits, now)
+            count = min(wanted, places, wanted if usage is None else usage.free())
+            if count <= 0:
+                full = usage is None or places <= 0
+                pause = FULL_SECONDS if full or usage is None else usage.free_in(now) / SECOND
+                self._closed[queue] = time.monotonic() + pause
+                return []
+            leases = take(count)
+            if usage is not None and leases:
+                self._save(meter, usage.added(len(leases), now))
+            return leases
+
+        return in_transition(self._alias, work)
+
+    def give_back(self, queue: str, count: int) -> None:
+        """So many of what was just claimed did not start."""
+        limits = self._set.get(queue)
+        rate = limits and limits.rate
+        if not count or not rate:
+            return
+
+        def work(connection: BaseDatabaseWrapper) -> None:
+            meter, now = self._locked(queue), self._clock.read(connection)
+            self._save(meter, Usage.read(rate, meter.told, now).added(-count, now))
+
+        in_transition(self._alias, work)
+
+    def _locked(self, queue: str) -> QueueMeter:
+        meters = QueueMeter.objects.using(self._alias)
+        mine = meters.filter(backend=self._backend, queue=queue)
+        meter = mine.select_for_update().first()
+        if meter is None:
+            new = QueueMeter(backend=self._backend, queue=queue)
+            meters.bulk_create([new], ignore_conflicts=True)
+            meter = mine.select_for_update().get()
+        return meter
+
+    def _save(self, meter: QueueMeter, usage: Usage) -> None:
+        meter.told = usage.told()
+        meter.save(using=self._alias, update_fields=["told"])
+
+    def _places(self, queue: str, limits: Limits, now: int) -> int:
+        if limits.concurrency is None:
+            return 1 << 30
+        running = Job.objects.using(self._alias).filter(
+            queue=queue, state=JobState.RUNNING, backend=self._backend, lease_expires__gt=now
+        )
+        return limits.concurrency - running.count()

@@ -1,0 +1,91 @@
+"""So many jobs in any window of time: arithmetic only, no store and no clock.
+
+Starts are counted in slots, a small part of the window each. What lies in the window and
+in a few slots beside it together stays within the limit, so that no window of that length,
+wherever it begins, holds more; also when a job starts a little after it was counted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from django_jobs.clock import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SLOTS = 200
+LATE_MICROSECONDS = 40_000
+_UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86_400 * SECOND}
+_RATE = re.compile(r"([1-9]\d{0,8})/([smhd])")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A limit per window, in microseconds."""
+
+    limit: int
+    window: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """``"60/m"`` and the like; raises ValueError."""
+        found = _RATE.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is no rate; write a number and a unit, such as 60/m or 5/s")
+        return cls(int(found[1]), _UNITS[found[2]])
+
+    @property
+    def slot(self) -> int:
+        """How long a slot is."""
+        return self.window // SLOTS
+
+    @property
+    def kept(self) -> int:
+        """How many slots count: the window, the one that has just begun, and lateness."""
+        return SLOTS + 1 + -(-LATE_MICROSECONDS // self.slot)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Starts by slot, of those slots that still count."""
+
+    rate: Rate
+    counts: Mapping[int, int]
+
+    @classmethod
+    def read(cls, rate: Rate, told: object, now: int) -> Self:
+        """From what a store kept, which may be of another rate, or nothing."""
+        if not isinstance(told, dict) or told.get("slot") != rate.slot:
+            return cls(rate, {})
+        first = now // rate.slot - rate.kept + 1
+        counts = {int(slot): count for slot, count in told["counts"].items()}
+        return cls(rate, {slot: count for slot, count in counts.items() if slot >= first})
+
+    def free(self) -> int:
+        """How many may start now."""
+        return max(self.rate.limit - sum(self.counts.values()), 0)
+
+    def added(self, count: int, now: int) -> Usage:
+        """With so many that start now; fewer than none are given back."""
+        slot = now // self.rate.slot
+        left = max(self.counts.get(slot, 0) + count, 0)
+        return Usage(self.rate, {**self.counts, slot: left})
+
+    def free_in(self, now: int) -> int:
+        """Microseconds until another one may start."""
+        over = sum(self.counts.values()) - self.rate.limit + 1
+        for slot in sorted(self.counts):
+            if over <= 0:
+                break
+            over -= self.counts[slot]
+            if over <= 0:
+                return max((slot + self.rate.kept) * self.rate.slot - now, 0)
+        return 0
+
+    def told(self) -> dict[str, object]:
+        """For a store."""
+        counts = {str(slot): count for slot, count in self.counts.items() if count}
+        return {"slot": self.rate.slot, "counts": counts}

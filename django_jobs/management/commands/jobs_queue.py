@@ -1,0 +1,105 @@
+"""``manage.py jobs_queue``: pause, resume and limit a queue while workers run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from django_jobs import operations
+from django_jobs.exceptions import InvalidOption
+from django_jobs.management.arguments import queue_name
+from django_jobs.management.asking import system_user
+from django_jobs.management.base import JobsCommand, add_json
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django_jobs.management.output import Output
+
+NOTHING = "none"
+
+
+class Command(JobsCommand):
+    """What operators set for a queue."""
+
+    help = (
+        "Pauses and resumes a queue, and limits how fast and how many of its jobs run at a time. "
+        "It counts for every worker, at once for a pause and within a second for a limit. "
+        "Jobs that run are let end. Without an action it shows what is set."
+    )
+    examples = """
+        jobs_queue show mail
+        jobs_queue pause mail --reason "the mail server moves"
+        jobs_queue resume mail
+        jobs_queue set mail rate_limit=60/m concurrency=4
+        jobs_queue set mail rate_limit=none concurrency=none
+        jobs_queue reset-rate mail
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add(
+            "action",
+            metavar="ACTION",
+            choices=("show", "pause", "resume", "set", "reset-rate"),
+            help="show, pause, resume, set, or reset-rate: forget what was started lately",
+        )
+        add("queue", type=queue_name, metavar="NAME", help="the queue")
+        add(
+            "limits",
+            nargs="*",
+            metavar="LIMIT",
+            help="of set: rate_limit=60/m (s, m, h, d; none: no limit; empty: that of the "
+            "settings), concurrency=4 (none: no limit)",
+        )
+        add("--backend", metavar="ALIAS", help="default: the backend of the queue")
+        add("--reason", default="", metavar="TEXT", help="why; it is recorded")
+        add_json(parser)
+
+    def run(self, output: Output, options: dict[str, Any]) -> int:
+        action, queue = options["action"], options["queue"]
+        if bool(options["limits"]) != (action == "set"):
+            raise InvalidOption("set takes rate_limit=… or concurrency=…, and nothing else does")
+        changed = _do(action, queue, options)
+        now = operations.queue_settings(queue, backend=options["backend"])
+        if options["json"]:
+            output.document({**asdict(now), "changed": changed})
+        else:
+            output.line(_told(now, changed=changed or action == "show"))
+        return 0
+
+
+def _do(action: str, queue: str, options: dict[str, Any]) -> bool:
+    if action == "show":
+        return False
+    about = {"by": system_user(), "reason": options["reason"], "backend": options["backend"]}
+    if action == "set":
+        return operations.limit_queue(queue, _limits(options["limits"]), **about)
+    do = {
+        "pause": operations.pause_queue,
+        "resume": operations.resume_queue,
+        "reset-rate": operations.reset_rate,
+    }[action]
+    return do(queue, **about)
+
+
+def _limits(texts: list[str]) -> dict[str, str | int | None]:
+    limits: dict[str, str | int | None] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidOption(f"{text!r} is no limit; write rate_limit=60/m or concurrency=4")
+        limits[name] = value
+        if name == "concurrency":
+            limits[name] = None if value == NOTHING else int(value) if value.isdecimal() else value
+    return limits
+
+
+def _told(queue: operations.QueueSettings, *, changed: bool) -> str:
+    state = "paused" if queue.paused else "running"
+    if queue.paused and queue.reason:
+        state += f" ({queue.reason})"
+    rate = queue.rate_limit or "as in the settings"
+    places = "no limit" if queue.concurrency is None else queue.concurrency
+    told = f"{queue.queue} of {queue.backend}: {state}; rate limit: {rate}; at a time: {places}"
+    return told if changed else f"{told} (nothing changed)"

@@ -1,0 +1,163 @@
+"""Queues while they run: pausing, limits, and starting to count anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.backends.database.metering import UNLIMITED
+from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.database.transactions import in_transition
+from django_jobs.backends.window import Rate
+from django_jobs.conf import get_settings
+from django_jobs.exceptions import InvalidOption
+from django_jobs.models import QueueControl, QueueMeter
+from django_jobs.operations.database import jobs_database, record, store_now
+from django_jobs.routers import database_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MOST_PLACES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """What holds for a queue by word of an operator."""
+
+    queue: str
+    backend: str
+    paused: bool
+    reason: str
+    rate_limit: str
+    concurrency: int | None
+
+
+def pause_queue(queue: str, *, by: str, reason: str = "", backend: str | None = None) -> bool:
+    """Let nothing more be claimed from a queue; False when it was paused already.
+
+    What runs is let end. A new reason replaces the old one.
+    """
+
+    def change(control: QueueControl) -> bool:
+        was, control.paused, control.reason = control.paused, True, reason
+        return not was
+
+    return _changed(queue, backend, "pause", by, reason, change)
+
+
+def resume_queue(queue: str, *, by: str, reason: str = "", backend: str | None = None) -> bool:
+    """Let a queue go on; False when it was not paused."""
+
+    def change(control: QueueControl) -> bool:
+        was, control.paused, control.reason = control.paused, False, ""
+        return was
+
+    return _changed(queue, backend, "resume", by, reason, change)
+
+
+def limit_queue(
+    queue: str,
+    limits: Mapping[str, str | int | None],
+    *,
+    by: str,
+    reason: str = "",
+    backend: str | None = None,
+) -> bool:
+    """Set ``rate_limit`` ("60/m"; "none" for no limit, "" for that of the settings) or
+    ``concurrency`` (None for no limit); False when nothing changed. Raises InvalidOption.
+    """
+    checked = {name: _checked(name, value) for name, value in limits.items()}
+
+    def change(control: QueueControl) -> bool:
+        before = {name: getattr(control, name) for name in checked}
+        for name, value in checked.items():
+            setattr(control, name, value)
+        return before != checked
+
+    return _changed(queue, backend, "limit", by, reason, change, detail=checked)
+
+
+def reset_rate(queue: str, *, by: str, reason: str = "", backend: str | None = None) -> bool:
+    """Forget what a queue has started lately; False when there was nothing to forget."""
+    alias, database = _where(queue, backend)
+
+    def work(_: Any) -> bool:
+        meters = QueueMeter.objects.using(database).filter(backend=alias, queue=queue)
+        if not meters.delete()[0]:
+            return False
+        record(database, "reset-rate", by=by, reason=reason, backend=alias, queue=queue)
+        return True
+
+    return in_transition(database, work)
+
+
+def queue_settings(queue: str, *, backend: str | None = None) -> QueueSettings:
+    """What operators have set for a queue."""
+    alias, database = _where(queue, backend)
+    row = QueueControl.objects.using(database).filter(backend=alias, queue=queue).first()
+    row = row or QueueControl(backend=alias, queue=queue)
+    return QueueSettings(
+        queue=queue,
+        backend=alias,
+        paused=row.paused,
+        reason=row.reason,
+        rate_limit=row.rate_limit,
+        concurrency=row.concurrency,
+    )
+
+
+def _changed(
+    queue: str,
+    backend: str | None,
+    action: str,
+    by: str,
+    reason: str,
+    change: Callable[[QueueControl], bool],
+    detail: dict[str, Any] | None = None,
+) -> bool:
+    alias, database = _where(queue, backend)
+
+    def work(_: Any) -> bool:
+        controls = QueueControl.objects.using(database)
+        new = QueueControl(backend=alias, queue=queue)
+        controls.bulk_create([new], ignore_conflicts=True)
+        control = controls.select_for_update().get(backend=alias, queue=queue)
+        changed = change(control)
+        control.changed_by, control.changed_at = by[:150], for_people(store_now(database))
+        control.save(using=database)
+        if changed:
+            about: dict[str, Any] = {"backend": alias, "queue": queue, "detail": detail}
+            record(database, action, by=by, reason=reason, **about)
+        return changed
+
+    return in_transition(database, work)
+
+
+def _where(queue: str, backend: str | None) -> tuple[str, str]:
+    """The backend of a queue, and the database in which its settings are."""
+    settings = get_settings()
+    if problem := settings.queue_problem(queue):
+        raise InvalidOption(problem)
+    alias = backend or settings.backend_for(queue)
+    config = settings.backends.get(alias)
+    if config is None:
+        known = ", ".join(sorted(settings.backends))
+        raise InvalidOption(f"there is no backend {alias!r}; known are {known}")
+    return alias, database_of(config) or jobs_database()
+
+
+def _checked(name: str, value: str | int | None) -> str | int | None:
+    if name == "rate_limit":
+        text = str(value or "")
+        if text not in {"", UNLIMITED}:
+            try:
+                Rate.parse(text)
+            except ValueError as error:
+                raise InvalidOption(str(error)) from None
+        return text
+    if name != "concurrency":
+        raise InvalidOption(f"there is no limit {name!r}; use rate_limit or concurrency")
+    if value is None or (type(value) is int and 0 <= value <= MOST_PLACES):
+        return value
+    raise InvalidOption(f"concurrency is {value!r}; give a whole number from 0, or none")
