@@ -112,7 +112,8 @@ def is_a_command(name, rest):
             if word not in parser._option_string_actions:
                 return False
         else:
-            verbs = [action.choices for action in parser._actions if action.choices]
+            positional = [a for a in parser._actions if not a.option_strings]
+            verbs = [action.choices for action in positional if action.choices]
             if not (verbs and word in verbs[0]):
                 return False
             parser = verbs[0][word] if isinstance(verbs[0], dict) else parser
