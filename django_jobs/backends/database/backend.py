@@ -177,7 +177,7 @@ class DatabaseBackend(Backend):
             return self._glance(queues).due_in == 0
         watch = self._watches.mine()
         if watch is None:
-            watch = Watch(self.database, self.clock, self.alias, hints=self._notifies)
+            watch = Watch(self.database, self.alias, self._glance, hints=self._notifies)
             self._watches.keep(watch)
         if watch.stopped:
             self._watches.drop(watch)
@@ -196,7 +196,7 @@ class DatabaseBackend(Backend):
         return self._glance(queues).due_in
 
     def _glance(self, queues: Sequence[str] | None) -> Glance:
-        return glance(self.database, self.clock, self.alias, queues)
+        return glance(self.database, self.clock, self.alias, queues, self._meters.closed())
 
     def stats(self, queue: str) -> QueueStats:
         return self._read(lambda: reading.stats(self.database, self.clock, self.alias, queue))

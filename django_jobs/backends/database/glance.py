@@ -13,10 +13,10 @@ from django.db import connections
 
 from django_jobs.backends.database.transactions import in_reading
 from django_jobs.clock import SECOND
-from django_jobs.models import Job, JobResult, JobState
+from django_jobs.models import Job, JobResult, JobState, QueueControl
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -29,7 +29,8 @@ _READY, _SCHEDULED, _RUNNING = (
 # otherwise read the whole table to find none.
 _READY_JOB = (
     "SELECT {due} FROM {job} WHERE {queue} = {name} AND {state} = {READY} "
-    "AND {backend} = %s ORDER BY {rank}, {due}, {id} LIMIT 1"
+    "AND {backend} = %s AND NOT EXISTS (SELECT 1 FROM {control} WHERE {control}.{backend} = %s "
+    "AND {control}.{queue} = {name} AND {paused}) ORDER BY {rank}, {due}, {id} LIMIT 1"
 )
 _NEXT_JOB = (
     "SELECT {due} FROM {job} WHERE {queue} = {name} AND {state} = {SCHEDULED} "
@@ -57,21 +58,33 @@ class Glance(NamedTuple):
     due: int | None
     lease_ends: int | None
     result_ends: int | None
+    opens_in: float | None = None
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until a job is due; 0 when one is, None when none waits."""
+        """Seconds until a job can be had; 0 when one can, None when none waits."""
         if self.ready:
             return 0.0
-        return None if self.due is None else max(self.due - self.now, 0) / SECOND
+        due_in = None if self.due is None else max(self.due - self.now, 0) / SECOND
+        return min((x for x in (due_in, self.opens_in) if x is not None), default=None)
 
 
 def glance(
-    alias: str, clock: StoreClock, backend: str, queues: Sequence[str] | None = None
+    alias: str,
+    clock: StoreClock,
+    backend: str,
+    queues: Sequence[str] | None = None,
+    closed: Mapping[str, float] | None = None,
 ) -> Glance:
-    """Look at some queues of a backend, or at all there are."""
+    """Look at some queues of a backend, or at all there are, but those that are closed.
+
+    ``closed``: seconds until something can be had from a queue again.
+    """
+    shut = {name: left for name, left in (closed or {}).items() if queues is None or name in queues}
+    if shut and queues is not None:
+        queues = [name for name in queues if name not in shut]
     connection = connections[alias]
-    sql, params = _statement(connection, clock.sql(connection.vendor), backend, queues)
+    sql, params = _statement(connection, clock.sql(connection.vendor), backend, queues, list(shut))
 
     def work() -> Any:
         with connection.cursor() as cursor:
@@ -87,11 +100,16 @@ def glance(
         due=min(later, default=None),
         lease_ends=lease_ends,
         result_ends=result_ends,
+        opens_in=min(shut.values(), default=None),
     )
 
 
 def _statement(
-    connection: BaseDatabaseWrapper, now: str, backend: str, queues: Sequence[str] | None
+    connection: BaseDatabaseWrapper,
+    now: str,
+    backend: str,
+    queues: Sequence[str] | None,
+    shut: Sequence[str],
 ) -> tuple[str, list[str]]:
     words = _words(connection)
     ends = f"SELECT {now}, ({_NEXT_LEASE_END}), ({_NEXT_RESULT_END})"
@@ -100,18 +118,35 @@ def _statement(
         names = _NAMES_BY_GROUPS if mysql else _NAMES_BY_STEPS
         dues = ", ".join(f"MIN(({part}))" for part in (_READY_JOB, _NEXT_JOB))
         sql = f"{names}{ends}, {dues} FROM names"
-        return sql.format(**words, name="names.name"), [backend] * 3
+        if shut:
+            sql += f" WHERE name NOT IN ({', '.join(['%s'] * len(shut))})"
+        return sql.format(**words, name="names.name"), [*[backend] * 4, *shut]
     parts = [f"({part})" for part in (_READY_JOB, _NEXT_JOB) for _ in queues]
-    params = [backend, *(each for queue in [*queues, *queues] for each in (queue, backend))]
+    params = [backend]
+    for queue in queues:
+        params += (queue, backend, backend, queue)
+    for queue in queues:
+        params += (queue, backend)
     return ", ".join([ends, *parts]).format(**words, name="%s"), params
 
 
 def _words(connection: BaseDatabaseWrapper) -> dict[str, Any]:
     quote = connection.ops.quote_name
-    columns = ("id", "queue", "state", "backend", "rank", "due", "lease_expires", "expires")
+    columns = (
+        "id",
+        "queue",
+        "state",
+        "backend",
+        "rank",
+        "due",
+        "lease_expires",
+        "expires",
+        "paused",
+    )
     return {
         "job": quote(Job._meta.db_table),
         "result": quote(JobResult._meta.db_table),
+        "control": quote(QueueControl._meta.db_table),
         "READY": _READY,
         "SCHEDULED": _SCHEDULED,
         "RUNNING": _RUNNING,

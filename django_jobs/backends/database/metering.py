@@ -53,6 +53,10 @@ class Meters:
         """Seconds for which nothing can be claimed from a queue, as far as is known here."""
         return max(self._closed.get(queue, 0.0) - time.monotonic(), 0.0)
 
+    def closed(self) -> dict[str, float]:
+        """The queues of which nothing can be claimed for so many seconds."""
+        return {queue: left for queue in self._closed if (left := self.closed_for(queue))}
+
     def limits(self, queue: str) -> Limits | None:
         """What a queue is limited to, if it is."""
         if time.monotonic() - self._looked_at > LOOK_SECONDS:

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_jobs.backends.database.changes import Changes, can_see_others
-from django_jobs.backends.database.glance import glance
 from django_jobs.backends.database.listening import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.backends.database.glance import Glance
 
 SURE_FACTOR = 2.0
 """Who is told of new jobs looks by itself so much less often."""
@@ -39,11 +38,16 @@ STOP_PATIENCE = 0.2
 class Watch:
     """One thread's waiting on one backend's queues."""
 
-    def __init__(self, database: str, clock: StoreClock, backend: str, *, hints: bool) -> None:
+    def __init__(
+        self,
+        database: str,
+        backend: str,
+        look: Callable[[Sequence[str] | None], Glance],
+        *,
+        hints: bool,
+    ) -> None:
         self.stopped = False
-        self._database = database
-        self._clock = clock
-        self._backend = backend
+        self._look = look
         self._alarm, self._bell = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._alarm, selectors.EVENT_READ)
@@ -74,7 +78,7 @@ class Watch:
         while not self.stopped:
             if self._changes is not None:
                 self._changes.begin()
-            seen = glance(self._database, self._clock, self._backend, queues)
+            seen = self._look(queues)
             if seen.due_in == 0.0:
                 return True
             left = deadline - time.monotonic()
