@@ -195,8 +195,11 @@ def test_many_jobs_take_one_statement_per_thousand(count, statements):
     jobs = [noop.prepare(number) for number in range(count)]
     with CaptureQueriesContext(connection) as queries:
         enqueue_many(jobs)
-    verbs = [query["sql"].split()[0] for query in queries]
+    asked = [query["sql"] for query in queries]
+    hints = [sql for sql in asked if "pg_notify" in sql]
+    verbs = [sql.split()[0] for sql in asked if sql not in hints]
     assert verbs.count("INSERT") == statements
+    assert len(hints) <= 1
     assert set(verbs) <= {"INSERT", "BEGIN", "COMMIT"}
     assert Job.objects.count() == count
 

@@ -330,4 +330,5 @@ def test_a_lost_connection_during_a_job_does_not_run_it_twice(start, diary):
     code, _, err = ended(worker)
     assert code == 0
     assert diary.words == ["begin", "end", "after"]
-    assert err.count("does not answer") == err.count("answers again") == 1
+    # None at all where the connection was seen to be broken before it was used.
+    assert err.count("does not answer") == err.count("answers again") <= 1
