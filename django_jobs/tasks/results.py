@@ -7,6 +7,7 @@ has gone, must not make an old result unreadable.
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from django_jobs.execution.outcome import ErrorText
     from django_jobs.handlers.base import JobContext
     from django_jobs.tasks.backend import JobsBackend
+
+logger = logging.getLogger("django_jobs")
 
 ALIAS_IN_META = "task_backend"
 """Where a job says which alias of TASKS it was enqueued through, unless that is the default."""
@@ -100,7 +103,7 @@ def running(task: Any, context: JobContext) -> Running:
     told = rebuilt_task(task, backend=alias, queue_name=context.queue)
     result = blank(told, context.id, alias, payload["args"], payload["kwargs"])
     earlier = context.attempt - 1
-    attempts = backend.attempts_of(context.id) if backend and earlier else ()
+    attempts = _attempts_of(backend, context.id) if backend and earlier else ()
     now = _now()
     change(
         result,
@@ -111,6 +114,14 @@ def running(task: Any, context: JobContext) -> Running:
         worker_ids=[*_workers(attempts, earlier), worker_name()],
     )
     return Running(result, sender)
+
+
+def _attempts_of(backend: JobsBackend, job_id: str) -> tuple[AttemptRecord, ...]:
+    try:
+        return backend.attempts_of(job_id)
+    except Exception:
+        logger.exception("the earlier attempts of the task %s cannot be read", job_id)
+        return ()
 
 
 def _backend_of(alias: str) -> tuple[JobsBackend | None, type]:
