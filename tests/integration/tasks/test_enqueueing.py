@@ -65,7 +65,8 @@ def test_what_is_rolled_back_was_never_enqueued():
             chores.echo.enqueue()
             raise LookupError
 
-    pytest.raises(LookupError, order)
+    with pytest.raises(LookupError):
+        order()
     assert not Job.objects.exists()
     with transaction.atomic():
         chores.echo.enqueue()
