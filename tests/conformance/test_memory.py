@@ -66,6 +66,7 @@ def test_a_backend_that_claims_little_is_asked_for_little():
         "peek",
         "cancel",
         "unique",
+        "accounts",
     }
 
 
