@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.apps import apps
 from django.utils import timezone
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from django.core.checks import CheckMessage
 
     from django_jobs.backends.base import AttemptRecord, Backend
+    from django_jobs.handlers.function import FunctionHandler
 
 
 class _Supports:
@@ -97,11 +98,10 @@ class JobsBackend(BaseTaskBackend):
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Enqueue a call. Inside a transaction on the jobs' database it belongs to it."""
         self.validate_task(task)
-        registering.register(task)
-        key = registering.key_of(task)
+        made = self._made(task)
         result = results.blank(task, new_id(), self.alias, list(args), kwargs)
-        payload = registry.find(key).payload(tuple(result.args), result.kwargs)  # type: ignore[attr-defined]  # a FunctionHandler
-        prepared: PreparedJob[Any] = PreparedJob(result.id, self._plan(task, key), payload)
+        payload = made.handler.payload(tuple(result.args), result.kwargs)
+        prepared: PreparedJob[Any] = PreparedJob(result.id, made.plan, payload)
         token = sending.pending.set((type(self), result))
         try:
             handle = prepared.enqueue()
@@ -109,12 +109,10 @@ class JobsBackend(BaseTaskBackend):
                 sending.tell_enqueued()
         finally:
             sending.pending.reset(token)
-        if not handle.created:
-            results.change(result, id=handle.id)
-        runs_here = getattr(self.jobs, "runs_at_enqueue", False)
-        if self.supports_get_result and (runs_here or not handle.created):
-            return self.get_result(handle.id)
-        return result
+        if handle.created and not getattr(self.jobs, "runs_at_enqueue", False):
+            return result
+        results.change(result, id=handle.id)
+        return self.get_result(handle.id) if self.supports_get_result else result
 
     def get_result(self, result_id: Any) -> Any:
         """The result of a job of this backend; raises TaskResultDoesNotExist."""
@@ -138,20 +136,28 @@ class JobsBackend(BaseTaskBackend):
         """System checks of this alias of TASKS."""
         return checks.check_alias(self.alias, self.options, self.queues)
 
-    def _plan(self, task: Any, key: str) -> Plan:
-        """How the jobs of a task are sealed; made once for a task that keeps it."""
+    def _made(self, task: Any) -> _Made:
+        """What runs a task, and how its jobs are sealed; remembered with the task."""
+        where = (self.jobs_alias, self.alias)
+        memo: _Made | None = getattr(task, "_made", None)
+        if memo and memo.where == where and registry.get(memo.handler.key) is memo.handler:
+            return memo
+        registering.register(task)
+        handler: Any = registry.find(registering.key_of(task))
+        said: Any = (task.queue_name, int(task.priority), task.run_after)
         if not isinstance(task, JobsTask):
-            return _plan_of(key, self.jobs_alias, self.alias, *_said(task))
-        known = getattr(task, "_plan", None)
-        if known is None or known[0] != (self.jobs_alias, self.alias):
-            plan = Plan(key, _options(task.options, self.jobs_alias, self.alias, *_said(task)))
-            known = ((self.jobs_alias, self.alias), plan)
-            object.__setattr__(task, "_plan", known)
-        return known[1]
+            return _Made(where, handler, _plan_of(handler.key, *where, *said))
+        made = _Made(where, handler, Plan(handler.key, _options(task.options, *where, *said)))
+        object.__setattr__(task, "_made", made)
+        return made
 
 
-def _said(task: Any) -> tuple[str, int, Any]:
-    return task.queue_name, int(task.priority), task.run_after
+class _Made(NamedTuple):
+    """What was made of a task for one alias of TASKS."""
+
+    where: tuple[str, str]
+    handler: FunctionHandler
+    plan: Plan
 
 
 @lru_cache(maxsize=256)

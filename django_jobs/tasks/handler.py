@@ -7,6 +7,7 @@ still being handled, so that receivers find it in ``sys.exc_info()``.
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.definition import Options
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from django_jobs.handlers.base import JobContext
+
+
+# A coroutine that is cancelled from outside may have to run again; that is judged later.
+_NO_END = (StopNow, Snooze, CancelledError)
 
 
 class TaskHandler(FunctionHandler):
@@ -67,7 +72,7 @@ class TaskHandler(FunctionHandler):
             return
         if error is None:
             running.finish(TaskResultStatus.SUCCESSFUL)
-        elif isinstance(error, (StopNow, Snooze)) or not self._is_final(context, error):
+        elif isinstance(error, _NO_END) or not self._is_final(context, error):
             return
         else:
             running.fail(error_text(error))

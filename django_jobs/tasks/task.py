@@ -88,9 +88,9 @@ if TYPE_CHECKING:
 else:
 
     class _Remembering(Task, Generic[P, T]):
-        """A place for the plan made of a task, which is no field: it does not make the task."""
+        """A place for what was made of a task, which is no field: the task is not made of it."""
 
-        __slots__ = ("_plan",)
+        __slots__ = ("_made",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False)

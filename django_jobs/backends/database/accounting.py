@@ -28,14 +28,15 @@ def account_of(alias: str, backend: str, job_id: str) -> Account | None:
 
 
 def _ended_well(alias: str, backend: str, job_id: str) -> Account | None:
-    results = JobResult.objects.using(alias).filter(pk=job_id, backend=backend)
-    row = results.values_list(
-        "queue", "handler", "status", "body", "attempts", "worker", "started_at", "finished_at",
-        "value", "output",
-    ).first()  # fmt: skip
-    if row is None:
+    # By primary key and no more: neither an order nor a limit, which Django would have to write.
+    results = JobResult.objects.using(alias).filter(pk=job_id).values_list(
+        "backend", "queue", "handler", "status", "body", "attempts", "worker", "started_at",
+        "finished_at", "value", "output",
+    )  # fmt: skip
+    row = next(iter(results), None)
+    if row is None or row[0] != backend:
         return None
-    queue, handler, status, body, failed, worker, started, finished, value, output = row
+    _, queue, handler, status, body, failed, worker, started, finished, value, output = row
     return Account(
         id=job_id,
         queue=queue,
