@@ -26,8 +26,10 @@ def refreshed(result):
     return result
 
 
-@pytest.mark.parametrize("processes", [0, 2])
-def test_one_worker_runs_the_tasks_of_every_alias_and_plain_jobs(start, processes):
+@pytest.mark.parametrize(
+    "options", [("--processes", "0"), ("--processes", "2"), ("--concurrency", "4")], ids=" ".join
+)
+def test_one_worker_runs_the_tasks_of_every_alias_and_plain_jobs(start, options):
     tasks = [
         chores.add.enqueue(1, right=2),
         chores.aecho.enqueue("async"),
@@ -36,7 +38,7 @@ def test_one_worker_runs_the_tasks_of_every_alias_and_plain_jobs(start, processe
     ]
     fails = chores.fails.enqueue()
     handle = chores.plain_job.enqueue("cd")
-    assert ended(start("--until-empty", processes=processes)) == 0
+    assert ended(start("--until-empty", *options)) == 0
     values = [refreshed(result).return_value for result in tasks]
     assert values == [3, "async", [tasks[2].id, 1, "RUNNING", 0, "reports"], "abab"]
     assert handle.result() == "cdcd"
