@@ -19,11 +19,11 @@ from django_jobs.clock import to_datetime
 from django_jobs.tasks.compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
     Task,
-    TaskError,
     TaskResult,
     TaskResultStatus,
     task_backends,
 )
+from django_jobs.tasks.errors import JobsTaskError, task_error
 from django_jobs.worker.build import worker_name
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def rebuilt(account: Account, alias: str, declared: Any) -> Any | None:
     return result
 
 
-def _errors(account: Account) -> list[TaskError]:
+def _errors(account: Account) -> list[JobsTaskError]:
     errors = [task_error(one.error_type, one.traceback) for one in account.attempts]
     if account.status == "cancelled":
         errors.append(task_error("django_jobs.execution.outcome.Cancel", account.reason))
@@ -195,12 +195,6 @@ def _last_worker(account: Account) -> list[str]:
     if account.started_at is None:
         return []
     return [account.worker or UNKNOWN_WORKER]
-
-
-def task_error(error_type: str, traceback: str) -> TaskError:
-    """An error as Tasks tell it; our texts leave the module of built-in exceptions away."""
-    path = error_type if "." in error_type else f"builtins.{error_type}"
-    return TaskError(exception_class_path=path, traceback=traceback)
 
 
 def rebuilt_task(declared: Any, **changes: Any) -> Any:

@@ -1,5 +1,7 @@
 """What happens around a run of a task: context, return values, failures and signals."""
 
+import dataclasses
+import pickle
 import sys
 from contextlib import contextmanager
 
@@ -115,6 +117,17 @@ def test_the_context_of_a_retry_knows_what_went_before():
 def test_what_would_end_a_program_fails_a_task(task, kind):
     result = ran(task)
     assert (result.status, result.errors[0].exception_class) == (FAILED, kind)
+
+
+def test_an_exception_class_inside_of_a_class_is_found():
+    (error,) = ran(chores.misses).errors
+    assert error.exception_class_path == "testproject.shop.models.Order.DoesNotExist"
+    assert error.exception_class is Order.DoesNotExist
+    assert pickle.loads(pickle.dumps(error)) == error  # noqa: S301 - our own
+    for path in ("testproject.shop.models.Order.gone", "testproject.shop.models.Order.objects"):
+        lost = dataclasses.replace(error, exception_class_path=path)
+        with pytest.raises(ImportError):
+            _ = lost.exception_class
 
 
 def test_each_failed_attempt_leaves_its_error():

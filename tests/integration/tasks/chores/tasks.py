@@ -77,6 +77,11 @@ def odd():
 
 
 @task
+def misses():
+    Order.objects.get(pk=0)
+
+
+@task
 def returns_a_function():
     return echo
 
