@@ -76,6 +76,11 @@ def odd():
     raise ValueError("NUL \0, half a pair \ud800, a bell \a and ünïcode \N{SNOWMAN}")
 
 
+@task(unique_key="chores.only-one", on_conflict="raise")
+def only_one():
+    """A second one is refused while the first one lives."""
+
+
 @task
 def misses():
     Order.objects.get(pk=0)
