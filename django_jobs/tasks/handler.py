@@ -64,7 +64,7 @@ class TaskHandler(FunctionHandler):
     def _begin(self, context: JobContext) -> None:
         running = self._running[context.id] = results.running(self.task, context)
         sending.tell_enqueued(context.id)
-        sending.send(sending.task_started, running.sender, running.result)
+        sending.send_in_run(sending.task_started, running.sender, running.result)
 
     def _end(self, context: JobContext, error: BaseException | None) -> None:
         running = self._running.pop(context.id, None)
@@ -76,7 +76,7 @@ class TaskHandler(FunctionHandler):
             return
         else:
             running.fail(error_text(error))
-        sending.send(sending.task_finished, running.sender, running.result)
+        sending.send_in_run(sending.task_finished, running.sender, running.result)
 
     def _is_final(self, context: JobContext, error: BaseException) -> bool:
         """Whether no attempt follows, as far as it can be told before the attempt is judged."""

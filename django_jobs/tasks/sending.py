@@ -25,11 +25,11 @@ pending: ContextVar[tuple[type, Any] | None] = ContextVar("django_jobs_task_pend
 """The sender and result of an enqueue that goes on just now and was not told of yet."""
 
 
-def send(signal: Signal, sender: type, result: Any) -> None:
-    """Tell all receivers. What they raise is logged, by Django or here."""
+def send_in_run(signal: Signal, sender: type, result: Any) -> None:
+    """Tell all receivers beside a run. What they raise is logged, by Django or here."""
     try:
         signal.send_robust(sender=sender, task_result=result)
-    except (StopNow, JobTimeout, KeyboardInterrupt):
+    except (StopNow, JobTimeout):
         raise
     except BaseException:
         logger.exception("a receiver of a task's signal raised")
@@ -42,4 +42,4 @@ def tell_enqueued(job_id: str | None = None) -> None:
         return
     pending.set(None)
     sender, result = waiting
-    send(task_enqueued, sender, result)
+    task_enqueued.send_robust(sender=sender, task_result=result)

@@ -259,6 +259,18 @@ def test_flags_tell_what_the_backend_below_can_do(settings):
     }
 
 
+def test_without_results_there_are_none_to_ask_for(settings):
+    settings.DJANGO_JOBS = {
+        "BACKENDS": {"memory": {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}},
+        "DEFAULT_BACKEND": "memory",
+    }
+    result = chores.add.enqueue(1)
+    assert result.status == TaskResultStatus.READY
+    assert process_once("default", backend="memory").status == "acked"
+    with pytest.raises(NotImplementedError):
+        result.refresh()
+
+
 def test_what_a_backend_cannot_do_is_refused_when_the_task_asks_for_it(settings):
     settings.DJANGO_JOBS = {
         "BACKENDS": {"sync": {"BACKEND": "django_jobs.backends.sync.SyncBackend"}},

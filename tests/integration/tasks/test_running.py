@@ -216,7 +216,7 @@ def test_a_second_enqueue_of_a_unique_key_is_not_told():
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("error", [ValueError, SystemExit])
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
 def test_a_receiver_that_fails_hurts_nobody(error):
     def receive(**_kwargs):
         raise error("a bad receiver")
