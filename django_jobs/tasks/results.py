@@ -39,6 +39,7 @@ ALIAS_IN_META = "task_backend"
 
 UNKNOWN_WORKER = "unknown"
 _VERSION_AT = 14
+_KINDS = {"meta": dict, "priority": int, "schedule": int, "delay": (int, float)}
 _STATUS = {
     "scheduled": TaskResultStatus.READY,
     "ready": TaskResultStatus.READY,
@@ -141,11 +142,11 @@ def _backend_of(alias: str) -> tuple[JobsBackend | None, type]:
 
 def rebuilt(account: Account, alias: str, declared: Any) -> Any | None:
     """The result of a job, or None where the job is no call of a function."""
-    body = json.loads(account.body) if account.body else {}
+    body = _legible(account.body)
     payload = body.get("payload", {"args": [], "kwargs": {}})
     if not isinstance(payload, dict) or payload.keys() != {"args", "kwargs"}:
         return None
-    alias = (body.get("meta") or {}).get(ALIAS_IN_META, alias)
+    alias = body.get("meta", {}).get(ALIAS_IN_META, alias)
     told = rebuilt_task(
         declared or _lost_task(account.handler),
         backend=alias,
@@ -171,6 +172,18 @@ def rebuilt(account: Account, alias: str, declared: Any) -> Any | None:
     if status is TaskResultStatus.SUCCESSFUL:
         change(result, _return_value=json.loads(account.value_json))
     return result
+
+
+def _legible(text: str | None) -> dict[str, Any]:
+    """A body as far as it can be read; one that was tampered with says nothing."""
+    try:
+        body = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(body, dict):
+        return {}
+    wrong = (name for name, kind in _KINDS.items() if not isinstance(body.get(name), kind))
+    return {} if any(name in body for name in wrong) else body
 
 
 def _errors(account: Account) -> list[JobsTaskError]:

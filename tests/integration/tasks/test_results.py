@@ -131,6 +131,18 @@ def test_dead_without_having_run():
     assert result.finished_at is not None
 
 
+@pytest.mark.parametrize(
+    "body", ["", "no json", "[]", '{"meta": 3}', '{"priority": "x"}', '{"schedule": "now"}']
+)
+def test_a_body_that_cannot_be_read_hides_nothing_else(body):
+    result = chores.echo.enqueue("x")
+    Job.objects.update(body=body)
+    assert process_once().status == "rejected"
+    told = chores.echo.get_result(result.id)
+    assert (told.status, told.args, told.enqueued_at) == (FAILED, [], result.enqueued_at)
+    assert told.errors[0].traceback.startswith("rejected-")
+
+
 def test_dead_after_crashes():
     result = chores.echo.enqueue()
     Job.objects.update(crashes=3)
