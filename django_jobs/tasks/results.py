@@ -39,7 +39,7 @@ ALIAS_IN_META = "task_backend"
 
 UNKNOWN_WORKER = "unknown"
 _VERSION_AT = 14
-_KINDS = {"meta": dict, "priority": int, "schedule": int, "delay": (int, float)}
+_KINDS: dict[str, Any] = {"meta": dict, "priority": int, "schedule": int, "delay": (int, float)}
 _STATUS = {
     "scheduled": TaskResultStatus.READY,
     "ready": TaskResultStatus.READY,
