@@ -213,7 +213,7 @@ def _last_worker(account: Account) -> list[str]:
 
 def rebuilt_task(declared: Any, **changes: Any) -> Any:
     """A copy of a task with other values, of the same class, and validated by nobody."""
-    kind = type(declared)
+    kind: Any = type(declared)
     told = object.__new__(kind)
     for name in _names(kind):
         value = changes[name] if name in changes else getattr(declared, name)
@@ -222,7 +222,7 @@ def rebuilt_task(declared: Any, **changes: Any) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _names(kind: type) -> tuple[str, ...]:
+def _names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
