@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from importlib.util import find_spec
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 
 logger = logging.getLogger("django_jobs")
@@ -28,8 +30,22 @@ class DjangoJobsConfig(AppConfig):
         events.subscribe(logs.write)
         events.subscribe(announce)
         sync.run_lease = run_lease
+        self._connect_tasks()
         autodiscover_modules("jobs", "tasks")
         self._register_configured()
+
+    def _connect_tasks(self) -> None:
+        """Bring in Django's Tasks, with their checks and signals, where they can be had."""
+        # The package for Django 5.2 may be there for somebody else; then TASKS is not ours.
+        wanted = getattr(settings, "TASKS", None) and find_spec("django_tasks")
+        if not (find_spec("django.tasks") or wanted):
+            return
+        from django_jobs import decorators  # noqa: PLC0415 - as above
+        from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
+        from django_jobs.tasks import declared, registering  # noqa: PLC0415 - as above
+
+        registry.finder = registering.find
+        decorators.task_of = declared.task_of_job
 
     def _register_configured(self) -> None:
         from django_jobs.conf import read_current  # noqa: PLC0415 - as above

@@ -25,7 +25,7 @@ from asgiref.sync import sync_to_async
 
 from django_jobs.definition import Options
 from django_jobs.enqueue import Plan, PreparedJob
-from django_jobs.exceptions import InvalidJob, InvalidOption
+from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidOption
 from django_jobs.handlers.base import Conduct, JobContext
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
@@ -103,6 +103,16 @@ class JobFunction(Generic[P, R_co, T_co]):
             return self.function(context, *args, **kwargs)  # type: ignore[no-any-return]  # bound by P and R
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # bound by P and R
 
+    @functools.cached_property
+    def task(self) -> Any:
+        """The job as a Task of Django's, to be handed to whatever wants one."""
+        if task_of is None:
+            raise ConfigurationError(
+                "Django's Tasks come with Django 6.0; for Django 5.2 install the package "
+                'django-tasks (pip install "django-jobs[tasks]") and set TASKS'
+            )
+        return task_of(self)
+
     def using(self, **options: Unpack[JobOptions]) -> JobFunction[P, R_co, T_co]:
         """The same function with other options; raises InvalidOption."""
         return JobFunction(self.function, self.handler, self.options.using(**options))
@@ -127,6 +137,10 @@ class JobFunction(Generic[P, R_co, T_co]):
 
     def __repr__(self) -> str:
         return f"<job {self.key}>"
+
+
+task_of: Callable[[JobFunction[..., Any, Any]], Any] | None = None
+"""Makes a Task of a job. Set when the app is ready, where Tasks can be had."""
 
 
 class Decorator(Protocol):
@@ -186,11 +200,11 @@ def job(
     given: dict[str, Any] = dict(options)
     conduct_options = {name: given.pop(name) for name in _CONDUCT if name in given}
     checked = Options().using(**given)
-    conduct = _conduct(conduct_options, checked)
+    conduct = conduct_of(conduct_options, checked)
 
     def decorate(function: Callable[..., Any]) -> JobFunction[Any, Any, Any]:
         handler = FunctionHandler(
-            _checked_key(function, key),
+            checked_key(function, key),
             function,
             takes_context=takes_context,
             conduct=conduct,
@@ -205,7 +219,8 @@ def job(
 _CONDUCT = ("retry_on", "discard_on", "before", "after")
 
 
-def _conduct(given: dict[str, Any], options: Options) -> Conduct:
+def conduct_of(given: dict[str, Any], options: Options) -> Conduct:
+    """What a decorator says of the code it stands on, checked; raises InvalidOption."""
     for name in ("retry_on", "discard_on"):
         if name in given:
             given[name] = _exceptions(name, given[name])
@@ -224,7 +239,8 @@ def _exceptions(name: str, value: Any) -> tuple[type[BaseException], ...]:
     return tuple(classes)
 
 
-def _checked_key(function: Callable[..., Any], key: Any) -> str:
+def checked_key(function: Callable[..., Any], key: Any) -> str:
+    """The key of a function: the given one, or else its dotted path; raises InvalidJob."""
     if isinstance(function, type) or not hasattr(function, "__qualname__"):
         raise InvalidJob(f"@job takes a function, not {function!r}")
     if key is not None:

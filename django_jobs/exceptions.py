@@ -14,6 +14,7 @@
     ├── DuplicateJob                unique_key: a live job holds the key
     ├── EnqueueOutcomeUnknown       the connection broke before the store answered
     ├── Rejection                   a message failed a check and must not run
+    ├── InvalidResult               (also ValueError) a task returned what cannot be kept
     ├── ResultUnavailable           a result was asked for that is not (or no longer) there
     └── JobFailed                   a result was asked for of a job that did not succeed
 
@@ -39,6 +40,7 @@ __all__ = [
     "InvalidJob",
     "InvalidOption",
     "InvalidPayload",
+    "InvalidResult",
     "JobFailed",
     "JobsError",
     "NotSupported",
@@ -158,3 +160,7 @@ class JobFailed(JobsError):
 
 class ResultUnavailable(JobsError):
     """A job's result was asked for before it ended, or after its retention."""
+
+
+class InvalidResult(JobsError, ValueError):
+    """A Django task returned what is no strict JSON, or too much of it."""

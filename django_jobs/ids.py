@@ -1,9 +1,10 @@
-"""Job ids: UUID version 7, increasing within a process."""
+"""Job ids: UUID version 7, increasing within a process; and the names of processes."""
 
 from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
 import time
 from uuid import UUID
@@ -54,6 +55,11 @@ def parse_id(text: object) -> str | None:
 def is_canonical(text: object) -> bool:
     """Whether this is an id in its one spelling."""
     return isinstance(text, str) and _CANONICAL.fullmatch(text) is not None
+
+
+def process_name() -> str:
+    """Who runs a job: host and process."""
+    return f"{socket.gethostname()[:96]}:{os.getpid()}"
 
 
 def _forget_randomness() -> None:

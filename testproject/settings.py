@@ -46,6 +46,11 @@ TEMPLATES = [
     },
 ]
 
+TASKS = {
+    "default": {"BACKEND": "django_jobs.tasks.JobsBackend", "QUEUES": []},
+    "reports": {"BACKEND": "django_jobs.tasks.JobsBackend", "QUEUES": ["reports"]},
+}
+
 ROOT_URLCONF = "testproject.urls"
 STATIC_URL = "static/"
 if django.VERSION >= (6, 1):

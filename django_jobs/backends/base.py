@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.values import (
+    Account,
     AttemptRecord,
     Capabilities,
     Charge,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Outgoing
 
 __all__ = [
+    "Account",
     "AttemptRecord",
     "Backend",
     "Capabilities",
@@ -187,6 +189,10 @@ class Backend(ABC):
     def result(self, job_id: str) -> Ended | None:
         """How a job ended, while that is kept, or None."""
         raise self._lacking("keep results", job_id)
+
+    def account(self, job_id: str) -> Account | None:
+        """All that is known of a job, live or ended, from whatever process; or None."""
+        raise self._lacking("account for jobs", job_id)
 
     def check(self) -> list[Any]:
         """System check messages about this alias's own set-up."""

@@ -30,6 +30,8 @@ run_lease: Callable[[SyncBackend, Lease, float], object] | None = None
 class SyncBackend(DatabaseBackend):
     """Runs every job inside its enqueue."""
 
+    runs_at_enqueue = True
+
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
         self._notifies = False  # its jobs wait for no worker

@@ -31,6 +31,7 @@ class Capabilities:
     cancel: bool = False
     unique: bool = False
     keys: bool = False
+    accounts: bool = False
 
     def names(self) -> frozenset[str]:
         return frozenset(field.name for field in fields(self) if getattr(self, field.name))
@@ -178,3 +179,29 @@ class Ended:
     output: str = ""
     attempts: int = 0
     finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """All that a store knows of one job, from its enqueue to its end.
+
+    ``attempts`` are the failed runs of which a record is kept, the first one first;
+    ``failed_attempts`` counts all of them. ``started_at`` and ``worker`` belong to the run
+    that goes on, or that ended the job without failing. Moments are microseconds.
+    """
+
+    id: str
+    queue: str
+    handler: str
+    status: str
+    body: str | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
+    failed_attempts: int = 0
+    worker: str = ""
+    started_at: int | None = None
+    finished_at: int | None = None
+    value_json: str = "null"
+    reason: str = ""
+    error_type: str = ""
+    error_message: str = ""
+    traceback: str = ""

@@ -202,7 +202,6 @@ NOT_YET_ENFORCED = frozenset(
         "METRICS",
         "SCHEDULE",
         "STATE_STORE",
-        "TASK_MODULES",
     }
 )
 """Settings that are read and checked, but change nothing yet: setting one is a warning."""

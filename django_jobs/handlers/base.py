@@ -18,6 +18,7 @@ class JobContext:
     name: str
     queue: str
     attempt: int = 1
+    max_retries: int = 0
     meta: Mapping[str, Any] = field(default_factory=dict)
     trace_id: str = ""
     fence: int | None = None

@@ -13,7 +13,7 @@ from django_jobs.definition import Options
 from django_jobs.exceptions import ConfigurationError, HandlerRefused, UnknownHandler
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from django_jobs.handlers.base import Handler
 
@@ -26,6 +26,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        # Finds the handler of a key that is not registered yet. Set when the app is ready.
+        self.finder: Callable[[str], Handler | None] | None = None
 
     def register(self, handler: Handler) -> None:
         """Add a handler; a second one of the same key is a mistake, the same one is not."""
@@ -39,6 +41,13 @@ class Registry:
 
     def get(self, key: str) -> Handler | None:
         return self._handlers.get(key)
+
+    def get_verified(self, key: str) -> Handler | None:
+        """The handler of a key that a verified message names, which may have to be imported."""
+        known = self._handlers.get(key)
+        if known is None and self.finder is not None:
+            return self.finder(key)
+        return known
 
     def find(self, key: str) -> Handler:
         """The handler of a key; raises UnknownHandler naming the nearest one."""

@@ -114,6 +114,7 @@ class Migration(migrations.Migration):
                 ("lease_token", models.CharField(blank=True, max_length=32, null=True)),
                 ("lease_expires", models.BigIntegerField(blank=True, null=True)),
                 ("worker", models.CharField(blank=True, max_length=128, null=True)),
+                ("leased_at", models.BigIntegerField(blank=True, null=True)),
                 ("unique_key", models.CharField(blank=True, max_length=64, null=True)),
                 ("concurrency_key", models.CharField(blank=True, max_length=64, null=True)),
                 ("concurrency", models.IntegerField(blank=True, null=True)),

@@ -59,6 +59,7 @@ class Job(Identity):
     lease_token = models.CharField(max_length=32, null=True, blank=True)
     lease_expires = models.BigIntegerField(null=True, blank=True)
     worker = models.CharField(max_length=128, null=True, blank=True)
+    leased_at = models.BigIntegerField(null=True, blank=True)
     # Digests of the keys: of fixed length, and the same under every collation.
     unique_key = models.CharField(max_length=64, null=True, blank=True)
     concurrency_key = models.CharField(max_length=64, null=True, blank=True)

@@ -75,7 +75,7 @@ class Gatekeeper:
         if lease.done_by:
             told = f"the job {lease.done_by} did the work of its idempotency key"
             return Refused(Skipped(told), envelope)
-        handler = self.registry.get(envelope.terms.job)
+        handler = self._handler(lease, envelope)
         if handler is None:
             told = f"no handler is registered as {envelope.terms.job!r} in this process"
             return self._unknown(lease, told, envelope)
@@ -88,6 +88,14 @@ class Gatekeeper:
             told = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
             return Refused(Rejected("rejected-atomic", told), envelope)
         return Admitted(envelope, header, handler)
+
+    def _handler(self, lease: Lease, envelope: Envelope) -> Handler | None:
+        """A key that is not registered is looked for further only where it may be believed."""
+        key = envelope.terms.job
+        allowed = self.settings.queue(lease.queue).handlers
+        if self.opener.verify_signatures and (allowed is None or key in allowed):
+            return self.registry.get_verified(key)
+        return self.registry.get(key)
 
     def _over(self, envelope: Envelope, header: Header, now: int) -> Rejected | None:
         """A job whose end is decided is never run again, only abandoned."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.enqueue import DEFAULT_QUEUE
 from django_jobs.handlers.registry import registry
+from django_jobs.ids import process_name
 from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer
 from django_jobs.worker.admission import Gatekeeper
@@ -73,7 +72,7 @@ def build_opener(backend: str, settings: JobsSettings) -> Opener:
 
 def worker_name() -> str:
     """Who ran a job: host and process."""
-    return f"{socket.gethostname()[:96]}:{os.getpid()}"
+    return process_name()
 
 
 def _queues(

@@ -180,6 +180,7 @@ class Cycle:
             name=terms.name or terms.job,
             queue=lease.queue,
             attempt=admitted.header.attempts + 1,
+            max_retries=terms.max_retries,
             meta=terms.meta or {},
             trace_id=terms.trace_id or lease.id.replace("-", ""),
             fence=lease.fence,

@@ -178,7 +178,7 @@ class Settler:
         """How a job that needs no further run is acked."""
         match outcome:
             case Succeeded(value, output):
-                encoded = value if isinstance(value, Encoded) else encoded_value(value)
+                encoded = encoded_value(value)
                 told = "\n".join(part for part in (output, encoded.note) if part)
                 record = self._record(run, "succeeded", value_json=encoded.json, output=told)
                 return Ending("acked", record)
@@ -219,9 +219,12 @@ def encoded_value(value: Any) -> Encoded:
     """A return value as it is kept, and a note where it cannot be.
 
     The work is done by then: to fail the attempt for its return value would do it again.
+    A handler that judges its return values itself hands them over encoded.
     """
     if value is None:
         return _NULL
+    if isinstance(value, Encoded):
+        return value
     try:
         text = strict_json.dumps(value)
     except strict_json.NotStrictJson as error:

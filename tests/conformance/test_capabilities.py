@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "backends.md"
 
 MEMORY = {"delay", "priority", "renew", "batch", "results", "peek", "cancel", "unique", "keys"}
 REQUIRED = {
-    "database": MEMORY | {"transactional_enqueue"},
+    "database": MEMORY | {"transactional_enqueue", "accounts"},
     "memory": MEMORY,
 }
 PATHS = {

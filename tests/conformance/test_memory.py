@@ -67,6 +67,7 @@ def test_a_backend_that_claims_little_is_asked_for_little():
         "cancel",
         "unique",
         "keys",
+        "accounts",
     }
 
 

@@ -19,6 +19,7 @@ from django_jobs import (
     enqueue_many,
     job,
 )
+from django_jobs.tasks import task
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -224,3 +225,26 @@ async def many_jobs_of_any_kind_at_once() -> None:
     enqueue_many([bare])  # type: ignore[list-item] # pyright: ignore[reportArgumentType]
     enqueue_many([bare.enqueue(1)])  # type: ignore[list-item] # pyright: ignore[reportArgumentType]
     enqueue_many(bare.prepare(1))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+# -- tasks ---------------------------------------------------------------------------------
+
+
+@task
+def a_task(user_id: int, greeting: str = "Hello") -> str:
+    return f"{greeting} {user_id}"
+
+
+@task(queue_name="mail", max_retries=3, retry_on=OSError, timeout=timedelta(seconds=30))
+def a_task_with_options(user_id: int) -> list[int]:
+    return [user_id]
+
+
+def a_task_keeps_the_arguments_of_its_function() -> None:
+    copy = a_task.using(priority=1, run_after=timedelta(hours=1))
+    assert_type(copy.enqueue(1).return_value, str)
+    assert_type(a_task_with_options.enqueue(1).return_value, list[int])
+    assert_type(a_task.get_result("id").return_value, str)
+    a_task.enqueue("1")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    a_task.using(timeuot=1)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    a_task.using(unique_key=1)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

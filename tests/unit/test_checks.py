@@ -16,7 +16,8 @@ from django_jobs.conf import DATABASE_BACKEND, read
 from tests.unit import backends_of_tests as own
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "django_jobs" / "checks").glob("*.py"))
+PACKAGE = ROOT / "django_jobs"
+SOURCES = [*sorted((PACKAGE / "checks").glob("*.py")), PACKAGE / "tasks" / "checks.py"]
 DOCS = ROOT / "docs" / "reference" / "checks.md"
 OWN = "tests.unit.backends_of_tests"
 GOOD_KEY = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -58,6 +59,12 @@ ON_A_DATABASE = {
         "settings_dict": {"NAME": "x", "OPTIONS": {"isolation_level": "repeatable read"}},
     },
     "W010": {"vendor": "sqlite", "settings_dict": {"NAME": "x.sqlite3"}},
+}
+
+ON_TASKS = {
+    "E017": {"OPTIONS": {"BACKENT": "database"}},
+    "E018": {"OPTIONS": {"BACKEND": "databse"}},
+    "W012": {"QUEUES": ["default", "Not A Name"]},
 }
 
 
@@ -119,7 +126,7 @@ def test_every_id_has_a_test_and_every_id_is_documented_in_order():
     used = set()
     for source in SOURCES:
         used |= set(re.findall(r"django_jobs\.([EW]\d{3})", source.read_text()))
-    assert used == triggered.keys() | ON_A_DATABASE.keys()
+    assert used == triggered.keys() | ON_A_DATABASE.keys() | ON_TASKS.keys()
     documented = re.findall(r"^### `django_jobs\.([EW]\d{3})`", DOCS.read_text(), re.MULTILINE)
     assert documented == sorted(used)
 

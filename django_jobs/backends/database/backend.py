@@ -15,6 +15,7 @@ from django_jobs.backends.base import (
     Settled,
 )
 from django_jobs.backends.database import keys, reading, settling
+from django_jobs.backends.database.accounting import account_of
 from django_jobs.backends.database.acking import ack
 from django_jobs.backends.database.cancelling import remove_waiting
 from django_jobs.backends.database.claiming import Claim, promote
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from django_jobs.backends.base import (
+        Account,
         AttemptRecord,
         Ended,
         Enqueued,
@@ -69,6 +71,7 @@ class DatabaseBackend(Backend):
         cancel=True,
         unique=True,
         keys=True,
+        accounts=True,
     )
 
     claim_class = Claim
@@ -215,6 +218,12 @@ class DatabaseBackend(Backend):
         if key is None:
             return None
         return self._read(lambda: reading.ended(self.database, self.alias, key))
+
+    def account(self, job_id: str) -> Account | None:
+        key = parse_id(job_id)
+        if key is None:
+            return None
+        return self._read(lambda: account_of(self.database, self.alias, key))
 
     def queues(self) -> list[str]:
         return self._read(lambda: reading.queues(self.database))

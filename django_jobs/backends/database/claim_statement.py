@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_jobs.backends.database.cursors import Place
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
+from django_jobs.ids import process_name
 from django_jobs.models import JobState
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ _CHOSEN = (
 # The rows are locked, so they stay where they are. By primary key the planner may read
 # all of the index above, which has the id too, when it believes that there is no row.
 _CLAIMED = (
-    f"UPDATE django_jobs_job AS job SET state = {_RUNNING}, lease_token = %s, "  # noqa: S608 - constants of ours
-    "lease_expires = {now} + {lease}, deliveries = deliveries + 1 "
+    f"UPDATE django_jobs_job AS job SET state = {_RUNNING}, lease_token = %s, worker = %s, "  # noqa: S608 - constants of ours
+    "leased_at = {now}, lease_expires = {now} + {lease}, deliveries = deliveries + 1 "
     f"WHERE ctid = ANY (ARRAY({_CHOSEN})) RETURNING job.ctid::text, {_COLUMNS}"
 )
 _CLAIM = (
@@ -102,7 +103,7 @@ def take(
         unless_due=_UNLESS_DUE if unless_due else "",
     )
     paused = [claim.backend, queue]
-    params = [queue, queue, claim.backend, *paused, *(behind or ()), claim.token]
+    params = [queue, queue, claim.backend, *paused, *(behind or ()), claim.token, process_name()]
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()

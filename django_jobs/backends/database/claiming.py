@@ -22,6 +22,7 @@ from django_jobs.backends.database.cursors import Cursors
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
 from django_jobs.backends.database.transactions import in_statement, in_transition
 from django_jobs.clock import to_microseconds
+from django_jobs.ids import process_name
 from django_jobs.models import Job, JobState, QueueControl
 
 if TYPE_CHECKING:
@@ -172,6 +173,8 @@ class Claim:
             "state": JobState.RUNNING,
             "lease_token": self.token,
             "lease_expires": now + self.lease,
+            "leased_at": now,
+            "worker": process_name(),
             "deliveries": F("deliveries") + 1,
         }
 

@@ -8,6 +8,7 @@ hooks of ``Suite``, and every test method checks one sentence of
 
 from __future__ import annotations
 
+from django_jobs.testing.conformance.accounting import Accounting
 from django_jobs.testing.conformance.base import DeadLetter, Suite
 from django_jobs.testing.conformance.enqueueing import Enqueueing
 from django_jobs.testing.conformance.giving_back import GivingBack
@@ -38,6 +39,7 @@ class BackendConformance(
     Reaping,
     Keys,
     Looking,
+    Accounting,
     Opening,
     Waiting,
 ):

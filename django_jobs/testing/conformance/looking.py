@@ -137,3 +137,6 @@ class Looking(Suite):
         if not claimed.cancel:
             with self.assertRaises(NotSupported):
                 self.backend.cancel(new_id())
+        if not claimed.accounts:
+            with self.assertRaises(NotSupported):
+                self.backend.account(new_id())

@@ -1,0 +1,80 @@
+"""``manage.py jobs_import``: move tasks that wait in another backend's table into ours."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import CommandError
+
+from django_jobs.exceptions import DuplicateJob
+from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
+from django_jobs.management.output import escaped
+from django_jobs.management.progress import progress
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django_jobs.management.output import Output
+    from django_jobs.tasks.importing import Moved
+
+SOURCES = ("django-tasks-db", "django-ox")
+
+
+class Command(JobsCommand):
+    """Move waiting tasks from another backend of Django's Tasks."""
+
+    help = (
+        "Enqueues the tasks that wait in the table of django-tasks-db or django-ox as jobs, each "
+        "under the id it has, and deletes their rows there. What runs or has ended is left "
+        "alone. Stop the other backend's workers first. Doing it again is safe."
+    )
+    examples = """
+        jobs_import django-tasks-db --dry-run
+        jobs_import django-ox --backend database
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add("source", metavar="SOURCE", choices=SOURCES, help="whose table: " + ", ".join(SOURCES))
+        add("--backend", metavar="ALIAS", help="one of BACKENDS; default: as their queues say")
+        add("--source-database", metavar="ALIAS", help="where the table is; default: as routed")
+        add("--dry-run", action="store_true", help="say what would be moved, change nothing")
+        add_json(parser)
+
+    def run(self, output: Output, options: dict[str, Any]) -> int:
+        try:
+            from django_jobs.tasks import importing  # noqa: PLC0415 - Tasks may be absent
+        except ImportError as error:
+            raise refused(str(error)) from error
+        source, using = options["source"], options["source_database"]
+        total = len(importing.waiting_ids(source, using))
+        try:
+            with progress(self.stderr, total, "import") as advance:
+                moved = importing.move(
+                    source,
+                    backend=options["backend"],
+                    using=using,
+                    dry_run=options["dry_run"],
+                    progress=advance,
+                )
+        except DuplicateJob as error:
+            raise CommandError(
+                f"{escaped(str(error))}; the tasks of its batch were left where they are",
+                returncode=FAILED,
+            ) from error
+        if options["json"]:
+            output.document({"source": source, "dry_run": options["dry_run"], **asdict(moved)})
+        else:
+            _tell(output, moved, dry_run=options["dry_run"])
+        return FAILED if moved.refused else 0
+
+
+def _tell(output: Output, moved: Moved, *, dry_run: bool) -> None:
+    for one in moved.refused:
+        output.line(escaped(f"refused  {one['task']} {one['id']}: {one['why']}"))
+    would = "would be " if dry_run else ""
+    output.line(
+        f"{moved.moved} tasks {would}moved, {len(moved.refused)} refused and left there, "
+        f"{moved.running} running there"
+    )

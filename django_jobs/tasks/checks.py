@@ -1,0 +1,67 @@
+"""What can be wrong with an alias of TASKS that leads to django_jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.core.checks import Error
+from django.core.checks import Warning as CheckWarning
+
+from django_jobs.conf import read_current
+from django_jobs.conf.model import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from django.core.checks import CheckMessage
+
+    from django_jobs.conf import JobsSettings
+
+KNOWN = ("BACKEND",)
+
+
+def check_alias(alias: str, options: Any, queues: Collection[str]) -> Iterator[CheckMessage]:
+    """Everything that can be said of one alias without a connection."""
+    settings, _problems = read_current()
+    yield from _check_options(alias, options, settings)
+    yield from _check_queues(alias, queues, settings)
+
+
+def _check_options(alias: str, options: Any, settings: JobsSettings) -> Iterator[CheckMessage]:
+    where = f"TASKS[{alias!r}]['OPTIONS']"
+    if not isinstance(options, Mapping):
+        yield Error(
+            f"{where} is {type(options).__name__}, not a dict.",
+            hint='Write it as {"BACKEND": "database"}, or leave it out.',
+            id="django_jobs.E017",
+        )
+        return
+    for key in options:
+        if key not in KNOWN:
+            yield Error(
+                f"{where} has the key {key!r}, which nobody knows{nearest(key, KNOWN)}.",
+                hint="Remove it. Everything but the choice of a backend is set in DJANGO_JOBS.",
+                id="django_jobs.E017",
+            )
+    chosen = options.get("BACKEND")
+    if chosen and chosen not in settings.backends:
+        yield Error(
+            f"{where}['BACKEND'] is {chosen!r}, which is not in DJANGO_JOBS['BACKENDS']"
+            f"{nearest(chosen, settings.backends)}.",
+            hint="Name one of the aliases there.",
+            id="django_jobs.E018",
+        )
+
+
+def _check_queues(
+    alias: str, queues: Collection[str], settings: JobsSettings
+) -> Iterator[CheckMessage]:
+    for queue in sorted(queues):
+        if problem := settings.queue_problem(queue):
+            yield CheckWarning(
+                f"TASKS[{alias!r}]['QUEUES'] has {queue!r}, to which no task can be enqueued: "
+                f"{problem}.",
+                hint="Tasks use the queues that both TASKS and DJANGO_JOBS allow.",
+                id="django_jobs.W012",
+            )

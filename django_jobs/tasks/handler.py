@@ -1,0 +1,103 @@
+"""A task as a handler. What Django's Tasks promise around a run is kept here.
+
+The start and the end of a run are told from the handler's own hooks: they are called
+beside the handler, outside of any event loop, and the second one while its exception is
+still being handled, so that receivers find it in ``sys.exc_info()``.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.definition import Options
+from django_jobs.exceptions import InvalidResult
+from django_jobs.execution.attempt import StopNow
+from django_jobs.execution.errors import error_text
+from django_jobs.execution.outcome import Cancel, Retry, Snooze
+from django_jobs.execution.timeout import JobTimeout
+from django_jobs.handlers.base import Conduct
+from django_jobs.handlers.function import FunctionHandler
+from django_jobs.tasks import results, sending
+from django_jobs.tasks.compat import TaskContext, TaskResultStatus, normalize_json
+from django_jobs.wire import strict_json
+from django_jobs.worker.settle import MAX_RESULT_BYTES, Encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from django_jobs.handlers.base import JobContext
+
+
+# A coroutine that is cancelled from outside may have to run again; that is judged later.
+_NO_END = (StopNow, Snooze, CancelledError)
+
+
+class TaskHandler(FunctionHandler):
+    """Runs the function of a Task."""
+
+    def __init__(self, key: str, task: Any) -> None:
+        super().__init__(
+            key,
+            task.func,
+            takes_context=task.takes_context,
+            conduct=getattr(task, "conduct", Conduct()),
+            options=getattr(task, "options", Options()),
+        )
+        self.task = task
+        self.before, self.after = self._begin, self._end
+        self._running: dict[str, results.Running] = {}
+
+    def handle(self, context: JobContext) -> Any:
+        running = self._running.get(context.id) or results.running(self.task, context)
+        args, kwargs = context.payload["args"], context.payload["kwargs"]
+        if self.takes_context:
+            args = [TaskContext(task_result=running.result), *args]
+        returned = self.function(*args, **kwargs)
+        if self.is_coroutine:
+            return self._awaited(returned, running)
+        return _kept(returned, running)
+
+    async def _awaited(self, returned: Awaitable[Any], running: results.Running) -> Encoded:
+        return _kept(await returned, running)
+
+    def _begin(self, context: JobContext) -> None:
+        running = self._running[context.id] = results.running(self.task, context)
+        sending.tell_enqueued(context.id)
+        sending.send_in_run(sending.task_started, running.sender, running.result)
+
+    def _end(self, context: JobContext, error: BaseException | None) -> None:
+        running = self._running.pop(context.id, None)
+        if running is None:
+            return
+        if error is None:
+            running.finish(TaskResultStatus.SUCCESSFUL)
+        elif isinstance(error, _NO_END) or not self._is_final(context, error):
+            return
+        else:
+            running.fail(error_text(error))
+        sending.send_in_run(sending.task_finished, running.sender, running.result)
+
+    def _is_final(self, context: JobContext, error: BaseException) -> bool:
+        """Whether no attempt follows, as far as it can be told before the attempt is judged."""
+        if isinstance(error, Cancel) or (self.discard_on and isinstance(error, self.discard_on)):
+            return True
+        if self.retry_on and not isinstance(error, (Retry, JobTimeout, *self.retry_on)):
+            return True
+        return context.attempt > context.max_retries
+
+
+def _kept(returned: Any, running: results.Running) -> Encoded:
+    """The return value as it is kept; raises where Django's Tasks say that it is an error."""
+    value = normalize_json(returned)
+    try:
+        text = strict_json.dumps(value, "the return value")
+    except strict_json.NotStrictJson as error:
+        raise InvalidResult(str(error)) from None
+    if len(text) > MAX_RESULT_BYTES:
+        raise InvalidResult(
+            f"the return value has {len(text):,} bytes as JSON, {MAX_RESULT_BYTES:,} are "
+            "allowed; store it and return a key to it"
+        )
+    running.returned(value)
+    return Encoded(text)

@@ -1,0 +1,202 @@
+"""Move tasks that wait in another backend's table into ours, each under the id it has.
+
+Only rows that wait are moved; what runs or has ended stays where it is. A row is deleted
+in the transaction that enqueues its job, where both tables share a database. Where they do
+not, it is deleted after that: doing it again then finds the job by its id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.apps.registry import Apps
+from django.db import connections, models, router, transaction
+from django.utils import timezone
+
+from django_jobs.enqueue import Plan, PreparedJob, enqueue_many
+from django_jobs.exceptions import InvalidJob, UnknownHandler
+from django_jobs.handlers.function import FunctionHandler
+from django_jobs.handlers.registry import registry
+from django_jobs.tasks import registering
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from django_jobs.definition import Options
+
+AT_ONCE = 200
+NEVER_BEFORE = 9999
+READY, RUNNING = "READY", "RUNNING"
+
+
+class _Foreign(models.Model):
+    """The columns that both tables have. They are theirs: no migration of ours makes them."""
+
+    id = models.UUIDField(primary_key=True)
+    task_path = models.TextField()
+    queue_name = models.TextField()
+    priority = models.IntegerField()
+    status = models.TextField()
+    enqueued_at = models.DateTimeField()
+    run_after = models.DateTimeField(null=True)
+
+    class Meta:
+        abstract = True
+
+
+class TasksDbRow(_Foreign):
+    """A task of django-tasks-db."""
+
+    args_kwargs = models.JSONField()
+
+    class Meta:
+        apps = Apps()
+        app_label = "django_tasks_database"
+        managed = False
+        db_table = "django_tasks_database_dbtaskresult"
+
+    def __str__(self) -> str:
+        return f"{self.task_path} {self.pk}"
+
+    @property
+    def call(self) -> Mapping[str, Any]:
+        return {name: self.args_kwargs[name] for name in ("args", "kwargs")}
+
+    @property
+    def retries(self) -> int | None:
+        """There are none there: what the task declares here holds."""
+        return None
+
+
+class OxRow(_Foreign):
+    """A task of django-ox."""
+
+    args = models.JSONField()
+    kwargs = models.JSONField()
+    attempts = models.IntegerField()
+    max_attempts = models.IntegerField()
+
+    class Meta:
+        apps = Apps()
+        app_label = "django_ox"
+        managed = False
+        db_table = "django_ox_oxtask"
+
+    def __str__(self) -> str:
+        return f"{self.task_path} {self.pk}"
+
+    @property
+    def call(self) -> Mapping[str, Any]:
+        return {"args": self.args, "kwargs": self.kwargs}
+
+    @property
+    def retries(self) -> int | None:
+        """What is left: attempts count from the first one there."""
+        return max(self.max_attempts - self.attempts - 1, 0)
+
+
+SOURCES: Mapping[str, type[_Foreign]] = {"django-tasks-db": TasksDbRow, "django-ox": OxRow}
+
+
+@dataclass(slots=True)
+class Moved:
+    """What became of the tasks of a source."""
+
+    moved: int = 0
+    running: int = 0
+    refused: list[dict[str, str]] = field(default_factory=list)
+
+
+def waiting_ids(source: str, using: str | None = None) -> list[Any]:
+    """The ids of the tasks that wait, in the order they were enqueued."""
+    return list(_rows(source, using).filter(status=READY).values_list("pk", flat=True))
+
+
+def move(
+    source: str,
+    *,
+    backend: str | None = None,
+    using: str | None = None,
+    dry_run: bool = False,
+    progress: Callable[[int], None] = lambda _count: None,
+) -> Moved:
+    """Move what waits in a source to a backend of ours; what cannot be moved stays there."""
+    done = Moved(running=_rows(source, using).filter(status=RUNNING).count())
+    ids = waiting_ids(source, using)
+    for start in range(0, len(ids), AT_ONCE):
+        chunk = ids[start : start + AT_ONCE]
+        with transaction.atomic(using=_alias(source, using)):
+            _move_chunk(source, chunk, backend, using, dry_run=dry_run, done=done)
+        progress(len(chunk))
+    return done
+
+
+def _move_chunk(
+    source: str,
+    ids: Sequence[Any],
+    backend: str | None,
+    using: str | None,
+    *,
+    dry_run: bool,
+    done: Moved,
+) -> None:
+    waiting = _rows(source, using).filter(pk__in=ids, status=READY)
+    features = connections[_alias(source, using)].features
+    # A row that a worker of theirs holds just now is about to run there.
+    locked = waiting.select_for_update(skip_locked=features.has_select_for_update_skip_locked)
+    prepared: list[PreparedJob[Any]] = []
+    for row in locked:
+        try:
+            prepared.append(_prepared(row, backend))
+        except InvalidJob as error:
+            done.refused.append({"id": str(row.pk), "task": row.task_path, "why": str(error)})
+    done.moved += len(prepared)
+    if not dry_run:
+        enqueue_many(prepared)
+        waiting.filter(pk__in=[job.id for job in prepared]).delete()
+
+
+def _prepared(row: Any, backend: str | None) -> PreparedJob[Any]:
+    """The job of a row, under the row's id; raises InvalidJob for what could not run here."""
+    handler = registry.get(row.task_path) or registering.find(row.task_path)
+    if not isinstance(handler, FunctionHandler):
+        raise UnknownHandler(
+            f"{row.task_path} is no task of this site: nothing registers it, and it is in no "
+            "installed app and none of TASK_MODULES"
+        )
+    call = row.call
+    payload = handler.payload(tuple(call["args"]), dict(call["kwargs"]))
+    plan = Plan(handler.key, _options(handler.options, row, backend))
+    plan.resolve()
+    # Tried before, for all we know: then it may even have ended.
+    return PreparedJob(str(row.pk), plan, payload, tried=True)
+
+
+def _options(declared: Options, row: Any, backend: str | None) -> Options:
+    given: dict[str, Any] = {"queue": row.queue_name, "priority": row.priority}
+    if backend is not None:
+        given["backend"] = backend
+    if row.retries is not None:
+        given["max_retries"] = row.retries
+    # The place in the old order is kept: due is what was due first.
+    return declared.using(**given, run_at=_aware(_due(row)))
+
+
+def _due(row: Any) -> datetime:
+    later = row.run_after is not None and row.run_after.year < NEVER_BEFORE
+    return row.run_after if later else row.enqueued_at  # type: ignore[no-any-return]  # a DateTimeField
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if timezone.is_aware(moment) else timezone.make_aware(moment)
+
+
+def _rows(source: str, using: str | None) -> Any:
+    rows = SOURCES[source]._base_manager.using(_alias(source, using))
+    return rows.order_by("enqueued_at", "pk")
+
+
+def _alias(source: str, using: str | None) -> str:
+    return using or router.db_for_write(SOURCES[source])

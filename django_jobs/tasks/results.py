@@ -1,0 +1,273 @@
+"""Task results: made for a run that begins, and rebuilt from what a store knows.
+
+Nothing is validated on the way back. A queue that is no longer served, or a function that
+has gone, must not make an old result unreadable.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from django_jobs.clock import to_datetime
+from django_jobs.tasks.compat import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    Task,
+    TaskResult,
+    TaskResultStatus,
+    task_backends,
+)
+from django_jobs.tasks.errors import JobsTaskError, task_error
+from django_jobs.worker.build import worker_name
+
+if TYPE_CHECKING:
+    from django_jobs.backends.base import Account, AttemptRecord
+    from django_jobs.execution.outcome import ErrorText
+    from django_jobs.handlers.base import JobContext
+    from django_jobs.tasks.backend import JobsBackend
+
+logger = logging.getLogger("django_jobs")
+
+ALIAS_IN_META = "task_backend"
+"""Where a job says which alias of TASKS it was enqueued through, unless that is the default."""
+
+UNKNOWN_WORKER = "unknown"
+_VERSION_AT = 14
+_KINDS: dict[str, Any] = {"meta": dict, "priority": int, "schedule": int, "delay": (int, float)}
+_STATUS = {
+    "scheduled": TaskResultStatus.READY,
+    "blocked": TaskResultStatus.READY,
+    "ready": TaskResultStatus.READY,
+    "running": TaskResultStatus.RUNNING,
+    "succeeded": TaskResultStatus.SUCCESSFUL,
+    "skipped": TaskResultStatus.SUCCESSFUL,
+}
+
+
+def blank(task: Any, job_id: str, alias: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The result of a task that waits for its first run; raises TypeError for what is no JSON."""
+    return TaskResult(
+        task=task,
+        id=job_id,
+        status=TaskResultStatus.READY,
+        enqueued_at=enqueued_at(job_id),
+        started_at=None,
+        last_attempted_at=None,
+        finished_at=None,
+        args=args,
+        kwargs=kwargs,
+        backend=alias,
+        errors=[],
+        worker_ids=[],
+    )
+
+
+def change(result: Any, **values: Any) -> None:
+    """Results are frozen for those who get them, not for those who make them."""
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
+
+
+# --------------------------------------------------------------------------- a run that begins
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The result of a task while it runs, as the task itself and the signals see it."""
+
+    result: Any
+    sender: type
+
+    def returned(self, value: Any) -> None:
+        change(self.result, _return_value=value)
+
+    def fail(self, error: ErrorText) -> None:
+        change(self.result, _return_value=None)
+        self.result.errors.append(task_error(error.type, error.traceback))
+        self.finish(TaskResultStatus.FAILED)
+
+    def finish(self, status: TaskResultStatus) -> None:
+        change(self.result, status=status, finished_at=_now())
+
+
+def running(task: Any, context: JobContext) -> Running:
+    """What a run that begins now knows of itself."""
+    alias = context.meta.get(ALIAS_IN_META, DEFAULT_TASK_BACKEND_ALIAS)
+    backend, sender = _backend_of(alias)
+    payload = context.payload
+    told = rebuilt_task(task, backend=alias, queue_name=context.queue)
+    result = blank(told, context.id, alias, payload["args"], payload["kwargs"])
+    earlier = context.attempt - 1
+    attempts = _attempts_of(backend, context.id) if backend and earlier else ()
+    now = _now()
+    change(
+        result,
+        status=TaskResultStatus.RUNNING,
+        started_at=_for_people(attempts[0].started_at) if attempts else now,
+        last_attempted_at=now,
+        errors=[task_error(one.error_type, one.traceback) for one in attempts],
+        worker_ids=[*_workers(attempts, earlier), worker_name()],
+    )
+    return Running(result, sender)
+
+
+def _attempts_of(backend: JobsBackend, job_id: str) -> tuple[AttemptRecord, ...]:
+    try:
+        return backend.attempts_of(job_id)
+    except Exception:
+        logger.exception("the earlier attempts of the task %s cannot be read", job_id)
+        return ()
+
+
+def _backend_of(alias: str) -> tuple[JobsBackend | None, type]:
+    """The backend of an alias and its class, as far as this process's TASKS still have it."""
+    from django_jobs.tasks.backend import JobsBackend  # noqa: PLC0415 - it enqueues by way of this
+
+    try:
+        configured = task_backends[alias]
+    except Exception:  # noqa: BLE001 - the task runs all the same; the system checks tell of it
+        configured = None
+    if isinstance(configured, JobsBackend):
+        return configured, type(configured)
+    return None, JobsBackend
+
+
+# ------------------------------------------------------------------------ what a store knows
+
+
+def rebuilt(account: Account, alias: str, declared: Any) -> Any | None:
+    """The result of a job, or None where the job is no call of a function."""
+    body = _legible(account.body)
+    payload = body.get("payload", {"args": [], "kwargs": {}})
+    if not isinstance(payload, dict) or payload.keys() != {"args", "kwargs"}:
+        return None
+    alias = body.get("meta", {}).get(ALIAS_IN_META, alias)
+    told = rebuilt_task(
+        declared or _lost_task(account.handler),
+        backend=alias,
+        queue_name=account.queue,
+        priority=body.get("priority", 0),
+        run_after=_run_after(body),
+    )
+    result = blank(told, account.id, alias, payload["args"], payload["kwargs"])
+    runs = account.attempts
+    begun = [one.started_at for one in runs]
+    begun += [] if account.started_at is None else [account.started_at]
+    status = _STATUS.get(account.status, TaskResultStatus.FAILED)
+    change(
+        result,
+        status=status,
+        enqueued_at=result.enqueued_at or _for_people(body.get("enqueuedAt")),
+        started_at=_for_people(begun[0] if begun else None),
+        last_attempted_at=_for_people(begun[-1] if begun else None),
+        finished_at=_for_people(account.finished_at),
+        errors=_errors(account),
+        worker_ids=_workers(runs, account.failed_attempts) + _last_worker(account),
+    )
+    if status is TaskResultStatus.SUCCESSFUL:
+        change(result, _return_value=json.loads(account.value_json))
+    return result
+
+
+def _legible(text: str | None) -> dict[str, Any]:
+    """A body as far as it can be read; one that was tampered with says nothing."""
+    try:
+        body = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(body, dict):
+        return {}
+    wrong = (name for name, kind in _KINDS.items() if not isinstance(body.get(name), kind))
+    return {} if any(name in body for name in wrong) else body
+
+
+def _errors(account: Account) -> list[JobsTaskError]:
+    errors = [task_error(one.error_type, one.traceback) for one in account.attempts]
+    if account.status == "cancelled":
+        errors.append(task_error("django_jobs.execution.outcome.Cancel", account.reason))
+    elif account.status == "dead" and not (account.error_type and errors):
+        told = ": ".join(part for part in (account.reason, account.error_message) if part)
+        path = account.error_type or "django_jobs.exceptions.JobFailed"
+        errors.append(task_error(path, account.traceback or told))
+    return errors
+
+
+def _workers(attempts: tuple[AttemptRecord, ...], made: int) -> list[str]:
+    """One for each failed attempt, also for those of which no record is kept."""
+    known = [one.worker or UNKNOWN_WORKER for one in attempts]
+    return [UNKNOWN_WORKER] * (made - len(known)) + known
+
+
+def _last_worker(account: Account) -> list[str]:
+    """The worker of a run that did not fail: it goes on, or it was the last one."""
+    if account.started_at is None:
+        return []
+    return [account.worker or UNKNOWN_WORKER]
+
+
+def rebuilt_task(declared: Any, **changes: Any) -> Any:
+    """A copy of a task with other values, of the same class, and validated by nobody."""
+    kind: Any = type(declared)
+    told = object.__new__(kind)
+    for name in _names(kind):
+        value = changes[name] if name in changes else getattr(declared, name)
+        object.__setattr__(told, name, value)
+    return told
+
+
+@lru_cache(maxsize=8)
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def _lost_task(path: str) -> Any:
+    """Stands for a task whose function this process does not have."""
+
+    def lost(*_args: Any, **_kwargs: Any) -> Any:
+        raise LookupError(f"there is no task {path} in this process")
+
+    module, _, name = path.rpartition(".")
+    lost.__module__, lost.__qualname__, lost.__name__ = module, name, name
+    told = object.__new__(Task)
+    change(
+        told,
+        func=lost,
+        priority=0,
+        backend=DEFAULT_TASK_BACKEND_ALIAS,
+        queue_name="",
+        run_after=None,
+        takes_context=False,
+    )
+    return told
+
+
+def _run_after(body: dict[str, Any]) -> datetime | timedelta | None:
+    if "schedule" in body:
+        return _for_people(body["schedule"])
+    return timedelta(seconds=body["delay"]) if "delay" in body else None
+
+
+def enqueued_at(job_id: str) -> datetime | None:
+    """When a job was enqueued, to the millisecond: an id of ours begins with it."""
+    if job_id[_VERSION_AT] != "7":
+        return None
+    return _for_people(int(job_id[:8] + job_id[9:13], 16) * 1000)
+
+
+def _now() -> datetime:
+    return timezone.now()
+
+
+def _for_people(microseconds: int | None) -> datetime | None:
+    """A moment as this site wants it: naive where USE_TZ is off."""
+    if microseconds is None:
+        return None
+    moment = to_datetime(microseconds)
+    return moment if settings.USE_TZ else timezone.make_naive(moment)

@@ -1,0 +1,45 @@
+"""Django's task signals, sent so that a receiver that fails hurts nobody but itself."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.execution.attempt import StopNow
+from django_jobs.execution.timeout import JobTimeout
+from django_jobs.tasks.compat import signals
+
+if TYPE_CHECKING:
+    from django.dispatch import Signal
+
+logger = logging.getLogger("django_jobs")
+
+task_enqueued, task_started, task_finished = (
+    signals.task_enqueued,
+    signals.task_started,
+    signals.task_finished,
+)
+
+pending: ContextVar[tuple[type, Any] | None] = ContextVar("django_jobs_task_pending", default=None)
+"""The sender and result of an enqueue that goes on just now and was not told of yet."""
+
+
+def send_in_run(signal: Signal, sender: type, result: Any) -> None:
+    """Tell all receivers beside a run. What they raise is logged, by Django or here."""
+    try:
+        signal.send_robust(sender=sender, task_result=result)
+    except (StopNow, JobTimeout):
+        raise
+    except BaseException:
+        logger.exception("a receiver of a task's signal raised")
+
+
+def tell_enqueued(job_id: str | None = None) -> None:
+    """Tell of the enqueue that goes on, once: before its task runs, where it runs inside it."""
+    waiting = pending.get()
+    if waiting is None or (job_id is not None and waiting[1].id != job_id):
+        return
+    pending.set(None)
+    sender, result = waiting
+    task_enqueued.send_robust(sender=sender, task_result=result)

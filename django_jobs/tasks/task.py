@@ -1,0 +1,228 @@
+"""A task with the options of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
+
+from django.utils.module_loading import import_string
+
+from django_jobs.decorators import conduct_of
+from django_jobs.definition import Options
+from django_jobs.exceptions import InvalidOption
+from django_jobs.tasks import registering
+from django_jobs.tasks.compat import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    DEFAULT_TASK_QUEUE_NAME,
+    Task,
+    task_backends,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from django_jobs.handlers.base import Conduct
+    from django_jobs.tasks.compat import TaskContext
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+IN_DJANGOS_WORDS = {
+    "queue": "queue_name=",
+    "delay": "run_after= with a timedelta",
+    "run_at": "run_after=",
+    "name": "nothing: a task is named after its function",
+}
+"""Options of a job for which Tasks have a word of their own."""
+
+
+OF_THE_CODE = ("retry_on", "discard_on")
+
+
+class TaskOptions(TypedDict, total=False):
+    """What a task takes beside Django's own options, in the decorator and in ``using()``."""
+
+    max_retries: int | None
+    retry: str | Sequence[float] | Mapping[str, Any] | None
+    timeout: float | timedelta | None
+    expires: float | timedelta | datetime | None
+    idempotency_key: str | None
+    unique_key: str | None
+    on_conflict: Literal["return", "raise", "replace"]
+    single_instance: bool | str | None
+    concurrency_key: str | None
+    concurrency: int | None
+    atomic: bool | None
+    result_ttl: float | timedelta | None
+    max_crashes: int | None
+    tenant: str | None
+    trace_id: str | None
+    meta: Mapping[str, Any] | None
+
+
+class DeclaredOptions(TaskOptions, total=False):
+    """What only the decorator takes, because it belongs to the code."""
+
+    key: str
+    retry_on: type[BaseException] | tuple[type[BaseException], ...]
+    discard_on: type[BaseException] | tuple[type[BaseException], ...]
+
+
+if TYPE_CHECKING:
+
+    class _Remembering(Task[P, T]):
+        """Type checkers know Django's Task as generic; at run time it is not."""
+
+else:
+
+    class _Remembering(Task, Generic[P, T]):
+        """A place for what was made of a task, which is no field: the task is not made of it."""
+
+        __slots__ = ("_made",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
+class JobsTask(_Remembering[P, T]):
+    """A Task that carries options of ours: ``@task(max_retries=5)``, ``.using(timeout=30)``.
+
+    ``key`` is what messages call it, its dotted path unless given. A class with slots is
+    made twice by ``dataclass``, so ``super()`` without arguments would not find itself here.
+    """
+
+    key: str | None
+    options: Options
+    conduct: Conduct
+
+    def __init__(  # noqa: PLR0913 - Django's six, and ours
+        self,
+        *,
+        func: Callable[..., Any],
+        priority: int = 0,
+        backend: str = DEFAULT_TASK_BACKEND_ALIAS,
+        queue_name: str = DEFAULT_TASK_QUEUE_NAME,
+        run_after: datetime | timedelta | None = None,
+        takes_context: bool = False,
+        key: str | None = None,
+        options: Options | None = None,
+        conduct: Conduct | None = None,
+        **given: Any,
+    ) -> None:
+        code: dict[str, Any] = {
+            name: given.pop(name) for name in ("retry_on", "discard_on") if name in given
+        }
+        options = (options or Options()).using(**_ours(given))
+        values = {
+            "func": func,
+            "priority": priority,
+            "backend": backend,
+            "queue_name": queue_name,
+            "run_after": run_after,
+            "takes_context": takes_context,
+            "key": key,
+            "options": options,
+            "conduct": conduct or conduct_of(code, options),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        self.get_backend().validate_task(self)
+        registering.register(self)
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | timedelta | None = None,
+        backend: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> JobsTask[P, T]:
+        """The same task with other options. None leaves Django's four as they are."""
+        named = {
+            "priority": priority,
+            "queue_name": queue_name,
+            "run_after": run_after,
+            "backend": backend,
+        }
+        changes: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
+        if options:
+            changes["options"] = self.options.using(**_ours(dict(options)))
+        return replace(self, **changes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its path: a function cannot be pickled where a task stands under its name."""
+        kwargs = {field.name: getattr(self, field.name) for field in fields(self)}
+        del kwargs["func"]
+        return _found_again, (self.module_path, kwargs)
+
+
+def _found_again(path: str, kwargs: dict[str, Any]) -> JobsTask[..., Any]:
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise ValueError(f"{path!r} was to lead to a task: {error}") from error
+    if not isinstance(found, JobsTask):
+        raise ValueError(f"{path!r} was to lead to a task, and is {type(found).__name__}")  # noqa: TRY004 - Django's choice
+    return JobsTask(func=found.func, **kwargs)
+
+
+def _ours(given: dict[str, Any]) -> dict[str, Any]:
+    for name in given:
+        if name in IN_DJANGOS_WORDS:
+            raise InvalidOption(f"a task knows no {name}=; use {IN_DJANGOS_WORDS[name]}")
+    return given
+
+
+@overload
+def task(function: Callable[P, T], /) -> JobsTask[P, T]: ...
+@overload
+def task(
+    *,
+    priority: int = 0,
+    queue_name: str = DEFAULT_TASK_QUEUE_NAME,
+    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
+    takes_context: Literal[False] = False,
+    **options: Unpack[DeclaredOptions],
+) -> Callable[[Callable[P, T]], JobsTask[P, T]]: ...
+@overload
+def task(
+    *,
+    priority: int = 0,
+    queue_name: str = DEFAULT_TASK_QUEUE_NAME,
+    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
+    takes_context: Literal[True],
+    **options: Unpack[DeclaredOptions],
+) -> Callable[[Callable[Concatenate[TaskContext[P, T], P], T]], JobsTask[P, T]]: ...
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
+    **options: Any,
+) -> Any:
+    """Django's ``@task`` with our options, on every version of Django.
+
+    Django 6.1 and the package for 5.2 forward options to a backend's tasks by
+    themselves; the decorator of Django 6.0 does not.
+    """
+    if "run_after" in options:
+        raise TypeError("run_after is for .using(run_after=...): a decorator runs only once")
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        return task_backends[backend].task_class(func=function, backend=backend, **options)
+
+    return decorate if function is None else decorate(function)

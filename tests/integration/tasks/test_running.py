@@ -1,0 +1,283 @@
+"""What happens around a run of a task: context, return values, failures and signals."""
+
+import dataclasses
+import pickle
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from django_jobs.models import FailedJob, Job, JobResult
+from django_jobs.tasks import JobsBackend
+from django_jobs.tasks.compat import TaskResultStatus, signals
+from django_jobs.worker import process_once
+from testproject.shop.models import Order
+from tests.integration.tasks.chores import tasks as chores
+
+pytestmark = pytest.mark.django_db(databases=["default", "other"])
+READY, RUNNING, FAILED, SUCCESSFUL = (
+    TaskResultStatus.READY,
+    TaskResultStatus.RUNNING,
+    TaskResultStatus.FAILED,
+    TaskResultStatus.SUCCESSFUL,
+)
+
+
+def ran(task, *args, **kwargs):
+    """The result of a task after everything that was due has been run."""
+    result = task.enqueue(*args, **kwargs)
+    while process_once():
+        pass
+    result.refresh()
+    return result
+
+
+@contextmanager
+def receiving(*names):
+    """What the signals told while the block ran: name, sender, status, exception in the air."""
+    told = []
+
+    def receiver_of(name):
+        def receive(sender, task_result, **_kwargs):
+            told.append((name, sender, task_result.status, sys.exc_info()[0], task_result))
+
+        return receive
+
+    receivers = {name: receiver_of(name) for name in names}
+    for name, receiver in receivers.items():
+        getattr(signals, name).connect(receiver)
+    try:
+        yield told
+    finally:
+        for name, receiver in receivers.items():
+            getattr(signals, name).disconnect(receiver)
+
+
+# -- return values -----------------------------------------------------------------------------
+
+
+def test_a_return_value_is_kept_as_plain_json():
+    result = ran(chores.returns_bytes_and_tuples)
+    assert result.return_value == {"bytes": "abc", "tuple": [1, 2], "range": [0, 1]}
+
+
+def test_a_coroutine_is_awaited():
+    assert ran(chores.aecho, "x").return_value == "x"
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "error", "words"),
+    [
+        (chores.returns_a_function, (), TypeError, "Unsupported type"),
+        (chores.returns_nan, (), "InvalidResult", "nan, which JSON cannot carry"),
+        (chores.returns, (300_000,), "InvalidResult", "300,002 bytes as JSON, 262,144 are allowed"),
+    ],
+)
+def test_what_cannot_be_kept_fails_the_attempt(task, args, error, words):
+    result = ran(task, *args)
+    assert result.status == FAILED
+    with pytest.raises(ValueError, match="Task failed"):
+        _ = result.return_value
+    (told,) = result.errors
+    kind = told.exception_class
+    assert kind is error or kind.__name__ == error
+    assert words in told.traceback
+
+
+def test_the_largest_result_is_kept():
+    assert len(ran(chores.returns, 262_142).return_value) == 262_142
+
+
+def test_a_plain_job_keeps_its_own_rule_for_return_values():
+    handle = chores.plain_job.enqueue("ab")
+    assert process_once("mail").status == "acked"
+    assert handle.result() == "abab"
+
+
+# -- the context -------------------------------------------------------------------------------
+
+
+def test_the_context_shows_the_result_of_the_run():
+    result = ran(chores.told, "an argument")
+    assert result.return_value == [result.id, 1, "RUNNING", 0, "default"]
+
+
+def test_the_context_of_a_retry_knows_what_went_before():
+    result = ran(chores.third_time_lucky)
+    assert result.return_value == [2, 3]
+    assert result.attempts == 3
+
+
+# -- failures ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"), [(chores.exits, SystemExit), (chores.interrupts, KeyboardInterrupt)]
+)
+def test_what_would_end_a_program_fails_a_task(task, kind):
+    result = ran(task)
+    assert (result.status, result.errors[0].exception_class) == (FAILED, kind)
+
+
+def test_an_exception_class_inside_of_a_class_is_found():
+    (error,) = ran(chores.misses).errors
+    assert error.exception_class_path == "testproject.shop.models.Order.DoesNotExist"
+    assert error.exception_class is Order.DoesNotExist
+    assert pickle.loads(pickle.dumps(error)) == error  # noqa: S301 - our own
+    for path in ("testproject.shop.models.Order.gone", "testproject.shop.models.Order.objects"):
+        lost = dataclasses.replace(error, exception_class_path=path)
+        with pytest.raises(ImportError):
+            _ = lost.exception_class
+
+
+def test_each_failed_attempt_leaves_its_error():
+    result = ran(chores.fails, "boom")
+    assert (result.status, result.attempts) == (FAILED, 2)
+    assert [error.exception_class for error in result.errors] == [ValueError, ValueError]
+    assert all(error.traceback.endswith("ValueError: boom\n") for error in result.errors)
+    assert result.enqueued_at <= result.started_at < result.last_attempted_at < result.finished_at
+
+
+def test_odd_characters_in_an_exception_are_shown_as_escapes():
+    (error,) = ran(chores.odd).errors
+    assert r"NUL \u0000, half a pair \ud800, a bell \u0007 and ünïcode" in error.traceback
+
+
+def test_an_exception_that_is_not_to_be_retried_is_not():
+    result = ran(chores.picky)
+    assert (result.status, result.attempts) == (FAILED, 1)
+    assert result.errors[0].exception_class is LookupError
+
+
+def test_an_atomic_task_commits_with_its_result():
+    result = ran(chores.order, "ann@example.com")
+    assert result.return_value is True
+    assert Order.objects.filter(email="ann@example.com").exists()
+
+
+# -- signals -----------------------------------------------------------------------------------
+
+EVERY = ("task_enqueued", "task_started", "task_finished")
+
+
+def test_signals_tell_of_a_task_that_succeeds():
+    with receiving(*EVERY) as told:
+        result = ran(chores.add, 1)
+    assert [one[:4] for one in told] == [
+        ("task_enqueued", JobsBackend, READY, None),
+        ("task_started", JobsBackend, RUNNING, None),
+        ("task_finished", JobsBackend, SUCCESSFUL, None),
+    ]
+    assert {one[4].id for one in told} == {result.id}
+    assert told[-1][4].return_value == 1
+    assert told[-1][4].finished_at is not None
+
+
+def test_the_end_of_a_coroutine_is_told_too():
+    with receiving("task_finished") as told:
+        ran(chores.aecho, "x")
+    assert [(one[2], one[4].return_value) for one in told] == [(SUCCESSFUL, "x")]
+
+
+def test_the_end_is_told_while_the_exception_is_handled():
+    with receiving("task_finished") as told:
+        ran(chores.exits)
+    ((_, _, status, raised, result),) = told
+    assert (status, raised) == (FAILED, SystemExit)
+    assert "out of here" in result.errors[0].traceback
+
+
+def test_a_failed_attempt_that_is_followed_by_another_is_not_the_end():
+    with receiving(*EVERY) as told:
+        ran(chores.fails)
+    assert [(name, status) for name, _, status, *_ in told] == [
+        ("task_enqueued", READY),
+        ("task_started", RUNNING),
+        ("task_started", RUNNING),
+        ("task_finished", FAILED),
+    ]
+    assert len(told[-1][4].errors) == told[-1][4].attempts == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "ends"),
+    [(chores.picky, 1), (chores.cancels, 1), (chores.asks_again, 1), (chores.snoozes, 0)],
+)
+def test_the_end_is_told_once_and_a_snooze_is_none(task, ends):
+    with receiving("task_finished") as told:
+        ran(task)
+    assert [one[2] for one in told] == [FAILED] * ends
+
+
+def test_a_second_enqueue_of_a_unique_key_is_not_told():
+    with receiving("task_enqueued") as told:
+        for _ in range(2):
+            chores.echo.using(unique_key="k").enqueue()
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+def test_a_receiver_that_fails_hurts_nobody(error):
+    def receive(**_kwargs):
+        raise error("a bad receiver")
+
+    for name in ("task_started", "task_finished"):
+        getattr(signals, name).connect(receive)
+    try:
+        result = ran(chores.add, 1)
+    finally:
+        for name in ("task_started", "task_finished"):
+            getattr(signals, name).disconnect(receive)
+    assert result.return_value == 1
+
+
+def test_a_receiver_that_fails_does_not_hurt_the_enqueue():
+    def receive(**_kwargs):
+        raise ValueError("a bad receiver")
+
+    signals.task_enqueued.connect(receive)
+    try:
+        result = chores.add.enqueue(1)
+    finally:
+        signals.task_enqueued.disconnect(receive)
+    assert Job.objects.filter(pk=result.id).exists()
+
+
+def test_where_a_task_runs_at_its_enqueue_the_enqueue_is_told_first(settings):
+    settings.DJANGO_JOBS = {
+        "BACKENDS": {"sync": {"BACKEND": "django_jobs.backends.sync.SyncBackend"}},
+        "DEFAULT_BACKEND": "sync",
+    }
+    with receiving(*EVERY) as told:
+        result = chores.add.enqueue(1)
+        failed = chores.fails.enqueue()
+    assert [name for name, *_ in told][:3] == list(EVERY)
+    assert (result.status, result.return_value) == (SUCCESSFUL, 1)
+    assert (failed.status, failed.attempts) == (FAILED, 2)
+    assert JobResult.objects.count() == FailedJob.objects.count() == 1
+
+
+# -- jobs as tasks -----------------------------------------------------------------------------
+
+
+def test_a_job_is_a_task_where_one_is_wanted():
+    task = chores.plain_job.task
+    assert (task.queue_name, task.name, task.call("ab")) == ("mail", "plain_job", "abab")
+    result = task.using(priority=3).enqueue("ab")
+    row = Job.objects.get(pk=result.id)
+    assert (row.handler, row.rank) == (chores.plain_job.key, -3)
+    assert '"maxRetries":2' in row.body
+    assert process_once("mail").status == "acked"
+    assert task.get_result(result.id).return_value == "abab"
+
+
+def test_a_job_with_a_key_and_a_context_is_one_too():
+    result = ran(chores.keyed_job.task, "x")
+    assert result.return_value == [1, "x"]
+    assert result.task.func is chores.keyed_job.function
+
+
+def test_the_handle_of_a_job_leads_to_a_result():
+    handle = chores.plain_job.enqueue("ab")
+    result = chores.plain_job.task.get_result(handle.id)
+    assert (result.status, result.args) == (READY, ["ab"])

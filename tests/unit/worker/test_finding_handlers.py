@@ -1,0 +1,68 @@
+"""When a handler that is not registered may be looked for elsewhere: only if it is believed."""
+
+from dataclasses import replace
+
+import pytest
+
+from django_jobs.backends.base import Lease
+from django_jobs.conf import JobsSettings, QueueConfig
+from django_jobs.handlers.function import FunctionHandler
+from django_jobs.handlers.registry import Registry
+from django_jobs.testing.factories import make_opener, make_outgoing
+from django_jobs.wire.envelope import Header, Message, index_of
+from django_jobs.worker.admission import Admitted, Gatekeeper, Refused
+
+KEY = "shop.tasks.found"
+
+
+@pytest.fixture
+def asked():
+    return []
+
+
+def admit(asked, *, handlers=None, opener=None, outgoing=None):
+    registry = Registry()
+
+    def finder(key):
+        asked.append(key)
+        registry.register(FunctionHandler(key, print, takes_context=False))
+        return registry.get(key)
+
+    registry.finder = finder
+    outgoing = outgoing or make_outgoing(job=KEY)
+    message = Message(
+        outgoing.body,
+        outgoing.signature,
+        outgoing.key_id,
+        Header(),
+        index_of(outgoing.id, outgoing.terms),
+    )
+    settings = JobsSettings(queues={"default": QueueConfig("default", handlers=handlers)})
+    gatekeeper = Gatekeeper(settings, opener or make_opener(), registry)
+    return gatekeeper.admit(Lease(outgoing.id, "default", "t", 0, message), 0)
+
+
+def test_a_verified_key_is_looked_for(asked):
+    assert isinstance(admit(asked), Admitted)
+    assert asked == [KEY]
+
+
+def test_a_key_that_the_queue_allows_is_looked_for(asked):
+    assert isinstance(admit(asked, handlers=(KEY,)), Admitted)
+
+
+@pytest.mark.parametrize("handlers", [(), ("shop.tasks.another",)])
+def test_a_key_that_the_queue_does_not_allow_is_not(asked, handlers):
+    assert isinstance(admit(asked, handlers=handlers), Refused)
+    assert asked == []
+
+
+def test_a_forged_message_leads_nowhere(asked):
+    outgoing = make_outgoing(job=KEY)._replace(signature="0" * 64)
+    assert isinstance(admit(asked, outgoing=outgoing), Refused)
+    assert asked == []
+
+
+def test_without_verification_nothing_is_looked_for(asked):
+    assert isinstance(admit(asked, opener=replace(make_opener(), verify_signatures=False)), Refused)
+    assert asked == []

@@ -1,0 +1,47 @@
+"""Run Django's own tests of Tasks against this package.
+
+    python -m tests.upstream.run [the unpacked source of Django]
+
+Without a folder the source of the installed Django is fetched from the package index. The
+wheel of Django has no tests, hence this script rather than a part of the suite.
+"""
+
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+import django
+
+
+def fetched(folder):
+    """The source of the Django that is installed."""
+    wanted = f"django=={django.get_version()}"
+    command = [sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "--no-binary", ":all:"]
+    subprocess.run([*command, "-d", str(folder), wanted], check=True)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as source:
+        source.extractall(folder, filter="data")
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
+def run(source):
+    tests = source / "tests"
+    if not (tests / "tasks").is_dir():
+        raise SystemExit(f"{source} has no tests/tasks: Django has them from 6.0 on")
+    sys.path.append(str(tests))
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.upstream.settings"
+    # Coroutines among the tests look at results without awaiting them.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    django.setup()
+    from tests.upstream.runner import Runner  # noqa: PLC0415 - Django is set up now
+
+    return Runner(interactive=False).run_tests(["tests.upstream.suite"])
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        given = sys.argv[1:]
+        raise SystemExit(run(Path(given[0]) if given else fetched(Path(folder))))
