@@ -2,7 +2,7 @@
 
 The order: open and verify, then what has already been decided about the job (crashed
 too often, spent, expired), then whether this process knows its handler, then whether the
-queue allows it.
+queue allows it, then whether the handler takes the payload.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_jobs.clock import to_microseconds
-from django_jobs.exceptions import HandlerRefused, Rejection
+from django_jobs.exceptions import HandlerRefused, InvalidPayload, Rejection
+from django_jobs.execution.errors import printable
 from django_jobs.execution.outcome import Cancelled, ErrorText, Failed, Rejected, Skipped, Snoozed
 from django_jobs.handlers.registry import check_allowed
 from django_jobs.wire.opening import NewerVersion
@@ -84,6 +85,8 @@ class Gatekeeper:
             check_allowed(envelope.terms.job, lease.queue, allowed)
         except HandlerRefused as refusal:
             return Refused(Rejected("rejected-handler", str(refusal)), envelope)
+        if unfit := _unfit(handler, envelope):
+            return Refused(unfit, envelope)
         if envelope.terms.atomic and getattr(handler, "is_coroutine", False):
             told = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
             return Refused(Rejected("rejected-atomic", told), envelope)
@@ -115,3 +118,17 @@ class Gatekeeper:
             delay = min(self.settings.snooze_delay * 2**doublings, LONGEST_SNOOZE)
             return Refused(Snoozed(delay, told), envelope)
         return Refused(Rejected("unknown-handler", told), envelope)
+
+
+def _unfit(handler: Handler, envelope: Envelope) -> Rejected | None:
+    """Why the handler does not take the payload, where it can tell without running user code."""
+    admit = getattr(handler, "admit", None)
+    if admit is None:
+        return None
+    try:
+        admit(envelope.payload)
+    except HandlerRefused as refusal:
+        return Rejected("rejected-target", printable(str(refusal)))
+    except InvalidPayload as invalid:
+        return Rejected("rejected-payload", printable(str(invalid)))
+    return None

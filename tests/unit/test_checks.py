@@ -46,7 +46,7 @@ triggered: dict[str, dict] = {
     "W003": {"KILL_GRACE": 0},
     "W004": {"KILL_GRACE": 60},
     "W005": {"QUEUES": {"mail": {"HANDLERS": ["shop.nobody.knows"]}}},
-    "W006": {"QUEUES": {"mail": {"HANDLERS": ["command"]}}, "ALLOWED_EVENTS": ["paid"]},
+    "W006": {"QUEUES": {"mail": {"HANDLERS": ["command"]}}, "ALLOWED_URLS": ["https://a/"]},
     "W007": {"BACKENDS": {"database": {**DATABASE, "OPTIONS": {"DATABASE": "other"}}}},
     "W011": {"SCHEDULE": {"nightly": {"cron": "0 3 * * *"}}},
 }
