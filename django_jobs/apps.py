@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
+
+if TYPE_CHECKING:
+    from django_jobs.conf import JobsSettings
 
 logger = logging.getLogger("django_jobs")
 
@@ -21,6 +25,7 @@ class DjangoJobsConfig(AppConfig):
     def ready(self) -> None:
         from django_jobs import checks  # noqa: F401, PLC0415 - registers them; needs loaded apps
         from django_jobs.backends import sync  # noqa: PLC0415 - as above
+        from django_jobs.conf import read_current  # noqa: PLC0415 - as above
         from django_jobs.handlers.built_in import register_built_in  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
         from django_jobs.telemetry import events, logs  # noqa: PLC0415 - as above
@@ -30,16 +35,15 @@ class DjangoJobsConfig(AppConfig):
         events.subscribe(logs.write)
         events.subscribe(announce)
         sync.run_lease = run_lease
-        register_built_in(registry)
         autodiscover_modules("jobs", "tasks")
-        self._register_configured()
+        settings, _problems = read_current()
+        register_built_in(registry, settings)
+        self._register_configured(settings)
 
-    def _register_configured(self) -> None:
-        from django_jobs.conf import read_current  # noqa: PLC0415 - as above
+    def _register_configured(self, settings: JobsSettings) -> None:
         from django_jobs.handlers.configured import register_configured  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
 
-        settings, _problems = read_current()
         for key, path in settings.handlers.items():
             try:
                 register_configured({key: path}, registry)

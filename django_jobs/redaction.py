@@ -30,7 +30,9 @@ def redacted(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: HIDDEN if is_telling(key) else redacted(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_of_words(before, item) for before, item in zip([None, *value], value)]
+        return [
+            _of_words(before, item) for before, item in zip([None, *value], value, strict=False)
+        ]
     return value
 
 

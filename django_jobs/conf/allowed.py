@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from django_jobs.conf import parsers as p
+from django_jobs.conf.model import shown
 from django_jobs.conf.reach import ANY, Arguments, ShellConfig
 from django_jobs.wire.opening import MAX_COUNT
 
@@ -43,7 +44,7 @@ def program_path(place: Place, value: object) -> str:
     path = p.listed_name(place, value)
     if not path.startswith("/") or path.startswith("//") or posixpath.normpath(path) != path:
         raise place.refused(
-            f"is {p.shown(value)}, not the plain absolute path of a program",
+            f"is {shown(value)}, not the plain absolute path of a program",
             'Give one such as "/usr/bin/pg_dump", without "..", "." or doubled slashes.',
         )
     return path
@@ -63,7 +64,7 @@ def _arguments(place: Place, value: object) -> Arguments:
         return ANY
     if not isinstance(value, list | tuple):
         raise place.refused(
-            f"is {p.shown(value)}", "Give a list of lists of patterns, or None for any arguments."
+            f"is {shown(value)}", "Give a list of lists of patterns, or None for any arguments."
         )
     forms: dict[str, tuple[str, ...]] = {}
     for index, form in enumerate(value):
@@ -74,7 +75,7 @@ def _arguments(place: Place, value: object) -> Arguments:
 def _form(place: Place, value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise place.refused(
-            f"is {p.shown(value)}, not a list of patterns",
+            f"is {shown(value)}, not a list of patterns",
             'Give one pattern for each argument, such as [["--format=(json|csv)", "[a-z]+"]].',
         )
     patterns: dict[str, str] = {}
@@ -90,11 +91,11 @@ NOTHING = r"(?!)"
 def _pattern(place: Place, value: object) -> str:
     hint = "Give a regular expression; the whole argument has to match it."
     if not isinstance(value, str):
-        raise place.refused(f"is {p.shown(value)}, not a pattern", hint)
+        raise place.refused(f"is {shown(value)}, not a pattern", hint)
     try:
         re.compile(value)
     except (re.error, RecursionError, OverflowError) as error:
-        raise place.refused(f"is {p.shown(value)}, no regular expression: {error}", hint) from None
+        raise place.refused(f"is {shown(value)}, no regular expression: {error}", hint) from None
     return value
 
 
@@ -104,7 +105,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def _variable(place: Place, value: object) -> str:
     if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
         raise place.refused(
-            f"is {p.shown(value)}, not the name of a variable", 'Give names such as "PGPASSFILE".'
+            f"is {shown(value)}, not the name of a variable", 'Give names such as "PGPASSFILE".'
         )
     return value
 

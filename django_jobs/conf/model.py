@@ -117,7 +117,7 @@ class JobsSettings:
 
     allowed_commands: Mapping[str, Arguments] = field(default_factory=_nothing)
     allowed_shell_commands: Mapping[str, Arguments] = field(default_factory=_nothing)
-    shell: ShellConfig = ShellConfig()
+    shell: ShellConfig = field(default_factory=ShellConfig)
     allowed_events: Mapping[str, str] = field(default_factory=_nothing)
     allowed_urls: tuple[str, ...] = ()
     task_modules: tuple[str, ...] = ()

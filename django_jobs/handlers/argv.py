@@ -31,7 +31,8 @@ def words_of(key: str, payload: Any) -> list[str]:
 def _word(key: str, place: int, word: Any) -> str:
     if isinstance(word, bool) or not isinstance(word, str | int):
         raise InvalidPayload(
-            f"{key}: word {place} is of type {type(word).__name__}; words are texts or whole numbers"
+            f"{key}: word {place} is of type {type(word).__name__}; "
+            "words are texts or whole numbers"
         )
     if isinstance(word, int):
         if not -_LARGEST <= word < _LARGEST:

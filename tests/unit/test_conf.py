@@ -64,7 +64,11 @@ def test_every_field_can_be_set_and_nothing_else():
         ("SITE", "shop-eu", "shop-eu"),
         ("ALLOWED_COMMANDS", ["clearsessions"], {"clearsessions": ANY}),
         ("ALLOWED_COMMANDS", {"x": [["--all"], []]}, {"x": Arguments((("--all",), ()))}),
-        ("ALLOWED_SHELL_COMMANDS", {"/bin/x": None, "/x": ()}, {"/bin/x": ANY, "/x": Arguments(())}),
+        (
+            "ALLOWED_SHELL_COMMANDS",
+            {"/bin/x": None, "/x": ()},
+            {"/bin/x": ANY, "/x": Arguments(())},
+        ),
         ("ALLOWED_EVENTS", {"shop.b", "shop.a"}, {"shop.a": "shop.a", "shop.b": "shop.b"}),
         ("ALLOWED_EVENTS", {"paid": "shop.signals.paid"}, {"paid": "shop.signals.paid"}),
         ("SHELL", {"OPEN_FILES": 9, "PATH": ["/bin"]}, ShellConfig(open_files=9, path=("/bin",))),
