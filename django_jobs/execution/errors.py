@@ -23,8 +23,8 @@ _CUT = "\n… cut …\n"
 _ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # Up to the last @ before the path: a password may hold one, and a user may be a token.
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s?#]+(?=@)")
-# Lines of code begin with two spaces or more; what they name is no secret.
-_LINES_OF_TEXT = re.compile(r"^(?!  ).+", re.MULTILINE)
+# Lines of code are indented, in a group of exceptions behind a bar; what they name is no secret.
+_LINES_OF_TEXT = re.compile(r"^(?: *\| )?(?! ).+", re.MULTILINE)
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 

@@ -6,6 +6,7 @@ The payload is a list, ``["dumpdata", "shop", "--indent", "2"]``. A name has to 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from django.core.management import call_command
@@ -37,8 +38,9 @@ class CommandHandler:
     def handle(self, context: JobContext) -> None:
         name, *arguments = self._allowed(context.payload)
         try:
-            # Colours would only be escapes in what is kept.
-            call_command(name, *arguments, no_color=True)
+            # Colours would only be escapes in what is kept. A command that was made before
+            # writes to where standard output went then, unless it is told.
+            call_command(name, *arguments, no_color=True, stdout=sys.stdout, stderr=sys.stderr)
         except SystemExit as ended:
             if ended.code not in {None, 0}:
                 said = f"exit code {ended.code}" if isinstance(ended.code, int) else ended.code

@@ -41,6 +41,7 @@ triggered: dict[str, dict] = {
     "E014": {"HANDLERS": {"resize": "tests.unit.no_such.resize"}},
     "E015": {"RETRY": f"{OWN}.NotABackend"},
     "E016": {"BACKENDS": {"database": {"BACKEND": f"{OWN}.NeedsUrl"}}},
+    "E020": {"ALLOWED_EVENTS": [f"{OWN}.a_function"]},
     "W001": {"VERIFY_SIGNATURES": False},
     "W002": {"SIGNING_KEYS": ["only twenty-one bytes"]},
     "W003": {"KILL_GRACE": 0},
@@ -49,6 +50,10 @@ triggered: dict[str, dict] = {
     "W006": {"QUEUES": {"mail": {"HANDLERS": ["command"]}}, "ALLOWED_URLS": ["https://a/"]},
     "W007": {"BACKENDS": {"database": {**DATABASE, "OPTIONS": {"DATABASE": "other"}}}},
     "W011": {"SCHEDULE": {"nightly": {"cron": "0 3 * * *"}}},
+    "W020": {"ALLOWED_COMMANDS": ["clearsesions"]},
+    "W021": {"ALLOWED_COMMANDS": {"flush": None}},
+    "W022": {"ALLOWED_SHELL_COMMANDS": ["/usr/bin/env"]},
+    "W024": {"ALLOWED_SHELL_COMMANDS": ["/usr/bin/no-such-program"]},
 }
 ON_A_DATABASE = {
     "E008": {"vendor": "oracle", "display_name": "Oracle"},
@@ -59,6 +64,7 @@ ON_A_DATABASE = {
     },
     "W010": {"vendor": "sqlite", "settings_dict": {"NAME": "x.sqlite3"}},
 }
+TESTED_WITH_FILES = {"E021", "W023"}  # tests/unit/test_checks_reach.py
 
 
 def ids(messages):
@@ -119,7 +125,7 @@ def test_every_id_has_a_test_and_every_id_is_documented_in_order():
     used = set()
     for source in SOURCES:
         used |= set(re.findall(r"django_jobs\.([EW]\d{3})", source.read_text()))
-    assert used == triggered.keys() | ON_A_DATABASE.keys()
+    assert used == triggered.keys() | ON_A_DATABASE.keys() | TESTED_WITH_FILES
     documented = re.findall(r"^### `django_jobs\.([EW]\d{3})`", DOCS.read_text(), re.MULTILINE)
     assert documented == sorted(used)
 
