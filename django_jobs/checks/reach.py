@@ -112,7 +112,9 @@ def _runs_others(entry: str, path: str | None) -> bool:
 def _open_to_others(path: Path) -> Path | None:
     """The file, or a directory on the way to it, that everybody may write to."""
     for place in (path, *path.parents):
-        if place.stat().st_mode & stat.S_IWOTH:
+        mode = place.stat().st_mode
+        # In a sticky directory, as /tmp, nobody replaces what belongs to another.
+        if mode & stat.S_IWOTH and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
             return place
     return None
 

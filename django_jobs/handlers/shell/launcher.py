@@ -156,7 +156,9 @@ def _limit(limits: dict[str, int | None]) -> None:
             continue
         _, hard = resource.getrlimit(which)
         allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(which, (allowed, allowed))
+        # The signal that tells of time used up comes at the softer limit, the end at the other.
+        final = allowed + (name == "cpu_seconds" and allowed != hard)
+        resource.setrlimit(which, (allowed, final))
 
 
 def _signal_group(pid: int, number: int) -> None:
