@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "django_jobs" / "checks").glob("*.py"))
 DOCS = ROOT / "docs" / "reference" / "checks.md"
 OWN = "tests.unit.backends_of_tests"
+A_SIGNAL = "django.core.signals.request_started"
 GOOD_KEY = "0123456789abcdefghijklmnopqrstuvwxyz"
 DATABASE = {"BACKEND": DATABASE_BACKEND}
 
@@ -47,7 +48,7 @@ triggered: dict[str, dict] = {
     "W003": {"KILL_GRACE": 0},
     "W004": {"KILL_GRACE": 60},
     "W005": {"QUEUES": {"mail": {"HANDLERS": ["shop.nobody.knows"]}}},
-    "W006": {"QUEUES": {"mail": {"HANDLERS": ["command"]}}, "ALLOWED_URLS": ["https://a/"]},
+    "W006": {"QUEUES": {"mail": {"HANDLERS": ["command"]}}, "ALLOWED_EVENTS": [A_SIGNAL]},
     "W007": {"BACKENDS": {"database": {**DATABASE, "OPTIONS": {"DATABASE": "other"}}}},
     "W011": {"SCHEDULE": {"nightly": {"cron": "0 3 * * *"}}},
     "W020": {"ALLOWED_COMMANDS": ["clearsesions"]},
