@@ -91,6 +91,8 @@ class Record:
     def learn(self, types_seen: _Types) -> None:
         """Look at the fields, which may be of this very class again."""
         hints = _hints(self._made)
+        if any(isinstance(hint, dataclasses.InitVar) for hint in hints.values()):
+            raise InvalidJob(f"{self._made.__name__} has an InitVar, whose value is not kept")
         for field in dataclasses.fields(self._made):
             if not field.init:
                 continue
