@@ -352,7 +352,7 @@ def plain(value):
     if isinstance(value, conf.BackendConfig):
         return {"BACKEND": value.path}
     if is_dataclass(value):
-        return {f.name.upper(): getattr(value, f.name) for f in fields(value)}
+        return {f.name.upper(): plain(getattr(value, f.name)) for f in fields(value)}
     if hasattr(value, "items"):
         return {key: plain(inner) for key, inner in value.items()}
     return list(value) if isinstance(value, tuple) else value
