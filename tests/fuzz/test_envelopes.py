@@ -122,6 +122,7 @@ def run_examples(judge):
     each()
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize("job", hostile.JOBS)
 def test_a_sound_message_of_each_kind_runs(pipeline, job):
     assert pipeline.run(PLACE.sound(job)).status == "acked"
@@ -130,6 +131,7 @@ def test_a_sound_message_of_each_kind_runs(pipeline, job):
     assert pipeline.run(PLACE.signed(sound, sound.body)).status == "acked"
 
 
+@pytest.mark.django_db
 def test_what_is_only_unusual_runs(pipeline):
     """Positive controls: near to what is refused, and sound."""
     for terms in (

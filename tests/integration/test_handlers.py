@@ -6,6 +6,7 @@ from datetime import date
 from io import StringIO
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.management import CommandError, call_command
 from django.dispatch import Signal
 
@@ -91,6 +92,9 @@ def test_h11_a_typed_payload_survives_the_store():
     assert handle.result() == "Sunday ('a', 'b')"
     by_hand = enqueued_by_command("tests.write_report", '{"day": "2026-03-02"}')
     assert process_once("default").job_id == by_hand
+    assert async_to_sync(WriteReport.aenqueue)(Report(date(2026, 3, 3))).status == "ready"
+    later = WriteReport.using(delay=60)
+    assert async_to_sync(later.aenqueue)(Report(date(2026, 3, 3))).status == "scheduled"
     with pytest.raises(CommandError, match=r"payload\.day is not the written form of a date"):
         enqueued_by_command("tests.write_report", '{"day": "2026-02-30"}')
 

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
@@ -106,11 +106,9 @@ class _Stream:
     def pass_on_rest(self) -> None:
         """Read what is there. Somebody who could not be killed may hold the other end."""
         os.set_blocking(self.source.fileno(), False)
-        try:
+        with suppress(BlockingIOError):
             while self.pass_on():
                 pass
-        except BlockingIOError:
-            pass
 
 
 class Run:
@@ -133,7 +131,8 @@ class Run:
             self._out = _Stream(_pipe(launcher.stdout), lambda: sys.stdout)
             self._err = _Stream(_pipe(launcher.stderr), lambda: sys.stderr)
             try:
-                self._control.sendall(self._order.text())
+                with suppress(ConnectionError):  # the launcher is gone, and has not said why
+                    self._control.sendall(self._order.text())
                 self._read_until(self._order.deadline)
             except JobTimeout:
                 self._stop()
@@ -178,10 +177,11 @@ class Run:
     def _ended(self) -> Ended:
         for stream in (self._out, self._err):
             stream.pass_on_rest()
-        told: dict[str, Any] = json.loads(self._said) if self._said else {}
-        return (
-            Ended(**told, tail=self._err.tail) if told else Ended(error="its launcher was killed")
-        )
+        try:
+            told: dict[str, Any] = json.loads(self._said)
+        except ValueError:  # nothing, or half of it
+            told = {"error": "its launcher ended before it did"}
+        return Ended(**told, tail=self._err.tail)
 
 
 def _launched(control: socket.socket) -> subprocess.Popen[bytes]:

@@ -1,7 +1,10 @@
 """A program from its start to its end: what it sees, what is kept of it, and that it ends."""
 
 import json
+import os
 import re
+import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -253,18 +256,38 @@ def test_in_a_thread_where_no_alarm_rings_the_time_is_watched_all_the_same(run, 
     assert not any(map(is_alive, written(note)))
 
 
-def test_a_launcher_that_is_killed_fails_the_job(run, script, tmp_path):
-    note = str(tmp_path / "pids")
-    text = f"""
-import os, signal, time
-with open({note!r}, "a") as file: file.write(f"{{os.getpid()}}\\n")
-os.kill(os.getppid(), signal.SIGKILL)
+KILLS_ITS_LAUNCHER = """
+import os, signal, sys, time
+def tell():
+    with open(sys.argv[1], "a") as file: file.write(f"{os.getpid()}\\n")
+launcher = os.getppid()
+tell()
+if os.fork() == 0:
+    os.setsid()
+    tell()
+    os.kill(launcher, signal.SIGKILL)
 time.sleep(1000)
 """
-    outcome = run(script(text), timeout=20)
+
+
+def test_a_launcher_that_is_killed_fails_the_job_and_the_program_dies_with_it(
+    run, script, tmp_path
+):
+    note = str(tmp_path / "pids")
+    outcome = run(script(KILLS_ITS_LAUNCHER), note, timeout=20)
+    program, escaped = written(note)
+    until(lambda: not is_alive(program))
+    # Whom nobody watches any more keeps the pipes open, and is not waited for.
+    os.kill(escaped, signal.SIGKILL)
     assert isinstance(outcome, Failed)
-    assert "its launcher was killed" in outcome.error.message
-    until(lambda: not any(map(is_alive, written(note))))
+    assert not outcome.timed_out
+    assert "its launcher ended before it did" in outcome.error.message
+
+
+def test_a_launcher_that_cannot_start_fails_the_job(run, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    outcome = run("/bin/true", timeout=20)
+    assert "its launcher ended before it did" in outcome.error.message
 
 
 def test_nothing_is_left_open(run):
