@@ -13,15 +13,11 @@ from django.core.management import call_command
 
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import nearest, shown
-from django_jobs.exceptions import HandlerRefused, JobsError
+from django_jobs.exceptions import CommandFailed, HandlerRefused
 from django_jobs.handlers.argv import check_arguments, words_of
 
 if TYPE_CHECKING:
     from django_jobs.handlers.base import JobContext
-
-
-class CommandFailed(JobsError):
-    """A management command ended with an exit code that is not 0."""
 
 
 class CommandHandler:

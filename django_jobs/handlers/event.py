@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import nearest, shown
-from django_jobs.exceptions import ConfigurationError, HandlerRefused, InvalidPayload, JobsError
+from django_jobs.exceptions import ConfigurationError, EventFailed, HandlerRefused, InvalidPayload
 from django_jobs.execution.outcome import HandlerSignal
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from django_jobs.handlers.base import JobContext
 
 MOST_NAMED = 10
-
-
-class EventFailed(JobsError):
-    """Receivers of a signal raised; the others were called all the same."""
 
 
 class EventHandler:

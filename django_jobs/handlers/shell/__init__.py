@@ -4,6 +4,6 @@ The payload is a list, ``["/usr/bin/pg_dump", "--schema-only", "shop"]``. The pr
 be in ``ALLOWED_SHELL_COMMANDS``, with arguments of a form that is allowed.
 """
 
-from django_jobs.handlers.shell.handler import ProgramFailed, ShellHandler
+from django_jobs.handlers.shell.handler import ShellHandler
 
-__all__ = ["ProgramFailed", "ShellHandler"]
+__all__ = ["ShellHandler"]

@@ -6,7 +6,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.conf import get_settings
-from django_jobs.exceptions import JobsError
+from django_jobs.exceptions import ProgramFailed
 from django_jobs.handlers.argv import check_arguments, words_of
 from django_jobs.handlers.shell.programs import Program, find_program
 from django_jobs.handlers.shell.running import Order, Run
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 LONGEST_GRACE = 2.0
 _MEANINGS = {"SIGXCPU": "it used up CPU_SECONDS", "SIGXFSZ": "it wrote more than FILE_BYTES"}
-
-
-class ProgramFailed(JobsError):
-    """A program could not be started, or ended otherwise than with exit code 0."""
 
 
 class ShellHandler:

@@ -75,7 +75,7 @@ def test_failing_receivers_are_named_and_the_others_run(handler, connect):
     outcome = send(handler)
     assert isinstance(outcome, Failed)
     assert seen == [True]
-    assert outcome.error.type == "django_jobs.handlers.event.EventFailed"
+    assert outcome.error.type == "django_jobs.exceptions.EventFailed"
     assert outcome.error.message == (
         "2 of 3 receivers of the event 'order.paid' failed: "
         f"{__name__}.refuses: ValueError: password=•••• is wrong; "
