@@ -80,17 +80,21 @@ class Gatekeeper:
         if handler is None:
             told = f"no handler is registered as {envelope.terms.job!r} in this process"
             return self._unknown(lease, told, envelope)
-        try:
-            allowed = self.settings.queue(lease.queue).handlers
-            check_allowed(envelope.terms.job, lease.queue, allowed)
-        except HandlerRefused as refusal:
-            return Refused(Rejected("rejected-handler", str(refusal)), envelope)
-        if unfit := _unfit(handler, envelope):
-            return Refused(unfit, envelope)
-        if envelope.terms.atomic and getattr(handler, "is_coroutine", False):
-            told = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
-            return Refused(Rejected("rejected-atomic", told), envelope)
+        if rejected := self._not_allowed(lease, envelope, handler):
+            return Refused(rejected, envelope)
         return Admitted(envelope, header, handler)
+
+    def _not_allowed(self, lease: Lease, envelope: Envelope, handler: Handler) -> Rejected | None:
+        """Whether the queue allows the handler, and the handler what it is asked to do."""
+        terms = envelope.terms
+        try:
+            check_allowed(terms.job, lease.queue, self.settings.queue(lease.queue).handlers)
+        except HandlerRefused as refusal:
+            return Rejected("rejected-handler", str(refusal))
+        if terms.atomic and getattr(handler, "is_coroutine", False):
+            told = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
+            return Rejected("rejected-atomic", told)
+        return _unfit(handler, envelope)
 
     def _over(self, envelope: Envelope, header: Header, now: int) -> Rejected | None:
         """A job whose end is decided is never run again, only abandoned."""

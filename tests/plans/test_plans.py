@@ -161,7 +161,7 @@ def assert_claims_well(plans, limit=LIMIT):
         assert claim.indexes == {CLAIM, PROMOTE}, claim.text
         assert claim.sorted_rows == 0, claim.text
         # Each row is read in the index's order, and once more where it is updated; and the next
-    # job that is scheduled.
+        # job that is scheduled.
         assert_reads_little(claim, at_most=2 * limit + 1)
         return
     look, read, write = plans
