@@ -13,6 +13,8 @@ from django_jobs.enqueue import (
 from django_jobs.execution.outcome import Cancel, Retry, Snooze
 from django_jobs.handle import Handle
 from django_jobs.handlers.base import JobContext
+from django_jobs.handlers.classes import TypedContext
+from django_jobs.job_handler import JobHandler
 
 __all__ = [
     "Cancel",
@@ -20,9 +22,11 @@ __all__ = [
     "Handle",
     "JobContext",
     "JobFunction",
+    "JobHandler",
     "PreparedJob",
     "Retry",
     "Snooze",
+    "TypedContext",
     "aenqueue_many",
     "define",
     "enqueue_many",

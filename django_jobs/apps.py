@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from django.apps import AppConfig
 from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
+
+if TYPE_CHECKING:
+    from django_jobs.conf import JobsSettings
 
 logger = logging.getLogger("django_jobs")
 
@@ -23,6 +27,9 @@ class DjangoJobsConfig(AppConfig):
     def ready(self) -> None:
         from django_jobs import checks  # noqa: F401, PLC0415 - registers them; needs loaded apps
         from django_jobs.backends import sync  # noqa: PLC0415 - as above
+        from django_jobs.conf import read_current  # noqa: PLC0415 - as above
+        from django_jobs.handlers.built_in import register_built_in  # noqa: PLC0415 - as above
+        from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
         from django_jobs.telemetry import events, logs  # noqa: PLC0415 - as above
         from django_jobs.worker.announcing import announce  # noqa: PLC0415 - as above
         from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
@@ -32,7 +39,9 @@ class DjangoJobsConfig(AppConfig):
         sync.run_lease = run_lease
         self._connect_tasks()
         autodiscover_modules("jobs", "tasks")
-        self._register_configured()
+        configured, _problems = read_current()
+        register_built_in(registry, configured)
+        self._register_configured(configured)
 
     def _connect_tasks(self) -> None:
         """Bring in Django's Tasks, with their checks and signals, where they can be had."""
@@ -47,13 +56,11 @@ class DjangoJobsConfig(AppConfig):
         registry.finder = registering.find
         decorators.task_of = declared.task_of_job
 
-    def _register_configured(self) -> None:
-        from django_jobs.conf import read_current  # noqa: PLC0415 - as above
+    def _register_configured(self, configured: JobsSettings) -> None:
         from django_jobs.handlers.configured import register_configured  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
 
-        settings, _problems = read_current()
-        for key, path in settings.handlers.items():
+        for key, path in configured.handlers.items():
             try:
                 register_configured({key: path}, registry)
             except Exception as error:  # noqa: BLE001 - an import runs code that may raise anything

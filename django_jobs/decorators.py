@@ -15,7 +15,6 @@ from typing import (
     Literal,
     ParamSpec,
     Protocol,
-    TypedDict,
     TypeVar,
     Unpack,
     overload,
@@ -27,58 +26,25 @@ from django_jobs.definition import Options
 from django_jobs.enqueue import Plan, PreparedJob
 from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidOption
 from django_jobs.handlers.base import Conduct, JobContext
+from django_jobs.handlers.classes import class_handler
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
 from django_jobs.ids import new_id
+from django_jobs.job_handler import JobHandler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-    from datetime import datetime, timedelta
+    from collections.abc import Callable, Coroutine
 
     from django_jobs.handle import Handle
+    from django_jobs.job_options import HandlerOptions, JobOptions
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
+H = TypeVar("H", bound=JobHandler[Any, Any])
 
 LONGEST_KEY = 255
-
-
-class JobOptions(TypedDict, total=False):
-    """The options of ``@job`` and ``using()``."""
-
-    queue: str | None
-    backend: str | None
-    name: str | None
-    priority: int
-    max_retries: int | None
-    retry: str | Sequence[float] | Mapping[str, Any] | None
-    timeout: float | timedelta | None
-    delay: float | timedelta | None
-    run_at: datetime | timedelta | None
-    expires: float | timedelta | datetime | None
-    idempotency_key: str | None
-    unique_key: str | None
-    on_conflict: Literal["return", "raise", "replace"]
-    single_instance: bool | str | None
-    concurrency_key: str | None
-    concurrency: int | None
-    atomic: bool | None
-    result_ttl: float | timedelta | None
-    max_crashes: int | None
-    tenant: str | None
-    trace_id: str | None
-    meta: Mapping[str, Any] | None
-
-
-class HandlerOptions(JobOptions, total=False):
-    """What ``@job`` takes beside them, because it belongs to the code: see ``Conduct``."""
-
-    retry_on: type[BaseException] | tuple[type[BaseException], ...]
-    discard_on: type[BaseException] | tuple[type[BaseException], ...]
-    before: Callable[[JobContext], Any] | None
-    after: Callable[[JobContext, BaseException | None], Any] | None
 
 
 class JobFunction(Generic[P, R_co, T_co]):
@@ -147,6 +113,8 @@ class Decorator(Protocol):
     """What ``@job(...)`` returns."""
 
     @overload
+    def __call__(self, handler: type[H], /) -> type[H]: ...  # type: ignore[overload-overlap]  # a class is callable too, and the first that fits is meant
+    @overload
     def __call__(
         self, function: Callable[P, Coroutine[Any, Any, T]], /
     ) -> JobFunction[P, Coroutine[Any, Any, T], T]: ...
@@ -167,6 +135,8 @@ class ContextDecorator(Protocol):
     ) -> JobFunction[P, T, T]: ...
 
 
+@overload
+def job(handler: type[H], /) -> type[H]: ...  # type: ignore[overload-overlap]  # as above
 @overload
 def job(
     function: Callable[P, Coroutine[Any, Any, T]], /
@@ -192,17 +162,23 @@ def job(
     takes_context: bool = False,
     **options: Unpack[HandlerOptions],
 ) -> Any:
-    """Make a function a handler. Bare, or with options.
+    """Make a function a handler, or a subclass of JobHandler. Bare, or with options.
 
-    ``key`` is the name messages carry; by default the function's dotted path. Give one
-    to be free to move the function while jobs wait.
+    ``key`` is the name messages carry; by default the dotted path. Give one to be free
+    to move the function or class while jobs wait.
     """
     given: dict[str, Any] = dict(options)
     conduct_options = {name: given.pop(name) for name in _CONDUCT if name in given}
     checked = Options().using(**given)
     conduct = conduct_of(conduct_options, checked)
 
-    def decorate(function: Callable[..., Any]) -> JobFunction[Any, Any, Any]:
+    def decorate(function: Callable[..., Any]) -> Any:
+        if isinstance(function, type) and issubclass(function, JobHandler):
+            if takes_context:
+                raise InvalidOption("takes_context is for functions; a handler class always does")
+            made = class_handler(_path_or(key, function), function, conduct, checked)
+            registry.register(made)
+            return function
         handler = FunctionHandler(
             checked_key(function, key),
             function,
@@ -242,7 +218,11 @@ def _exceptions(name: str, value: Any) -> tuple[type[BaseException], ...]:
 def checked_key(function: Callable[..., Any], key: Any) -> str:
     """The key of a function: the given one, or else its dotted path; raises InvalidJob."""
     if isinstance(function, type) or not hasattr(function, "__qualname__"):
-        raise InvalidJob(f"@job takes a function, not {function!r}")
+        raise InvalidJob(f"@job takes a function or a subclass of JobHandler, not {function!r}")
+    return _path_or(key, function)
+
+
+def _path_or(key: Any, function: Callable[..., Any]) -> str:
     if key is not None:
         if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
             raise InvalidOption(

@@ -22,6 +22,7 @@ from django_jobs.exceptions import (
     QueueRefused,
 )
 from django_jobs.handle import Handle
+from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
 from django_jobs.wire import strict_json
@@ -114,8 +115,8 @@ class DefinedJob:
         return DefinedJob(self.handler, self.payload, self.options.using(**options))
 
     def prepare(self) -> PreparedJob[Any]:
-        registry.find(self.handler).validate(self.payload)
-        return PreparedJob(new_id(), self._plan, self.payload)
+        payload = encoded(registry.find(self.handler), self.payload)
+        return PreparedJob(new_id(), self._plan, payload)
 
     def enqueue(self) -> Handle[Any]:
         return self.prepare().enqueue()

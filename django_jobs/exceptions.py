@@ -8,13 +8,16 @@
     │   ├── InvalidOption           an option is unknown, out of range or contradicts another
     │   ├── InvalidPayload          arguments are not plain JSON, too deep or too large
     │   ├── UnknownHandler          nothing is registered under the handler key
-    │   ├── HandlerRefused          the queue does not allow the handler
+    │   ├── HandlerRefused          the queue, or its own list, does not allow what it is to do
     │   ├── QueueRefused            the queue is not one of QUEUES
     │   └── NotSupported            the backend cannot do what an option asks for
     ├── DuplicateJob                unique_key: a live job holds the key
     ├── EnqueueOutcomeUnknown       the connection broke before the store answered
     ├── Rejection                   a message failed a check and must not run
     ├── InvalidResult               (also ValueError) a task returned what cannot be kept
+    ├── CommandFailed               a management command ended with an exit code that is not 0
+    ├── ProgramFailed               a program could not be started, or did not end well
+    ├── EventFailed                 receivers of an event raised
     ├── ResultUnavailable           a result was asked for that is not (or no longer) there
     └── JobFailed                   a result was asked for of a job that did not succeed
 
@@ -32,9 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "CommandFailed",
     "ConfigurationError",
     "DuplicateJob",
     "EnqueueOutcomeUnknown",
+    "EventFailed",
     "HandlerRefused",
     "InvalidBackend",
     "InvalidJob",
@@ -44,6 +49,7 @@ __all__ = [
     "JobFailed",
     "JobsError",
     "NotSupported",
+    "ProgramFailed",
     "QueueRefused",
     "Rejection",
     "ResultUnavailable",
@@ -85,7 +91,7 @@ class UnknownHandler(InvalidJob):
 
 
 class HandlerRefused(InvalidJob):
-    """The queue's ``HANDLERS`` list does not name the handler."""
+    """The queue's ``HANDLERS`` does not name the handler, or its own list not what it is to do."""
 
 
 class QueueRefused(InvalidJob):
@@ -137,6 +143,18 @@ class Rejection(JobsError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class CommandFailed(JobsError):
+    """A management command ended with an exit code that is not 0."""
+
+
+class ProgramFailed(JobsError):
+    """A program could not be started, or ended otherwise than with exit code 0."""
+
+
+class EventFailed(JobsError):
+    """Receivers of an event raised; the others were called all the same."""
 
 
 class JobFailed(JobsError):

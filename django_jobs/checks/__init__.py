@@ -13,6 +13,7 @@ from django.core.checks import register
 from django_jobs.checks.configuration import CONFIGURATION_CHECKS
 from django_jobs.checks.databases import DATABASE_CHECKS
 from django_jobs.checks.handlers import HANDLER_CHECKS
+from django_jobs.checks.reach import REACH_CHECKS
 from django_jobs.checks.security import SECURITY_CHECKS
 from django_jobs.conf import read_current
 
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["TAG", "check_jobs"]
 
 TAG = "jobs"
+_CHECKS = (
+    *CONFIGURATION_CHECKS,
+    *SECURITY_CHECKS,
+    *HANDLER_CHECKS,
+    *REACH_CHECKS,
+    *DATABASE_CHECKS,
+)
 
 
 @register(TAG)
@@ -35,5 +43,11 @@ def check_jobs(
     if app_configs is not None and all(app.label != "django_jobs" for app in app_configs):
         return []
     seen = read_current()
-    checks = (*CONFIGURATION_CHECKS, *SECURITY_CHECKS, *HANDLER_CHECKS, *DATABASE_CHECKS)
+    checks = (
+        *CONFIGURATION_CHECKS,
+        *SECURITY_CHECKS,
+        *HANDLER_CHECKS,
+        *REACH_CHECKS,
+        *DATABASE_CHECKS,
+    )
     return [message for check in checks for message in check(*seen)]

@@ -27,6 +27,7 @@ from django_jobs.conf.model import (
     Unset,
 )
 from django_jobs.conf.parsers import Kind, Problem
+from django_jobs.conf.reach import Arguments, ShellConfig
 from django_jobs.conf.reading import NOT_YET_ENFORCED, read
 from django_jobs.exceptions import SettingsError
 
@@ -34,12 +35,14 @@ __all__ = [
     "DATABASE_BACKEND",
     "NOT_YET_ENFORCED",
     "UNSET",
+    "Arguments",
     "BackendConfig",
     "CircuitBreakerConfig",
     "JobsSettings",
     "Kind",
     "Problem",
     "QueueConfig",
+    "ShellConfig",
     "StateStoreConfig",
     "UnknownHandlerPolicy",
     "Unset",

@@ -9,11 +9,13 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from django_jobs.conf.reach import ShellConfig
 from django_jobs.definition import QUEUE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from django_jobs.conf.reach import Arguments
     from django_jobs.execution.retry import RetrySpec
     from django_jobs.wire.signing import SigningKey
 
@@ -113,9 +115,10 @@ class JobsSettings:
     site: str = "django"
     environment: str | None = None
 
-    allowed_commands: tuple[str, ...] = ()
-    allowed_shell_commands: tuple[str, ...] = ()
-    allowed_events: tuple[str, ...] = ()
+    allowed_commands: Mapping[str, Arguments] = field(default_factory=_nothing)
+    allowed_shell_commands: Mapping[str, Arguments] = field(default_factory=_nothing)
+    shell: ShellConfig = field(default_factory=ShellConfig)
+    allowed_events: Mapping[str, str] = field(default_factory=_nothing)
     allowed_urls: tuple[str, ...] = ()
     task_modules: tuple[str, ...] = ()
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.conf import keys
+from django_jobs.conf import allowed, keys
 from django_jobs.conf import parsers as p
 from django_jobs.conf.model import (
     BackendConfig,
@@ -172,9 +172,10 @@ _SETTINGS: Mapping[str, Parser[Any]] = {
     "VERIFY_SIGNATURES": p.flag,
     "SITE": p.text(),
     "ENVIRONMENT": p.optional(p.text()),
-    "ALLOWED_COMMANDS": p.several(p.listed_name, "clearsessions"),
-    "ALLOWED_SHELL_COMMANDS": p.several(p.listed_name, "/usr/bin/pg_dump"),
-    "ALLOWED_EVENTS": p.several(p.listed_name, "order.paid"),
+    "ALLOWED_COMMANDS": allowed.commands,
+    "ALLOWED_SHELL_COMMANDS": allowed.programs,
+    "SHELL": allowed.shell,
+    "ALLOWED_EVENTS": allowed.events,
     "ALLOWED_URLS": p.several(p.url_prefix, "https://hooks.example.com/"),
     "TASK_MODULES": p.several(p.module_name, "shop.tasks"),
     "RETRY": p.retry,

@@ -8,6 +8,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from django_jobs.execution.outcome import ErrorText
+from django_jobs.redaction import scrubbed
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,6 +23,8 @@ _CUT = "\n… cut …\n"
 _ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # Up to the last @ before the path: a password may hold one, and a user may be a token.
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s?#]+(?=@)")
+# Lines of code are indented, in a group of exceptions behind a bar; what they name is no secret.
+_LINES_OF_TEXT = re.compile(r"^(?: *\| )?(?! ).+", re.MULTILINE)
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
@@ -51,9 +54,13 @@ def error_text(error: BaseException) -> ErrorText:
         told = "".join(traceback.format_tb(error.__traceback__))
     return ErrorText(
         type=type_path(type(error)),
-        message=_kept(message, MAX_MESSAGE),
-        traceback=_kept(told, MAX_TRACEBACK),
+        message=scrubbed(_kept(message, MAX_MESSAGE)),
+        traceback=_LINES_OF_TEXT.sub(_scrubbed_line, _kept(told, MAX_TRACEBACK)),
     )
+
+
+def _scrubbed_line(found: re.Match[str]) -> str:
+    return scrubbed(found.group())
 
 
 def _kept(text: str, limit: int) -> str:

@@ -96,6 +96,14 @@ class Interrupted:
 Outcome = Succeeded | Failed | Snoozed | Cancelled | Rejected | Skipped | Crashed | Interrupted
 
 
+class JobTimeout(BaseException):
+    """The handler's time is up. No ``Exception``, so that ``except Exception`` lets it pass."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the job exceeded its timeout of {seconds:g} seconds")
+        self.seconds = seconds
+
+
 class HandlerSignal(Exception):
     """Base of what a handler raises on purpose to steer its own job."""
 

@@ -13,24 +13,20 @@ import time
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from django_jobs.execution.outcome import JobTimeout
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from types import FrameType
 
 
+__all__ = ["JobTimeout", "can_interrupt", "soft_timeout"]
+
 REPEAT_SECONDS = 5.0
 """A handler that swallows the interrupt, or cleans up for too long, gets another."""
 
 _SOON = 0.000_001
-
-
-class JobTimeout(BaseException):
-    """The handler's time is up. No ``Exception``, so that ``except Exception`` lets it pass."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"the job exceeded its timeout of {seconds:g} seconds")
-        self.seconds = seconds
 
 
 def soft_timeout(seconds: float | None) -> AbstractContextManager[None]:

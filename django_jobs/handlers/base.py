@@ -50,7 +50,12 @@ class Conduct:
 
 @runtime_checkable
 class Handler(Protocol):
-    """Anything the registry can hold."""
+    """Anything the registry can hold.
+
+    Beside these a handler may have ``is_coroutine``, what ``Conduct`` names, ``encode(payload)``,
+    which turns what a caller gave into plain JSON, and ``admit(payload)``, which refuses once
+    more before a run: it raises as ``validate`` does, quickly and without user code.
+    """
 
     key: str
 
@@ -59,3 +64,12 @@ class Handler(Protocol):
 
     def handle(self, context: JobContext) -> Any:
         """Run one attempt. A coroutine that is returned is awaited."""
+
+
+def encoded(handler: Handler, payload: Any) -> Any:
+    """The payload as it travels, if a handler takes another form too; raises InvalidPayload."""
+    encode = getattr(handler, "encode", None)
+    if encode is None:
+        handler.validate(payload)
+        return payload
+    return encode(payload)

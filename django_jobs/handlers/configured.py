@@ -6,38 +6,19 @@ The path leads to a ``@job`` function, a plain function, or a class with
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.utils.module_loading import import_string
 
 from django_jobs.exceptions import ConfigurationError
+from django_jobs.handlers.classes import ClassHandler, class_handler
 from django_jobs.handlers.function import FunctionHandler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from django_jobs.handlers.base import Handler, JobContext
+    from django_jobs.handlers.base import Handler
     from django_jobs.handlers.registry import Registry
-
-
-class ObjectHandler:
-    """An object with ``handle(context)`` as a handler; its other methods are optional."""
-
-    def __init__(self, key: str, target: Any) -> None:
-        self.key = key
-        self.target = target
-        for name in ("retry_on", "discard_on"):
-            setattr(self, name, tuple(getattr(target, name, ())))
-        self.before = getattr(target, "before", None)
-        self.after = getattr(target, "after", None)
-
-    def validate(self, payload: Any) -> None:
-        check = getattr(self.target, "validate", None)
-        if check is not None:
-            check(payload)
-
-    def handle(self, context: JobContext) -> Any:
-        return self.target.handle(context)
 
 
 def register_configured(handlers: Mapping[str, str], registry: Registry) -> None:
@@ -56,11 +37,13 @@ def _handler(key: str, path: str) -> Handler:
     known = getattr(found, "handler", None)
     if isinstance(known, FunctionHandler):
         return FunctionHandler(key, known.function, takes_context=known.takes_context)
-    target = found() if isinstance(found, type) else found
-    if callable(getattr(target, "handle", None)):
-        return ObjectHandler(key, target)
-    if callable(target):
-        return FunctionHandler(key, target, takes_context=False)
+    if isinstance(found, type):
+        if callable(getattr(found, "handle", None)):
+            return class_handler(key, found)
+    elif callable(getattr(found, "handle", None)):
+        return ClassHandler(key, found)
+    elif callable(found):
+        return FunctionHandler(key, found, takes_context=False)
     raise ConfigurationError(
         f"HANDLERS[{key!r}] is {path!r}, which is neither a function nor has handle(context)"
     )

@@ -82,6 +82,11 @@ class FunctionHandler:
         return {"args": list(args), "kwargs": kwargs}
 
     def validate(self, payload: Any) -> None:
+        self.admit(payload)
+        self.payload(tuple(payload["args"]), payload["kwargs"])
+
+    def admit(self, payload: Any) -> None:
+        """Raise InvalidPayload for what is no call. Whether it is a right one, the run shows."""
         if (
             not isinstance(payload, dict)
             or payload.keys() != {"args", "kwargs"}
@@ -91,7 +96,6 @@ class FunctionHandler:
             raise InvalidPayload(
                 f'{self.key} takes a payload of the form {{"args": [], "kwargs": {{}}}}'
             )
-        self.payload(tuple(payload["args"]), payload["kwargs"])
 
     def handle(self, context: JobContext) -> Any:
         args, kwargs = context.payload["args"], context.payload["kwargs"]

@@ -2,7 +2,7 @@
 
 The order: open and verify, then what has already been decided about the job (crashed
 too often, spent, expired), then whether this process knows its handler, then whether the
-queue allows it.
+queue allows it, then whether the handler takes the payload.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_jobs.clock import to_microseconds
-from django_jobs.exceptions import HandlerRefused, Rejection
+from django_jobs.exceptions import HandlerRefused, InvalidPayload, Rejection
+from django_jobs.execution.errors import printable
 from django_jobs.execution.outcome import Cancelled, ErrorText, Failed, Rejected, Skipped, Snoozed
 from django_jobs.handlers.registry import check_allowed
 from django_jobs.wire.opening import NewerVersion
@@ -79,14 +80,8 @@ class Gatekeeper:
         if handler is None:
             told = f"no handler is registered as {envelope.terms.job!r} in this process"
             return self._unknown(lease, told, envelope)
-        try:
-            allowed = self.settings.queue(lease.queue).handlers
-            check_allowed(envelope.terms.job, lease.queue, allowed)
-        except HandlerRefused as refusal:
-            return Refused(Rejected("rejected-handler", str(refusal)), envelope)
-        if envelope.terms.atomic and getattr(handler, "is_coroutine", False):
-            told = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
-            return Refused(Rejected("rejected-atomic", told), envelope)
+        if rejected := self._not_allowed(lease, envelope, handler):
+            return Refused(rejected, envelope)
         return Admitted(envelope, header, handler)
 
     def _handler(self, lease: Lease, envelope: Envelope) -> Handler | None:
@@ -96,6 +91,18 @@ class Gatekeeper:
         if self.opener.verify_signatures and (allowed is None or key in allowed):
             return self.registry.get_verified(key)
         return self.registry.get(key)
+
+    def _not_allowed(self, lease: Lease, envelope: Envelope, handler: Handler) -> Rejected | None:
+        """Whether the queue allows the handler, and the handler what it is asked to do."""
+        terms = envelope.terms
+        try:
+            check_allowed(terms.job, lease.queue, self.settings.queue(lease.queue).handlers)
+        except HandlerRefused as refusal:
+            return Rejected("rejected-handler", str(refusal))
+        if terms.atomic and getattr(handler, "is_coroutine", False):
+            told = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
+            return Rejected("rejected-atomic", told)
+        return _unfit(handler, envelope)
 
     def _over(self, envelope: Envelope, header: Header, now: int) -> Rejected | None:
         """A job whose end is decided is never run again, only abandoned."""
@@ -123,3 +130,17 @@ class Gatekeeper:
             delay = min(self.settings.snooze_delay * 2**doublings, LONGEST_SNOOZE)
             return Refused(Snoozed(delay, told), envelope)
         return Refused(Rejected("unknown-handler", told), envelope)
+
+
+def _unfit(handler: Handler, envelope: Envelope) -> Rejected | None:
+    """Why the handler does not take the payload, where it can tell without running user code."""
+    admit = getattr(handler, "admit", None)
+    if admit is None:
+        return None
+    try:
+        admit(envelope.payload)
+    except HandlerRefused as refusal:
+        return Rejected("rejected-target", printable(str(refusal)))
+    except InvalidPayload as invalid:
+        return Rejected("rejected-payload", printable(str(invalid)))
+    return None

@@ -5,6 +5,7 @@ that is not needed is an error of its own.
 """
 
 from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
@@ -13,7 +14,9 @@ from django_jobs import (
     Handle,
     JobContext,
     JobFunction,
+    JobHandler,
     PreparedJob,
+    TypedContext,
     aenqueue_many,
     define,
     enqueue_many,
@@ -248,3 +251,45 @@ def a_task_keeps_the_arguments_of_its_function() -> None:
     a_task.enqueue("1")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     a_task.using(timeuot=1)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
     a_task.using(unique_key=1)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+# -- handler classes -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mail:
+    to: str
+    copies: int = 1
+
+
+@job(queue="mail", max_retries=3)
+class SendMail(JobHandler[Mail, str]):
+    def handle(self, context: TypedContext[Mail]) -> str:
+        assert_type(context.payload, Mail)
+        assert_type(context.attempt, int)
+        return context.payload.to
+
+
+@job
+class Count(JobHandler[list[int], int]):
+    async def handle(self, context: TypedContext[list[int]]) -> int:
+        return sum(context.payload)
+
+
+async def a_handler_class_knows_its_payload_and_its_result() -> None:
+    assert_type(SendMail.enqueue(Mail("a")), Handle[str])
+    assert_type(SendMail.using(delay=5).enqueue(Mail("a")), Handle[str])
+    assert_type(SendMail.prepare(Mail("a")), PreparedJob[str])
+    assert_type(await SendMail.aenqueue(Mail("a")), Handle[str])
+    assert_type(Count.enqueue([1]), Handle[int])
+    assert_type(enqueue_many([SendMail.prepare(Mail("a"))]), list[Handle[Any]])
+
+
+def a_wrong_payload_is_an_error() -> None:
+    SendMail.enqueue(Mail(5))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    SendMail.enqueue({"to": "a"})  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    SendMail.enqueue("a")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    SendMail.enqueue()  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    SendMail.using(delay=5).enqueue("a")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    SendMail.using(colour="red")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    Count.enqueue(["1"])  # type: ignore[list-item] # pyright: ignore[reportArgumentType]

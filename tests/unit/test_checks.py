@@ -20,6 +20,7 @@ PACKAGE = ROOT / "django_jobs"
 SOURCES = [*sorted((PACKAGE / "checks").glob("*.py")), PACKAGE / "tasks" / "checks.py"]
 DOCS = ROOT / "docs" / "reference" / "checks.md"
 OWN = "tests.unit.backends_of_tests"
+A_SIGNAL = "django.core.signals.request_started"
 GOOD_KEY = "0123456789abcdefghijklmnopqrstuvwxyz"
 DATABASE = {"BACKEND": DATABASE_BACKEND}
 
@@ -42,14 +43,19 @@ triggered: dict[str, dict] = {
     "E014": {"HANDLERS": {"resize": "tests.unit.no_such.resize"}},
     "E015": {"RETRY": f"{OWN}.NotABackend"},
     "E016": {"BACKENDS": {"database": {"BACKEND": f"{OWN}.NeedsUrl"}}},
+    "E020": {"ALLOWED_EVENTS": [f"{OWN}.a_function"]},
     "W001": {"VERIFY_SIGNATURES": False},
     "W002": {"SIGNING_KEYS": ["only twenty-one bytes"]},
     "W003": {"KILL_GRACE": 0},
     "W004": {"KILL_GRACE": 60},
     "W005": {"QUEUES": {"mail": {"HANDLERS": ["shop.nobody.knows"]}}},
-    "W006": {"QUEUES": {"mail": {"HANDLERS": ["command"]}}, "ALLOWED_EVENTS": ["paid"]},
+    "W006": {"QUEUES": {"mail": {"HANDLERS": ["command"]}}, "ALLOWED_EVENTS": [A_SIGNAL]},
     "W007": {"BACKENDS": {"database": {**DATABASE, "OPTIONS": {"DATABASE": "other"}}}},
     "W011": {"SCHEDULE": {"nightly": {"cron": "0 3 * * *"}}},
+    "W020": {"ALLOWED_COMMANDS": ["clearsesions"]},
+    "W021": {"ALLOWED_COMMANDS": {"flush": None}},
+    "W022": {"ALLOWED_SHELL_COMMANDS": ["/usr/bin/env"]},
+    "W024": {"ALLOWED_SHELL_COMMANDS": ["/usr/bin/no-such-program"]},
 }
 ON_A_DATABASE = {
     "E008": {"vendor": "oracle", "display_name": "Oracle"},
@@ -60,6 +66,7 @@ ON_A_DATABASE = {
     },
     "W010": {"vendor": "sqlite", "settings_dict": {"NAME": "x.sqlite3"}},
 }
+TESTED_WITH_FILES = {"E021", "W023"}  # tests/unit/test_checks_reach.py
 
 ON_TASKS = {
     "E017": {"OPTIONS": {"BACKENT": "database"}},
@@ -126,7 +133,8 @@ def test_every_id_has_a_test_and_every_id_is_documented_in_order():
     used = set()
     for source in SOURCES:
         used |= set(re.findall(r"django_jobs\.([EW]\d{3})", source.read_text()))
-    assert used == triggered.keys() | ON_A_DATABASE.keys() | ON_TASKS.keys()
+    tested = ON_A_DATABASE.keys() | ON_TASKS.keys() | TESTED_WITH_FILES
+    assert used == triggered.keys() | tested
     documented = re.findall(r"^### `django_jobs\.([EW]\d{3})`", DOCS.read_text(), re.MULTILINE)
     assert documented == sorted(used)
 

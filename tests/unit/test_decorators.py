@@ -178,7 +178,7 @@ def test_a_local_function_with_a_key_is_fine():
 
 
 def test_a_class_is_refused():
-    with pytest.raises(InvalidJob, match="takes a function, not <class"):
+    with pytest.raises(InvalidJob, match="or a subclass of JobHandler, not <class"):
 
         @job
         class Job:
@@ -189,9 +189,9 @@ def test_a_class_is_refused():
     "thing", ["mail", 5, {"queue": "mail"}, functools.partial(max, 1)], ids=type
 )
 def test_what_is_no_function_is_refused(thing):
-    with pytest.raises(InvalidJob, match="@job takes a function, not"):
+    with pytest.raises(InvalidJob, match="@job takes a function or a subclass of JobHandler, not"):
         job(thing)
-    with pytest.raises(InvalidJob, match="@job takes a function, not"):
+    with pytest.raises(InvalidJob, match="@job takes a function or a subclass of JobHandler, not"):
         job(key="tests.thing")(thing)
 
 

@@ -10,9 +10,9 @@ from django.utils.safestring import SafeString
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.decorators import JobOptions
 from django_jobs.definition import UNSAID, JobDefinition, Options
 from django_jobs.exceptions import InvalidJob, InvalidOption
+from django_jobs.job_options import JobOptions
 from django_jobs.wire.opening import MAX_COUNT, MAX_SECONDS
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

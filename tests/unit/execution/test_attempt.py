@@ -270,7 +270,7 @@ def test_a_coroutine_is_cancelled_when_its_time_is_up():
 
     outcome = run(handler, timeout=0.05)
     assert outcome.timed_out
-    assert outcome.error.type == "django_jobs.execution.timeout.JobTimeout"
+    assert outcome.error.type == "django_jobs.execution.outcome.JobTimeout"
     assert ended
 
 

@@ -1,0 +1,102 @@
+"""Classes with ``handle(context)`` as handlers: made once, without arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from django_jobs.definition import Options
+from django_jobs.handlers.base import Conduct, JobContext
+from django_jobs.handlers.typed import Payload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = TypeVar("P")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TypedContext(JobContext, Generic[P]):
+    """What a handler with a typed payload sees of its job."""
+
+    payload: P
+
+
+class ClassHandler:
+    """An object with ``handle(context)`` as a handler; its other methods are optional.
+
+    With a typed payload the hooks get the same context as ``handle``.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        target: Any,
+        *,
+        payload: Payload | None = None,
+        conduct: Conduct | None = None,
+        options: Options | None = None,
+    ) -> None:
+        self.key = key
+        self.target = target
+        # Where it was written: the same code may be registered again, after a reload.
+        self.function = getattr(target.handle, "__func__", target.handle)
+        self.is_coroutine = inspect.iscoroutinefunction(target.handle)
+        self.options = options or Options()
+        conduct = conduct or Conduct()
+        self.retry_on = conduct.retry_on or tuple(getattr(target, "retry_on", ()))
+        self.discard_on = conduct.discard_on or tuple(getattr(target, "discard_on", ()))
+        self.before = self._typed(conduct.before or getattr(target, "before", None), payload)
+        self.after = self._typed(conduct.after or getattr(target, "after", None), payload)
+        self.retry = conduct.retry
+        self._payload = payload
+        self._handle = self._typed(target.handle, payload)
+
+    def validate(self, payload: Any) -> None:
+        self.encode(payload)
+
+    def encode(self, payload: Any) -> Any:
+        """The payload as it travels; raises InvalidPayload."""
+        if self._payload is not None:
+            return self._payload.written(payload)
+        check = getattr(self.target, "validate", None)
+        if check is not None:
+            check(payload)
+        return payload
+
+    def admit(self, payload: Any) -> None:
+        if self._payload is not None:
+            self._payload.check(payload)
+
+    def handle(self, context: JobContext) -> Any:
+        return self._handle(context)
+
+    @staticmethod
+    def _typed(method: Callable[..., Any] | None, payload: Payload | None) -> Any:
+        if method is None or payload is None:
+            return method
+
+        @functools.wraps(method)
+        def with_typed_context(context: JobContext, *rest: Any) -> Any:
+            return method(_typed_context(context, payload), *rest)
+
+        return with_typed_context
+
+
+def class_handler(
+    key: str, made: type[Any], conduct: Conduct | None = None, options: Options | None = None
+) -> ClassHandler:
+    """The handler of a class; where it tells its ``payload_type``, with typed payloads."""
+    payload = Payload(key, made.payload_type) if hasattr(made, "payload_type") else None
+    handler = ClassHandler(key, made(), payload=payload, conduct=conduct, options=options)
+    registered_as = getattr(made, "registered_as", None)
+    if registered_as is not None:
+        registered_as(handler)
+    return handler
+
+
+def _typed_context(context: JobContext, payload: Payload) -> TypedContext[Any]:
+    told = {field.name: getattr(context, field.name) for field in dataclasses.fields(context)}
+    return TypedContext(**{**told, "payload": payload.read(context.payload)})

@@ -1,0 +1,197 @@
+"""Stands between a worker's child and a program: starts it, and ends all that it started.
+
+A script of its own, started afresh: a process that may have threads must not run Python
+between fork and exec, and here limits have to be set just there. It imports nothing of
+the package. Over the socket whose number it is given it reads what to start, and says how
+that ended. When nobody holds the other end any more, however that came about, everything
+is killed. What the program left behind becomes this process's child (on Linux) and is
+killed too, sessions of its own or not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from typing import Any, NoReturn
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+SWEEP_SECONDS = 3.0
+_RESTORED = ("SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGINT", "SIGHUP", "SIGCHLD", "SIGUSR1")
+_LIMITS = {
+    "cpu_seconds": "RLIMIT_CPU",
+    "memory_bytes": "RLIMIT_AS",
+    "file_bytes": "RLIMIT_FSIZE",
+    "open_files": "RLIMIT_NOFILE",
+    "processes": "RLIMIT_NPROC",
+    "core_bytes": "RLIMIT_CORE",
+}
+
+
+class Launcher:
+    """One program and everything it starts."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._orders = control.makefile("rb", buffering=0)  # what is read ahead wakes nobody
+        self._woken, wakes = socket.socketpair()
+        self._wakes = wakes
+        wakes.setblocking(False)  # noqa: FBT003 - its only way to say so
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        for name in ("SIGCHLD", "SIGTERM", "SIGINT", "SIGHUP"):
+            # Only the other end says when to stop. A handler, as what is ignored stays so.
+            signal.signal(getattr(signal, name), lambda *_: None)
+        signal.signal(signal.SIGUSR1, lambda *_: self._give_up())
+        self._pid = 0
+        self._kill_at: float | None = None
+        self._abandoned = False
+
+    def run(self) -> None:
+        order = self._orders.readline()
+        if not order:
+            return
+        said = self._started(json.loads(order))
+        if said is None:
+            said = _ending(self._watched())
+        self._sweep()
+        if not self._abandoned:
+            with suppress(OSError):
+                self._control.sendall(json.dumps(said).encode())
+
+    def _started(self, order: dict[str, Any]) -> dict[str, Any] | None:
+        """Start the program; what went wrong, if anything did."""
+        told, tells = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _become(order, tells)
+        os.close(tells)
+        with open(told, "rb") as trouble:  # noqa: PTH123 - a descriptor
+            error = trouble.read().decode("utf-8", "replace")
+        return {"error": error} if error else None
+
+    def _watched(self) -> int:
+        """The wait status of the program, once it has ended by itself or was made to."""
+        while True:
+            kill_at = self._kill_at
+            timeout = None if kill_at is None else max(kill_at - time.monotonic(), 0)
+            watched = [self._woken] if self._abandoned else [self._woken, self._control]
+            readable, _, _ = select.select(watched, [], [], timeout)
+            if self._control in readable:
+                self._obey()
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._kill_at = None
+                _signal_group(self._pid, signal.SIGKILL)
+            if self._woken in readable:
+                self._woken.recv(4096)
+                status = self._reaped()
+                if status is not None:
+                    return status
+
+    def _obey(self) -> None:
+        order = self._orders.readline()
+        if order:
+            self._kill_at = time.monotonic() + float(order)
+            _signal_group(self._pid, signal.SIGTERM)
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._abandoned, self._kill_at = True, time.monotonic()
+
+    def _reaped(self) -> int | None:
+        found = None
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == self._pid:
+                    found = ended[1]
+        return found
+
+    def _sweep(self) -> None:
+        """Kill what is left. What loses its parent thereby comes here, and is next."""
+        _signal_group(self._pid, signal.SIGKILL)
+        until = time.monotonic() + SWEEP_SECONDS
+        while time.monotonic() < until:
+            for pid in _children():
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return
+            select.select([self._woken], [], [], 0.01)
+            with suppress(BlockingIOError):
+                self._woken.recv(4096, socket.MSG_DONTWAIT)
+
+
+def _become(order: dict[str, Any], tells: int) -> NoReturn:
+    try:
+        os.setsid()
+        _ask_system(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        for name in _RESTORED:
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        os.umask(0o077)
+        os.chdir(order["directory"])
+        _limit(order["limits"])
+        os.execve(order["path"], order["argv"], order["environment"])  # noqa: S606 - that no shell is there is the point
+    except BaseException as error:  # noqa: BLE001 - the end of a process; the other one is told
+        os.write(tells, str(error).encode("utf-8", "replace")[:2000] or b"it cannot be started")
+    finally:
+        os._exit(127)
+
+
+def _limit(limits: dict[str, int | None]) -> None:
+    for name, wanted in limits.items():
+        which = getattr(resource, _LIMITS[name], None)
+        if wanted is None or which is None:
+            continue
+        _, hard = resource.getrlimit(which)
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        # The signal that tells of time used up comes at the softer limit, the end at the other.
+        final = allowed + (name == "cpu_seconds" and allowed != hard)
+        resource.setrlimit(which, (allowed, final))
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with suppress(OSError):
+        os.killpg(pid, number)
+
+
+def _children() -> list[int]:
+    try:
+        with open("/proc/thread-self/children", encoding="ascii") as file:  # noqa: PTH123 - pathlib takes long to import
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def _ending(status: int) -> dict[str, Any]:
+    code = os.waitstatus_to_exitcode(status)
+    return {"signal": -code} if code < 0 else {"exit": code}
+
+
+def _ask_system(option: int, value: int) -> None:
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    launcher = Launcher(control)
+    _ask_system(_PR_SET_CHILD_SUBREAPER, 1)
+    _ask_system(_PR_SET_PDEATHSIG, signal.SIGUSR1)
+    launcher.run()
+
+
+if __name__ == "__main__":
+    main()

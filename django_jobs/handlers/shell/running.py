@@ -1,0 +1,202 @@
+"""One program from its start to its end, as seen by the worker's child.
+
+Its output is read as it comes, so that it never waits for room, and passed on to
+``sys.stdout`` and ``sys.stderr``, which keep what an attempt may print. Whatever happens
+here, also at any moment an alarm: once the socket to the launcher is closed, everything
+is killed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TextIO
+
+from django_jobs.execution.outcome import JobTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from django_jobs.conf import ShellConfig
+
+CHUNK = 1 << 16
+TAIL = 2000
+LOOK_SECONDS = 0.5
+LATE_SECONDS = 0.2
+"""The alarm of the attempt, where there is one, comes first and knows the exact time."""
+
+_LAUNCHER = str(Path(__file__).with_name("launcher.py"))
+_PYTHON = ("-I", "-S", "-B", "-X", "utf8")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be started, and for how long it may run."""
+
+    path: str
+    argv: Sequence[str]
+    surroundings: ShellConfig
+    deadline: float | None = None
+    grace: float = 1.0
+
+    def text(self) -> bytes:
+        told = {
+            "path": self.path,
+            "argv": list(self.argv),
+            "directory": self.surroundings.directory,
+            "environment": environment(self.surroundings, os.environ),
+            "limits": {name: getattr(self.surroundings, name) for name in LIMITS},
+        }
+        return json.dumps(told).encode() + b"\n"
+
+
+LIMITS = (
+    "cpu_seconds",
+    "memory_bytes",
+    "file_bytes",
+    "open_files",
+    "processes",
+    "core_bytes",
+)
+
+
+def environment(surroundings: ShellConfig, mine: Mapping[str, str]) -> dict[str, str]:
+    """All that a program sees of an environment."""
+    passed_on = {name: mine[name] for name in surroundings.environment if name in mine}
+    return {"PATH": ":".join(surroundings.path), "LANG": "C.UTF-8", **passed_on}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended, and the last it said on its standard error."""
+
+    exit: int | None = None
+    signal: int | None = None
+    error: str = ""
+    tail: str = ""
+
+
+class _Stream:
+    """What a program writes, passed on as text; its end is kept."""
+
+    def __init__(self, source: IO[bytes], target: Callable[[], TextIO]) -> None:
+        self.source = source
+        self.tail = ""
+        self._target = target
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+    def pass_on(self) -> bool:
+        """Read once; False at the end."""
+        data = os.read(self.source.fileno(), CHUNK)
+        text = self._decode(data, final=not data)
+        if text:
+            self._target().write(text)
+            self.tail = (self.tail + text[-TAIL:])[-TAIL:]
+        return bool(data)
+
+    def pass_on_rest(self) -> None:
+        """Read what is there. Somebody who could not be killed may hold the other end."""
+        os.set_blocking(self.source.fileno(), False)
+        with suppress(BlockingIOError):
+            while self.pass_on():
+                pass
+
+
+class Run:
+    """A program that runs."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._began = time.time()
+        self._said = b""
+
+    def to_its_end(self) -> Ended:
+        """Wait for it; JobTimeout, and whatever else is raised meanwhile, ends it first."""
+        with ExitStack() as stack:
+            ours, theirs = socket.socketpair()
+            self._control = stack.enter_context(ours)
+            with theirs:
+                launcher = stack.enter_context(_launched(theirs))
+            # Entered once more to be left first: while it is open the launcher does not end.
+            stack.enter_context(self._control)
+            self._out = _Stream(_pipe(launcher.stdout), lambda: sys.stdout)
+            self._err = _Stream(_pipe(launcher.stderr), lambda: sys.stderr)
+            try:
+                with suppress(ConnectionError):  # the launcher is gone, and has not said why
+                    self._control.sendall(self._order.text())
+                self._read_until(self._order.deadline)
+            except JobTimeout:
+                self._stop()
+                raise
+            return self._ended()
+
+    def _read_until(self, deadline: float | None) -> None:
+        """Pass output on until the launcher is done or gone."""
+        with selectors.DefaultSelector() as selector:
+            for stream in (self._out, self._err):
+                selector.register(stream.source, selectors.EVENT_READ, stream)
+            selector.register(self._control, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select(LOOK_SECONDS if deadline else None):
+                    if key.data is None:
+                        if not self._heard():
+                            return
+                    elif not key.data.pass_on():
+                        selector.unregister(key.fileobj)
+                if deadline is not None and time.time() > deadline + LATE_SECONDS:
+                    raise JobTimeout(round(deadline - self._began, 1))
+
+    def _heard(self) -> bool:
+        try:
+            data = self._control.recv(CHUNK)
+        except ConnectionError:
+            return False
+        self._said += data
+        return bool(data)
+
+    def _stop(self) -> None:
+        """Ask it to end, and see to it that it does."""
+        grace = self._order.grace
+        try:
+            self._control.sendall(f"{grace}\n".encode())
+            self._read_until(time.time() + grace)
+        except (JobTimeout, OSError):
+            pass  # closing the socket kills it
+        for stream in (self._out, self._err):
+            stream.pass_on_rest()
+
+    def _ended(self) -> Ended:
+        for stream in (self._out, self._err):
+            stream.pass_on_rest()
+        try:
+            told: dict[str, Any] = json.loads(self._said)
+        except ValueError:  # nothing, or half of it
+            told = {"error": "its launcher ended before it did"}
+        return Ended(**told, tail=self._err.tail)
+
+
+def _launched(control: socket.socket) -> subprocess.Popen[bytes]:
+    number = control.fileno()
+    return subprocess.Popen(  # noqa: S603 - our own script; what it starts was looked up in the allow-list
+        [sys.executable, *_PYTHON, _LAUNCHER, str(number)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=[number],
+        start_new_session=True,
+    )
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise RuntimeError("a pipe was asked for and is not there")
+    return pipe

@@ -1,0 +1,97 @@
+"""ALLOWED_COMMANDS, ALLOWED_SHELL_COMMANDS, ALLOWED_EVENTS and SHELL."""
+
+import pytest
+
+from django_jobs.conf import read
+from django_jobs.conf.reach import ANY, Arguments, ShellConfig
+
+SECRET = "x" * 40
+ONE_FORM = {"x": Arguments((("--all",), ()))}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("ALLOWED_COMMANDS", {"x": [["--all"], []]}, ONE_FORM),
+        ("ALLOWED_COMMANDS", {"x": (("--all",), ())}, ONE_FORM),
+        ("ALLOWED_COMMANDS", {"x": None}, {"x": ANY}),
+        ("ALLOWED_SHELL_COMMANDS", {"/bin/x": None}, {"/bin/x": ANY}),
+        ("ALLOWED_SHELL_COMMANDS", {"/bin/x": ()}, {"/bin/x": Arguments(())}),
+        ("ALLOWED_SHELL_COMMANDS", {"/y", "/x"}, {"/x": ANY, "/y": ANY}),
+        ("ALLOWED_EVENTS", {"shop.b", "shop.a"}, {"shop.a": "shop.a", "shop.b": "shop.b"}),
+        ("ALLOWED_EVENTS", {"paid": "shop.signals.paid"}, {"paid": "shop.signals.paid"}),
+        ("SHELL", {"OPEN_FILES": 9, "PATH": ["/b"]}, ShellConfig(open_files=9, path=("/b",))),
+        ("SHELL", {"MEMORY_BYTES": None, "CPU_SECONDS": 5},
+         ShellConfig(memory_bytes=None, cpu_seconds=5)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_value_is_read(key, value, expected):
+    settings, problems = read({key: value}, secret_key=SECRET)
+    assert problems == []
+    assert getattr(settings, key.lower()) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "place", "says"),
+    [
+        ("ALLOWED_COMMANDS", {"a": "--all"}, "['a']", "'--all'"),
+        ("ALLOWED_COMMANDS", {"a": ["--all"]}, "['a'][0]", "not a list"),
+        ("ALLOWED_COMMANDS", {"a": [["["]]}, "['a'][0][0]", "no regular expression"),
+        ("ALLOWED_COMMANDS", {"a": [[5]]}, "['a'][0][0]", "not a pattern"),
+        ("ALLOWED_COMMANDS", {"*": None}, "['*']", "'*'"),
+        ("ALLOWED_SHELL_COMMANDS", ["date"], "[0]", "absolute path"),
+        ("ALLOWED_SHELL_COMMANDS", ["/bin/../x"], "[0]", "absolute path"),
+        ("ALLOWED_SHELL_COMMANDS", ["/bin/./x"], "[0]", "absolute path"),
+        ("ALLOWED_SHELL_COMMANDS", ["//bin/x"], "[0]", "absolute path"),
+        ("ALLOWED_SHELL_COMMANDS", {"x": None}, "['x']", "absolute path"),
+        ("ALLOWED_SHELL_COMMANDS", ["/bin/*"], "[0]", "'/bin/*'"),
+        ("ALLOWED_SHELL_COMMANDS", "all", "", "not a list"),
+        ("ALLOWED_SHELL_COMMANDS", True, "", "not a list"),
+        ("ALLOWED_EVENTS", ["paid"], "[0]", "not a dotted path"),
+        ("ALLOWED_EVENTS", {"paid": 5}, "['paid']", "not a dotted path"),
+        ("SHELL", {"DIRECTORY": "tmp"}, "['DIRECTORY']", "absolute path"),
+        ("SHELL", {"PATH": "/usr/bin:/bin"}, "['PATH']", "not a list"),
+        ("SHELL", {"ENVIRONMENT": ["A=B"]}, "['ENVIRONMENT'][0]", "not the name of a variable"),
+        ("SHELL", {"OPEN_FILES": 1}, "['OPEN_FILES']", "1"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_named_with_its_place_and_allows_nothing(key, value, place, says):
+    settings, problems = read({key: value}, secret_key=SECRET)
+    (problem,) = problems
+    assert problem.setting == f"{key}{place}"
+    assert says in problem.message
+    assert problem.hint
+    allowed = getattr(settings, key.lower())
+    if key == "SHELL":
+        assert allowed == ShellConfig()
+    elif allowed:  # the name is there, but fits no arguments
+        assert not any(allowed["a"].fit(given) for given in ([], ["x"], ["--all"], ["["], ["5"]))
+
+
+def test_there_is_no_switch_that_allows_everything():
+    for key in ("ALLOW_ALL_SHELL_COMMANDS", "ALLOW_ALL_COMMANDS"):
+        _, (problem,) = read({key: True}, secret_key=SECRET)
+        assert "unknown key" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("forms", "given", "fits"),
+    [
+        (None, ["anything", ""], True),
+        ((), [], False),
+        (((),), [], True),
+        (((),), ["x"], False),
+        ((("a.", "b"),), ["ax", "b"], True),
+        ((("a.", "b"),), ["a\n", "b"], False),
+        ((("a.", "b"),), ["ax", "b", ""], False),
+        ((("a.", "b"),), ["axx", "b"], False),
+        ((("a|b",), ("c",)), ["b"], True),
+        ((("a|b",), ("c",)), ["bx"], False),
+        ((("a$",),), ["a\n"], False),
+    ],
+    ids=str,
+)
+def test_a_form_fits_all_arguments_each_in_full(forms, given, fits):
+    assert Arguments(forms).fit(given) == fits
