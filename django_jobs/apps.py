@@ -23,6 +23,8 @@ class DjangoJobsConfig(AppConfig):
     def ready(self) -> None:
         from django_jobs import checks  # noqa: F401, PLC0415 - registers them; needs loaded apps
         from django_jobs.backends import sync  # noqa: PLC0415 - as above
+        from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
+        from django_jobs.handlers.url import UrlHandler  # noqa: PLC0415 - as above
         from django_jobs.telemetry import events, logs  # noqa: PLC0415 - as above
         from django_jobs.worker.announcing import announce  # noqa: PLC0415 - as above
         from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
@@ -31,6 +33,7 @@ class DjangoJobsConfig(AppConfig):
         events.subscribe(announce)
         sync.run_lease = run_lease
         self._connect_tasks()
+        registry.register(UrlHandler())
         autodiscover_modules("jobs", "tasks")
         self._register_configured()
 

@@ -7,6 +7,7 @@
     ├── InvalidJob                  (also ValueError) a job asks for the impossible
     │   ├── InvalidOption           an option is unknown, out of range or contradicts another
     │   ├── InvalidPayload          arguments are not plain JSON, too deep or too large
+    │   │   └── UrlRefused          no entry of ALLOWED_URLS allows the web request
     │   ├── UnknownHandler          nothing is registered under the handler key
     │   ├── HandlerRefused          the queue does not allow the handler
     │   ├── QueueRefused            the queue is not one of QUEUES
@@ -15,6 +16,7 @@
     ├── EnqueueOutcomeUnknown       the connection broke before the store answered
     ├── Rejection                   a message failed a check and must not run
     ├── InvalidResult               (also ValueError) a task returned what cannot be kept
+    ├── UrlFailed                   a web request got no answer, or none of the 2xx ones
     ├── ResultUnavailable           a result was asked for that is not (or no longer) there
     └── JobFailed                   a result was asked for of a job that did not succeed
 
@@ -49,6 +51,8 @@ __all__ = [
     "ResultUnavailable",
     "SettingsError",
     "UnknownHandler",
+    "UrlFailed",
+    "UrlRefused",
 ]
 
 
@@ -78,6 +82,13 @@ class InvalidOption(InvalidJob):
 
 class InvalidPayload(InvalidJob):
     """The payload is not strict JSON, does not fit the handler, or is too large."""
+
+
+class UrlRefused(InvalidPayload):
+    """A web request goes, or is sent on, to where ALLOWED_URLS lets nobody go.
+
+    Neither the whole address nor what its name resolves to is quoted.
+    """
 
 
 class UnknownHandler(InvalidJob):
@@ -137,6 +148,10 @@ class Rejection(JobsError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class UrlFailed(JobsError):
+    """A web request got no answer, only half of one, or one whose status is not 2xx."""
 
 
 class JobFailed(JobsError):

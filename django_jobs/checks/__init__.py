@@ -14,6 +14,7 @@ from django_jobs.checks.configuration import CONFIGURATION_CHECKS
 from django_jobs.checks.databases import DATABASE_CHECKS
 from django_jobs.checks.handlers import HANDLER_CHECKS
 from django_jobs.checks.security import SECURITY_CHECKS
+from django_jobs.checks.urls import URL_CHECKS
 from django_jobs.conf import read_current
 
 if TYPE_CHECKING:
@@ -35,5 +36,11 @@ def check_jobs(
     if app_configs is not None and all(app.label != "django_jobs" for app in app_configs):
         return []
     seen = read_current()
-    checks = (*CONFIGURATION_CHECKS, *SECURITY_CHECKS, *HANDLER_CHECKS, *DATABASE_CHECKS)
+    checks = (
+        *CONFIGURATION_CHECKS,
+        *SECURITY_CHECKS,
+        *HANDLER_CHECKS,
+        *URL_CHECKS,
+        *DATABASE_CHECKS,
+    )
     return [message for check in checks for message in check(*seen)]

@@ -77,6 +77,20 @@ class QueueConfig:
     lease_seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrlEntry:
+    """One entry of ALLOWED_URLS as it was written; the handler ``url`` gives it its meaning."""
+
+    url: str
+    methods: tuple[str, ...] = ("GET", "HEAD", "POST")
+    headers: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
+    max_bytes: int = 65_536
+    redirects: int = 0
+    timeout: float = 30.0
+    ca_file: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CircuitBreakerConfig:
     """After ``threshold`` backend errors in a row, nothing for ``cooldown`` seconds."""
@@ -116,7 +130,7 @@ class JobsSettings:
     allowed_commands: tuple[str, ...] = ()
     allowed_shell_commands: tuple[str, ...] = ()
     allowed_events: tuple[str, ...] = ()
-    allowed_urls: tuple[str, ...] = ()
+    allowed_urls: tuple[UrlEntry, ...] = ()
     task_modules: tuple[str, ...] = ()
 
     retry: RetrySpec = "none"

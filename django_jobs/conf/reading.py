@@ -15,6 +15,7 @@ from django_jobs.conf.model import (
     JobsSettings,
     QueueConfig,
     StateStoreConfig,
+    UrlEntry,
     name_problem,
     nearest,
 )
@@ -153,6 +154,27 @@ def _metrics(place: Place, value: object) -> tuple[str, ...]:
     return p.several(p.dotted_path, "shop.metrics.Collector")(place, value)
 
 
+def _url_entry(place: Place, value: object) -> UrlEntry:
+    if isinstance(value, str):
+        return UrlEntry(url=p.url(place, value))
+    found = place.members(value, _URL_ENTRY)
+    if "URL" not in p.mapping(place, value):
+        raise place.refused("has no URL", 'Add "URL": "https://host/path/*".')
+    # A URL that was refused has been reported; "" is within reach of no job.
+    return UrlEntry(**{"url": "", **found})
+
+
+_URL_ENTRY: Mapping[str, Parser[Any]] = {
+    "URL": p.url,
+    "METHODS": p.several(p.listed_name, "POST"),
+    "HEADERS": p.several(p.listed_name, "Authorization"),
+    "PRIVATE": p.several(p.text(64), "10.1.2.0/24"),
+    "MAX_BYTES": p.whole(0, 1_048_576),
+    "REDIRECTS": p.whole(0, 3),
+    "TIMEOUT": p.some_seconds,
+    "CA_FILE": p.optional(p.text(4096)),
+}
+
 _QUEUE: Mapping[str, Parser[Any]] = {
     "BACKEND": p.optional(p.text(64)),
     "HANDLERS": p.optional(p.several(p.listed_name, "shop.jobs.send_mail")),
@@ -175,7 +197,7 @@ _SETTINGS: Mapping[str, Parser[Any]] = {
     "ALLOWED_COMMANDS": p.several(p.listed_name, "clearsessions"),
     "ALLOWED_SHELL_COMMANDS": p.several(p.listed_name, "/usr/bin/pg_dump"),
     "ALLOWED_EVENTS": p.several(p.listed_name, "order.paid"),
-    "ALLOWED_URLS": p.several(p.url_prefix, "https://hooks.example.com/"),
+    "ALLOWED_URLS": p.several(_url_entry, "https://hooks.example.com/*"),
     "TASK_MODULES": p.several(p.module_name, "shop.tasks"),
     "RETRY": p.retry,
     "MAX_RETRIES": p.whole(0, MAX_COUNT - 1),

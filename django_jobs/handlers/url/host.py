@@ -1,0 +1,82 @@
+"""Which computer a URL means, in the one form that is compared, asked for and connected to."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from django_jobs.exceptions import UrlRefused
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+MAX_NAME = 253
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+# What C libraries take for a part of an IPv4 address: decimal, octal or hexadecimal.
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_IPV6 = re.compile(r"\[([0-9a-fA-F:.]+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A name in lower-case ASCII, or an address in its one canonical spelling."""
+
+    name: str
+    address: Address | None = None
+
+    @property
+    def in_url(self) -> str:
+        """As it stands in a URL and in the Host header."""
+        return f"[{self.name}]" if ":" in self.name else self.name
+
+    @classmethod
+    def parse(cls, text: str) -> Host:
+        """The host of a URL; raises UrlRefused for every spelling that two readers may read
+        in two ways.
+        """
+        if text.startswith("["):
+            return _ipv6(text)
+        name = _ascii(text.lower()).removesuffix(".")
+        labels = name.split(".")
+        if len(name) > MAX_NAME or not all(_LABEL.fullmatch(label) for label in labels):
+            raise UrlRefused("the url has no host that could be a name or an address")
+        if _NUMBER.fullmatch(labels[-1]):
+            return _ipv4(name)
+        return cls(name)
+
+
+def _ascii(text: str) -> str:
+    """A name as DNS knows it. A Unicode name has to be in the form that it would come back in:
+    no look-alike digits or dots, no letters that the standards of IDNA disagree about.
+    """
+    if text.isascii():
+        return text
+    encoded = b""
+    try:
+        if len(text) <= MAX_NAME:  # the codec takes quadratic time
+            encoded = text.encode("idna")
+        same = encoded.decode("idna") == text
+    except UnicodeError:
+        same = False
+    if not same:
+        raise UrlRefused("the url's host is not a plain Unicode name; write it with xn-- instead")
+    return encoded.decode("ascii")
+
+
+def _ipv4(name: str) -> Host:
+    try:
+        address = ipaddress.IPv4Address(name)
+    except ValueError:
+        raise UrlRefused(
+            "the url's host is a number, but not four decimal numbers with dots between"
+        ) from None
+    return Host(str(address), address)
+
+
+def _ipv6(text: str) -> Host:
+    inside = _IPV6.fullmatch(text)
+    try:
+        address = ipaddress.IPv6Address(inside[1] if inside else "")
+    except ValueError:
+        raise UrlRefused("the url's host is in brackets, but no IPv6 address") from None
+    return Host(str(address), address)
