@@ -48,8 +48,9 @@ def exchange(
     except TimeoutError:
         deadline.left()
         raise UrlFailed(f"{request.target} did not answer in time") from None
-    except (OSError, http.client.HTTPException) as error:
-        # Their texts may quote what the server sent; the type says what went wrong.
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        # Their texts may quote what the server sent; the type says what went wrong. A
+        # ValueError is http.client's for a chunk of negative size.
         told = type(error).__name__
         raise UrlFailed(f"the exchange with {request.target} broke off ({told})") from None
 
@@ -94,10 +95,10 @@ def _body(response: http.client.HTTPResponse, limit: int) -> tuple[bytes, bool]:
     """The body up to the limit, and whether there was more. Nothing is decompressed."""
     parts: list[bytes] = []
     room = limit + 1
-    while room and (part := response.read(min(room, _PIECE))):
+    while room > 0 and (part := response.read(min(room, _PIECE))):
         parts.append(part)
         room -= len(part)
-    if room and response.length:
+    if room > 0 and response.length:
         raise http.client.IncompleteRead(b"", response.length)
     body = b"".join(parts)
     return body[:limit], len(body) > limit

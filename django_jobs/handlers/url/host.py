@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from string import ascii_lowercase, ascii_uppercase
 
 from django_jobs.exceptions import UrlRefused
 
@@ -14,6 +15,8 @@ MAX_NAME = 253
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 # What C libraries take for a part of an IPv4 address: decimal, octal or hexadecimal.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+# Letters beyond ASCII are left alone: some of them (the Kelvin sign) become ASCII ones.
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 _IPV6 = re.compile(r"\[([0-9a-fA-F:.]+)\]")
 
 
@@ -36,7 +39,7 @@ class Host:
         """
         if text.startswith("["):
             return _ipv6(text)
-        name = _ascii(text.lower()).removesuffix(".")
+        name = _ascii(text.translate(_LOWER)).removesuffix(".")
         labels = name.split(".")
         if len(name) > MAX_NAME or not all(_LABEL.fullmatch(label) for label in labels):
             raise UrlRefused("the url has no host that could be a name or an address")
