@@ -155,12 +155,15 @@ def _metrics(place: Place, value: object) -> tuple[str, ...]:
 
 
 def _url_entry(place: Place, value: object) -> UrlEntry:
+    # A URL that was refused has been reported. "" leads nowhere, and holds its place, so
+    # that the entries after it keep their numbers.
+    found: dict[str, Any] = {}
     if isinstance(value, str):
-        return UrlEntry(url=p.url(place, value))
-    found = place.members(value, _URL_ENTRY)
-    if "URL" not in p.mapping(place, value):
-        raise place.refused("has no URL", 'Add "URL": "https://host/path/*".')
-    # A URL that was refused has been reported; "" is within reach of no job.
+        place.collect(found, "url", place, value, p.url)
+    else:
+        found = place.members(value, _URL_ENTRY)
+        if "URL" not in p.mapping(place, value):
+            raise place.refused("has no URL", 'Add "URL": "https://host/path/*".')
     return UrlEntry(**{"url": "", **found})
 
 

@@ -7,7 +7,7 @@ from urllib.parse import urljoin
 
 from django_jobs.exceptions import UrlRefused
 from django_jobs.handlers.url.request import Request
-from django_jobs.handlers.url.target import MAX_URL, Target
+from django_jobs.handlers.url.target import Target
 
 if TYPE_CHECKING:
     from django_jobs.handlers.url.exchange import Answer
@@ -50,7 +50,7 @@ def _next_target(current: Target, locations: tuple[str, ...]) -> Target:
     location = locations[0].partition("#")[0]
     if len(locations) > 1:
         raise UrlRefused(f"{current} redirects to several places at once")
-    if len(location) > MAX_URL or not all("!" <= letter <= "~" for letter in location):
+    if not all("!" <= letter <= "~" for letter in location):
         raise UrlRefused(f"{current} redirects to something that is no url")
     try:
         joined = urljoin(current.url, location)

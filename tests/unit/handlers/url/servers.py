@@ -46,9 +46,11 @@ class Server:
                 return
             with contextlib.suppress(OSError), connection:
                 connection.settimeout(10)
-                if self.context is not None:
-                    connection = self.context.wrap_socket(connection, server_side=True)
-                self.answer(connection)
+                if self.context is None:
+                    self.answer(connection)
+                    continue
+                with self.context.wrap_socket(connection, server_side=True) as wrapped:
+                    self.answer(wrapped)
 
     def answer(self, connection):
         head, body = read_request(connection)
