@@ -55,7 +55,7 @@ def test_entries_are_read(entries, expected):
         ("a.example", "", "'a.example'"),
         (5, "", "int"),
         ({"METHODS": ["GET"]}, "", "no URL"),
-        ({"URL": 5}, "['URL']", "''"),
+        ({"URL": 5}, "['URL']", "is 5, not a url"),
         ({"URL": "https://me:secret@a/"}, "['URL']", "holds an '@'"),
         ({"URL": "https://a/", "METHOD": ["GET"]}, "['METHOD']", "METHODS"),
         ({"URL": "https://a/", "METHODS": "GET"}, "['METHODS']", "not a list"),

@@ -166,11 +166,10 @@ def test_an_entry_that_means_nothing_is_refused(key, entry):
 
 
 def test_a_wrong_entry_keeps_every_call_from_being_made():
-    settings, problems = read({"ALLOWED_URLS": ["https://a.test/*", "https://b.test"]})
+    entries = ["https://a.test/*", "https://b.test"]
+    settings, problems = read({"ALLOWED_URLS": entries}, secret_key="k" * 40)
     assert problems == []
-    with pytest.raises(
-        ConfigurationError, match=r"ALLOWED_URLS\[1\] cannot be understood: .* path"
-    ):
+    with pytest.raises(ConfigurationError, match=r"ALLOWED_URLS\[1\] cannot be understood"):
         rules_of(settings)
 
 
