@@ -56,7 +56,7 @@ def test_what_is_no_longer_allowed_when_it_runs_is_not_called_and_not_retried(se
 
 
 def test_a_failure_is_retried_and_its_answer_is_in_the_output(server):
-    server.script = b'HTTP/1.1 503 Busy\r\nContent-Length: 14\r\n\r\n{"secret": "s"}'
+    server.script = b'HTTP/1.1 503 Busy\r\nContent-Length: 15\r\n\r\n{"secret": "s"}'
     handle = hook(server, max_retries=1).enqueue()
     process_once("hooks")
     assert handle.status == "ready"

@@ -11,6 +11,7 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from django_jobs.exceptions import UrlFailed
+from django_jobs.handlers.url import connecting
 from django_jobs.handlers.url.connecting import require_peer
 from django_jobs.handlers.url.host import Host
 from tests.unit.handlers.url.conftest import LOOPBACK
@@ -142,15 +143,23 @@ def test_an_answer_that_is_none_fails(script, why, answered):
         answered(script)
 
 
+@pytest.fixture
+def talker(allow):
+    with Server() as server:
+        allow(f"http://api.test:{server.port}/*", PRIVATE=[LOOPBACK], TIMEOUT=5)
+        yield server
+
+
 @given(said=st.one_of(st.binary(max_size=300), st.binary(max_size=300).map(HEAD.__add__)))
 @effort(
-    max_examples=150,
+    max_examples=200,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_whatever_a_server_says_is_an_answer_or_a_failure(said, answered):
+def test_whatever_a_server_says_is_an_answer_or_a_failure(said, talker, call):
+    talker.script = said
     try:
-        found = answered(said, TIMEOUT=5)
+        found = call(f"http://api.test:{talker.port}/")
     except UrlFailed:
         return
     assert 200 <= found["status"] < 300
@@ -194,6 +203,12 @@ def test_a_server_that_drips_inside_of_tls_is_left_as_well(answered, authority):
     context = server_context(authority.certificate_for("api.test"))
     with pytest.raises(UrlFailed, match="was not done after"):
         answered(drip([HEAD, b"A"]), context=context, TIMEOUT=0.5, CA_FILE=str(authority.file))
+
+
+def test_a_server_that_pauses_for_too_long_is_left_before_time_is_up(answered, monkeypatch):
+    monkeypatch.setattr(connecting, "READ_SECONDS", 0.2)
+    with pytest.raises(UrlFailed, match=r"^http://api\.test:\d+ did not answer in time$"):
+        answered(lambda connection, _head: connection.recv(1))
 
 
 def test_a_server_that_never_greets_is_left(allow, call):
