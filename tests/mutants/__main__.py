@@ -1,0 +1,160 @@
+"""python -m tests.mutants [PART OF A MODULE'S NAME …]: run the mutants, explain the survivors.
+
+Each mutant is run in a fork of a process that has imported all but django_jobs, against the
+tests of its module. Whoever survives has to be in survivors.toml with a reason, and whoever is
+there has to survive: anything else is a failure.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import os
+import signal
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import hypothesis
+
+from tests.mutants.changing import mutants_of
+
+ROOT = Path(__file__).resolve().parents[2]
+EXPLAINED = Path(__file__).with_name("survivors.toml")
+AT_ONCE = int(os.environ.get("MUTANTS_AT_ONCE") or os.cpu_count() or 1)
+LIMIT = 60.0
+URL = "tests/unit/handlers/url"
+NAMES = f"{URL}/test_hostile.py"
+LIMITS = f"{URL}/test_limits.py"
+
+TESTS = {
+    "wire/signing.py": ["tests/unit/wire/test_signing.py"],
+    "wire/opening.py": ["tests/unit/wire/test_opening.py", "tests/unit/wire/test_opening_fields.py"],
+    "handlers/registry.py": ["tests/unit/handlers/test_registry.py"],
+    "handlers/url/host.py": [f"{URL}/test_target.py"],
+    "handlers/url/target.py": [f"{URL}/test_target.py"],
+    "handlers/url/addresses.py": [f"{URL}/test_addresses.py"],
+    "handlers/url/request.py": [f"{URL}/test_request.py"],
+    "handlers/url/rules.py": [f"{URL}/test_rules.py"],
+    "handlers/url/redirects.py": [f"{URL}/test_redirects.py"],
+    "handlers/url/resolving.py": [
+        f"{LIMITS}::test_a_name_that_leads_nowhere_fails",
+        f"{LIMITS}::test_a_resolver_that_does_not_answer_is_left",
+        f"{NAMES}::test_one_bad_answer_of_several_refuses_the_name",
+        f"{NAMES}::test_a_name_that_flips_between_public_and_loopback_is_asked_for_once",
+        f"{URL}/test_calls.py::test_the_resolver_of_the_machine_knows_localhost",
+        f"{URL}/test_calls.py::test_an_address_in_the_url_is_called_without_a_lookup",
+    ],
+}
+OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+OPTIONS += ["--hypothesis-profile=mutants", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+# Imported once, before the forks; django_jobs must not be among what these bring along.
+HEAVY = """
+    asyncio cryptography.x509 django.contrib.admin.sites django.contrib.auth.hashers
+    django.core.management django.db.models django.forms django.template django.test
+    django.test.utils email.message http.client hypothesis.strategies pytest pytest_django.plugin
+    ssl
+"""
+
+
+def main(parts):
+    prepare()
+    chosen = {
+        path: tests
+        for path, tests in TESTS.items()
+        if not parts or any(part in path for part in parts)
+    }
+    began, survivors, total = time.monotonic(), {}, 0
+    for path, tests in chosen.items():
+        file = ROOT / "django_jobs" / path
+        alive = outcome(None, file, tests)
+        if not alive:
+            return f"{path}: its tests fail without a mutant: {' '.join(tests)}"
+        mutants = list(mutants_of(file.read_text("utf-8"), str(file)))
+        found = run_all(mutants, file, tests)
+        survivors[path] = {mutant.name: mutant for mutant in found}
+        total += len(mutants)
+        print(f"{path}: {len(mutants)} mutants, {len(found)} survive", flush=True)
+    print(f"{total} mutants in {time.monotonic() - began:.0f} s")
+    return verdict(survivors)
+
+
+def prepare():
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
+    hypothesis.settings.register_profile("mutants", database=None, derandomize=True)
+    for name in HEAVY.split():
+        importlib.import_module(name)
+    if any(name.startswith("django_jobs") for name in sys.modules):
+        raise RuntimeError("django_jobs was imported too early to be changed")
+
+
+def run_all(mutants, file, tests):
+    """The mutants that no test noticed, a few of them running at any time."""
+    waiting, running, survivors = list(reversed(mutants)), {}, []
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            mutant = waiting.pop()
+            running[start(mutant, file, tests)] = (mutant, time.monotonic() + LIMIT)
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in running:
+            mutant, _ = running.pop(pid)
+            if os.waitstatus_to_exitcode(status) == 0:
+                survivors.append(mutant)
+            continue
+        for slow, (_, end) in running.items():
+            if time.monotonic() > end:
+                os.kill(slow, signal.SIGKILL)  # without an end is noticed, too
+        time.sleep(0.01)
+    return survivors
+
+
+def outcome(mutant, file, tests):
+    _, status = os.waitpid(start(mutant, file, tests), 0)
+    return os.waitstatus_to_exitcode(status) == 0
+
+
+def start(mutant, file, tests):
+    """The pid of a process that runs the tests with a mutant in the file's place."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        if mutant is not None:
+            put_in_place(mutant, file)
+        import pytest  # noqa: PLC0415 - the parent has it already
+
+        os._exit(pytest.main([*OPTIONS, *tests]))
+    finally:
+        os._exit(70)
+
+
+def put_in_place(mutant, file):
+    plain = importlib.machinery.SourceFileLoader.get_code
+
+    def get_code(self, name):
+        return mutant.code if self.path == str(file) else plain(self, name)
+
+    importlib.machinery.SourceFileLoader.get_code = get_code
+
+
+def verdict(survivors):
+    explained = tomllib.loads(EXPLAINED.read_text("utf-8")) if EXPLAINED.exists() else {}
+    problems = []
+    for path, found in survivors.items():
+        known = {entry["mutant"] for entry in explained.get(path, [])}
+        problems += [
+            f"{path}:{mutant.line} survives: {name}"
+            for name, mutant in found.items()
+            if name not in known
+        ]
+        problems += [f"{path}: does not survive (any more): {name}" for name in known - set(found)]
+    return "\n".join(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
