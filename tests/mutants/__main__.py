@@ -30,7 +30,10 @@ LIMITS = f"{URL}/test_limits.py"
 
 TESTS = {
     "wire/signing.py": ["tests/unit/wire/test_signing.py"],
-    "wire/opening.py": ["tests/unit/wire/test_opening.py", "tests/unit/wire/test_opening_fields.py"],
+    "wire/opening.py": [
+        "tests/unit/wire/test_opening.py",
+        "tests/unit/wire/test_opening_fields.py",
+    ],
     "handlers/registry.py": ["tests/unit/handlers/test_registry.py"],
     "handlers/url/host.py": [f"{URL}/test_target.py"],
     "handlers/url/target.py": [f"{URL}/test_target.py"],

@@ -166,7 +166,7 @@ def condition(node):
 
 
 def loop(node):
-    yield ast.While(ast.Constant(False), node.body, node.orelse)  # noqa: FBT003 - a node's value
+    yield ast.While(ast.Constant(False), node.body, node.orelse)
 
 
 def returned(node):

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from django_jobs.handlers.url.exchange import Answer
 
 STATUSES = frozenset({301, 302, 303, 307, 308})
-_KEEPING = frozenset({307, 308})
-_BECOMES_GET = {301: {"POST"}, 302: {"POST"}}
+SEE_OTHER = 303
+_AFTER_POST = frozenset({301, 302})
 _FOR_BODIES = "content-"
 
 
@@ -41,16 +41,18 @@ def redirected(request: Request, answer: Answer) -> Request:
 
 
 def _becomes_get(method: str, status: int) -> bool:
-    if status in _KEEPING or method in {"GET", "HEAD"}:
-        return False
-    return method in _BECOMES_GET.get(status, {method})
+    """As browsers do it: 303 always says where to look, 301 and 302 only after a POST."""
+    if status == SEE_OTHER:
+        return method not in {"GET", "HEAD"}
+    return status in _AFTER_POST and method == "POST"
 
 
 def _next_target(current: Target, locations: tuple[str, ...]) -> Target:
-    location = locations[0].partition("#")[0]
-    if len(locations) > 1:
+    said, *others = locations
+    if others:
         raise UrlRefused(f"{current} redirects to several places at once")
-    if not all("!" <= letter <= "~" for letter in location):
+    location = said.partition("#")[0]
+    if not (location.isascii() and location.isprintable()) or " " in location:
         raise UrlRefused(f"{current} redirects to something that is no url")
     try:
         joined = urljoin(current.url, location)

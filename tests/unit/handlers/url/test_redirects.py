@@ -34,6 +34,7 @@ def test_five_statuses_with_a_location_are_redirects(status, locations, is_one):
         ("b", "https://a.test/x/b"),
         ("?q=1", "https://a.test/x/y?q=1"),
         ("../b", "https://a.test/b"),
+        ("/!~", "https://a.test/!~"),
         ("/b#fragment", "https://a.test/b"),
         ("https://b.test/c?d", "https://b.test/c?d"),
         ("HTTPS://B.test:8443", "https://b.test:8443/"),
