@@ -7,9 +7,9 @@
     ├── InvalidJob                  (also ValueError) a job asks for the impossible
     │   ├── InvalidOption           an option is unknown, out of range or contradicts another
     │   ├── InvalidPayload          arguments are not plain JSON, too deep or too large
-    │   │   └── UrlRefused          no entry of ALLOWED_URLS allows the web request
     │   ├── UnknownHandler          nothing is registered under the handler key
     │   ├── HandlerRefused          the queue does not allow the handler
+    │   │   └── UrlRefused          no entry of ALLOWED_URLS allows the web request
     │   ├── QueueRefused            the queue is not one of QUEUES
     │   └── NotSupported            the backend cannot do what an option asks for
     ├── DuplicateJob                unique_key: a live job holds the key
@@ -84,19 +84,19 @@ class InvalidPayload(InvalidJob):
     """The payload is not strict JSON, does not fit the handler, or is too large."""
 
 
-class UrlRefused(InvalidPayload):
-    """A web request goes, or is sent on, to where ALLOWED_URLS lets nobody go.
-
-    Neither the whole address nor what its name resolves to is quoted.
-    """
-
-
 class UnknownHandler(InvalidJob):
     """No handler is registered under the given key."""
 
 
 class HandlerRefused(InvalidJob):
     """The queue's ``HANDLERS`` list does not name the handler."""
+
+
+class UrlRefused(HandlerRefused):
+    """A web request goes, or is sent on, to where ALLOWED_URLS lets nobody go.
+
+    Neither the whole address nor what its name resolves to is quoted.
+    """
 
 
 class QueueRefused(InvalidJob):

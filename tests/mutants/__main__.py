@@ -85,7 +85,9 @@ def main(parts):
 
 def prepare():
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
-    hypothesis.settings.register_profile("mutants", database=None, derandomize=True)
+    hypothesis.settings.register_profile(
+        "mutants", database=None, derandomize=True, max_examples=30
+    )
     for name in HEAVY.split():
         importlib.import_module(name)
     if any(name.startswith("django_jobs") for name in sys.modules):

@@ -37,10 +37,14 @@ class UrlHandler:
         self._resolve = resolve
 
     def validate(self, payload: Any) -> None:
-        """Raise InvalidPayload (UrlRefused, when it is well-formed but not allowed). No name is
-        resolved: what it leads to counts when the call is made.
+        """Raise InvalidPayload, or UrlRefused for what is not allowed. No name is resolved: what
+        it leads to counts when the call is made.
         """
         rule_for(Request.of(payload), rules_of(get_settings()))
+
+    def admit(self, payload: Any) -> None:
+        """The same once more, before a run: what is allowed may have changed."""
+        self.validate(payload)
 
     def handle(self, context: JobContext) -> dict[str, Any]:
         """The answer's status and body; raises UrlRefused, or UrlFailed when there is none or

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 
@@ -54,16 +55,11 @@ def _ascii(text: str) -> str:
     """
     if text.isascii():
         return text
-    encoded = b""
-    try:
-        if len(text) <= MAX_NAME:  # the codec takes quadratic time
-            encoded = text.encode("idna")
-        same = encoded.decode("idna") == text
-    except UnicodeError:
-        same = False
-    if not same:
-        raise UrlRefused("the url's host is not a plain Unicode name; write it with xn-- instead")
-    return encoded.decode("ascii")
+    with suppress(UnicodeError):
+        encoded = text.encode("idna")
+        if encoded.decode("idna") == text:
+            return encoded.decode("ascii")
+    raise UrlRefused("the url's host is not a plain Unicode name; write it with xn-- instead")
 
 
 def _ipv4(name: str) -> Host:
@@ -78,8 +74,8 @@ def _ipv4(name: str) -> Host:
 
 def _ipv6(text: str) -> Host:
     inside = _IPV6.fullmatch(text)
-    try:
-        address = ipaddress.IPv6Address(inside[1] if inside else "")
-    except ValueError:
-        raise UrlRefused("the url's host is in brackets, but no IPv6 address") from None
-    return Host(str(address), address)
+    if inside is not None:
+        with suppress(ValueError):
+            address = ipaddress.IPv6Address(inside[1])
+            return Host(str(address), address)
+    raise UrlRefused("the url's host is in brackets, but no IPv6 address")

@@ -51,8 +51,19 @@ def test_what_is_no_longer_allowed_when_it_runs_is_not_called_and_not_retried(se
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ALLOWED_URLS": []}
     process_once("hooks")
     assert server.requests == []
+    assert handle.status == "dead"
+
+
+def test_a_name_that_leads_inside_is_not_called_and_not_retried(server, settings):
+    url = f"http://localhost:{server.port}/"
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ALLOWED_URLS": [f"{url}*"]}
+    handle = define("url", {"url": url}, queue="hooks", max_retries=3).enqueue()
+    process_once("hooks")
+    assert server.requests == []
     dead = FailedJob.objects.get(job_id=handle.id)
     assert (dead.reason, dead.error_type) == ("not-retryable", "django_jobs.exceptions.UrlRefused")
+    assert "127.0.0.1" not in f"{dead.error_message}{dead.traceback}"
+    assert "::1" not in f"{dead.error_message}{dead.traceback}"
 
 
 def test_a_failure_is_retried_and_its_answer_is_in_the_output(server):

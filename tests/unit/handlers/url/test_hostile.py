@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
-from django_jobs.exceptions import InvalidPayload, UrlRefused
+from django_jobs.exceptions import UrlRefused
 from django_jobs.handlers.url.deadline import Deadline
 from django_jobs.handlers.url.resolving import addresses_of
 from django_jobs.handlers.url.rules import Rule
@@ -82,7 +82,7 @@ SOME_HOST = st.one_of(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_a_generated_url_is_refused_and_nobody_is_called(url, port, call, canary):
-    with pytest.raises(InvalidPayload):
+    with pytest.raises(UrlRefused):
         call(url.replace("{port}", str(port)))
     assert canary.heard() == 0
 

@@ -162,9 +162,10 @@ def test_a_payload_is_judged_when_it_is_enqueued_without_a_lookup(allow):
 
     handler = UrlHandler(asked)
     allow("https://a.test/*")
-    handler.validate({"url": URL})
-    for payload in ({"url": "https://b.test/"}, {"url": URL, "method": "PUT"}):
-        with pytest.raises(UrlRefused):
-            handler.validate(payload)
-    with pytest.raises(InvalidPayload, match="of the form"):
-        handler.validate({})
+    for check in (handler.validate, handler.admit):
+        check({"url": URL})
+        for payload in ({"url": "https://b.test/"}, {"url": URL, "method": "PUT"}):
+            with pytest.raises(UrlRefused):
+                check(payload)
+        with pytest.raises(InvalidPayload, match="of the form"):
+            check({})
