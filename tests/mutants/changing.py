@@ -34,7 +34,7 @@ OPPOSITE = {
 INSTEAD = {"any": "all", "all": "any", "min": "max", "max": "min"}
 NEVER_INSIDE = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
 FOR_PEOPLE = re.compile(r"[a-z] [a-z]")
-SHOWN = 200
+SHOWN = 120
 
 
 @dataclass(frozen=True)
@@ -194,14 +194,20 @@ def collection(node):
         for index in range(len(node.elts)):
             left = node.elts[:index] + node.elts[index + 1 :]
             more = () if isinstance(node, ast.Set) else (ast.Load(),)
-            yield type(node)(left, *more)
+            yield without(node.elts[index], type(node)(left, *more))
 
 
 def mapping(node):
     for index in range(len(node.keys)):
         keys, values = node.keys[:], node.values[:]
         del keys[index], values[index]
-        yield ast.Dict(keys, values)
+        yield without(node.keys[index], ast.Dict(keys, values))
+
+
+def without(part, node):
+    """A long list is told by what it lacks."""
+    node.told = f"the same without {shown(part)}"
+    return node
 
 
 CHANGES = {
@@ -229,5 +235,5 @@ def shown(node):
     """A node on one line: of a statement with a body, its head."""
     if isinstance(node, ast.If | ast.While):
         return f"{type(node).__name__.lower()} {shown(node.test)}"
-    text = " ".join(ast.unparse(node).split())
+    text = getattr(node, "told", "") or " ".join(ast.unparse(node).split())
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -27,8 +27,8 @@ def changes(source):
     [
         ("3", "4"),
         ("3", "2"),
-        ("{'a', 'b'}", "{'b'}"),
-        ("{'a', 'b'}", "{'a'}"),
+        ("{'a', 'b'}", "the same without 'a'"),
+        ("{'a', 'b'}", "the same without 'b'"),
         ("'a'", "'aX'"),
         ("if not size", "if True"),
         ("if not size", "if False"),

@@ -117,6 +117,7 @@ def test_tunnels_are_never_public(inside):
         "2001:4860:4860::8888",
         "2001:200::1",
         "64:ff9b::8.8.8.8",
+        "64:ff9b::168.63.129.17",
         "2a00::5eff:1:1",
         "2a00::100:5efe:1:1",
     ],
@@ -128,8 +129,24 @@ def test_the_public_internet_is_public(text):
 
 
 def test_an_address_with_a_zone_is_not_public():
-    assert not is_public(IPv6Address("2606:4700::1%eth0"))
-    assert not may_be_called(IPv6Address("fd00::1%eth0"), [network("fd00::/16")])
+    assert is_public(IPv6Address("2606:4700::1%eth0")) is False
+    assert may_be_called(IPv6Address("fd00::1%eth0"), [network("fd00::/16")]) is False
+
+
+class Trusted(IPv4Address):
+    """An address that Python thinks well of."""
+
+    is_global = True
+
+
+class TrustedToo(IPv6Address):
+    is_global = True
+
+
+@pytest.mark.parametrize("address", dict.fromkeys(edges()), ids=str)
+def test_our_own_table_does_not_rely_on_what_python_knows(address):
+    trusted = Trusted(int(address)) if address.version == 4 else TrustedToo(int(address))
+    assert is_public(trusted) is oracle(address)
 
 
 class LaterClosed(IPv4Address):
