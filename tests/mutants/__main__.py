@@ -46,6 +46,8 @@ TESTS = {
     "handlers/url/resolving.py": [
         f"{LIMITS}::test_a_name_that_leads_nowhere_fails",
         f"{LIMITS}::test_a_resolver_that_does_not_answer_is_left",
+        f"{LIMITS}::test_a_lookup_keeps_no_process_from_ending",
+        f"{URL}/test_documented.py::test_the_limits_of_the_page_are_those_in_force",
         f"{NAMES}::test_one_bad_answer_of_several_refuses_the_name",
         f"{NAMES}::test_a_name_that_flips_between_public_and_loopback_is_asked_for_once",
         f"{URL}/test_calls.py::test_the_resolver_of_the_machine_knows_localhost",

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from django_jobs.conf import UrlEntry, read
-from django_jobs.handlers.url import UrlHandler
+from django_jobs.handlers.url import UrlHandler, connecting, exchange, resolving
+from django_jobs.handlers.url.answers import EXCERPT
 from django_jobs.handlers.url.rules import ALWAYS_ALLOWED, Rule, rules_of
+from django_jobs.handlers.url.target import MAX_URL
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "url-handler.md"
 TEXT = PAGE.read_text("utf-8")
@@ -83,3 +85,15 @@ def test_every_key_of_an_entry_is_listed_with_its_default():
 def test_the_headers_that_are_always_allowed_are_listed():
     for name in ALWAYS_ALLOWED:
         assert f"`{name.title()}`" in section("What may be called")
+
+
+def test_the_limits_of_the_page_are_those_in_force():
+    checks = " ".join(section("What is checked").split())
+    assert f"more than {MAX_URL:,} characters" in checks
+    assert f"{resolving.LOOKUP_SECONDS:g} s for the lookup" in checks
+    assert f"{connecting.CONNECT_SECONDS:g} s for each of up to four addresses" in checks
+    assert f"{connecting.READ_SECONDS:g} s for each read" in checks
+    assert connecting.MAX_TRIES == 4
+    assert f"at most {exchange.HEADER_BYTES // 1024} KiB of status and headers" in checks
+    assert f"{exchange.FRAMING} bytes of framing" in checks
+    assert f"first {EXCERPT:,} characters" in " ".join(section("What comes back").split())

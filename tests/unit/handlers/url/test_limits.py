@@ -2,6 +2,7 @@
 
 import gzip
 import socket
+import threading
 import time
 import traceback
 
@@ -247,13 +248,22 @@ def test_the_end_of_the_attempt_is_the_end_of_the_call(allow, call):
 
 
 def test_a_resolver_that_does_not_answer_is_left(allow, call):
-    import threading  # noqa: PLC0415 - only here
-
     asked = threading.Event()
     allow("http://api.test/*", TIMEOUT=0.3)
     with pytest.raises(UrlFailed, match="was not resolved in time"):
         call("http://api.test/", resolve=lambda _name: asked.wait(PROMPT) and [])
     asked.set()
+
+
+def test_a_lookup_keeps_no_process_from_ending(allow, call):
+    threads = []
+    allow("http://api.test/*")
+    with pytest.raises(UrlFailed, match="has no address"):
+        call(
+            "http://api.test/",
+            resolve=lambda _name: threads.append(threading.current_thread()) or [],
+        )
+    assert [(thread.name, thread.daemon) for thread in threads] == [("django_jobs-lookup", True)]
 
 
 @pytest.mark.parametrize(
