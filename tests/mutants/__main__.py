@@ -17,6 +17,7 @@ import time
 import tomllib
 from pathlib import Path
 
+import django
 import hypothesis
 
 from tests.mutants.changing import mutants_of
@@ -54,14 +55,16 @@ TESTS = {
         f"{URL}/test_calls.py::test_an_address_in_the_url_is_called_without_a_lookup",
     ],
 }
-OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-OPTIONS += ["--hypothesis-profile=mutants", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+# Plugins by name: looking for them would take as long as running the tests.
+PLUGINS = ["_hypothesis_pytestplugin", "pytest_django.plugin", "pytest_timeout"]
+OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
+OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+OPTIONS += [word for plugin in PLUGINS for word in ("-p", plugin)]
 # Imported once, before the forks; django_jobs must not be among what these bring along.
 HEAVY = """
-    asyncio cryptography.x509 django.contrib.admin.sites django.contrib.auth.hashers
-    django.core.management django.db.models django.forms django.template django.test
-    django.test.utils email.message http.client hypothesis.strategies pytest pytest_django.plugin
-    ssl
+    asyncio concurrent.futures cryptography.x509 django.db.models django.forms django.template
+    django.test django.test.client django.test.utils django.utils.module_loading email.message
+    http.client hypothesis.strategies pytest ssl sqlite3
 """
 
 
@@ -88,12 +91,14 @@ def main(parts):
 
 
 def prepare():
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.mutants.settings"
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     hypothesis.settings.register_profile(
         "mutants", database=None, derandomize=True, max_examples=30
     )
-    for name in HEAVY.split():
+    for name in [*HEAVY.split(), *PLUGINS]:
         importlib.import_module(name)
+    django.setup()
     if any(name.startswith("django_jobs") for name in sys.modules):
         raise RuntimeError("django_jobs was imported too early to be changed")
 
