@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 import tomllib
 from pathlib import Path
@@ -78,9 +79,8 @@ def main(parts):
     began, survivors, total = time.monotonic(), {}, 0
     for path, tests in chosen.items():
         file = ROOT / "django_jobs" / path
-        alive = outcome(None, file, tests)
-        if not alive:
-            return f"{path}: its tests fail without a mutant: {' '.join(tests)}"
+        if told := failure_without_mutant(file, tests):
+            return f"{path}: its tests fail without a mutant:\n{told}"
         mutants = list(mutants_of(file.read_text("utf-8"), str(file)))
         found = run_all(mutants, file, tests)
         survivors[path] = {mutant.name: mutant for mutant in found}
@@ -123,19 +123,21 @@ def run_all(mutants, file, tests):
     return survivors
 
 
-def outcome(mutant, file, tests):
-    _, status = os.waitpid(start(mutant, file, tests), 0)
-    return os.waitstatus_to_exitcode(status) == 0
+def failure_without_mutant(file, tests):
+    """What the tests say when they fail with the file as it is."""
+    with tempfile.NamedTemporaryFile() as output:
+        _, status = os.waitpid(start(None, file, tests, output.name), 0)
+        return Path(output.name).read_text("utf-8")[-4000:] if status else ""
 
 
-def start(mutant, file, tests):
+def start(mutant, file, tests, output=os.devnull):
     """The pid of a process that runs the tests with a mutant in the file's place."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
         return pid
     try:
-        nowhere = os.open(os.devnull, os.O_RDWR)
+        nowhere = os.open(output, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
