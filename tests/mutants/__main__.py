@@ -20,6 +20,7 @@ from pathlib import Path
 
 import django
 import hypothesis
+import hypothesis.strategies
 
 from tests.mutants.changing import mutants_of
 
@@ -93,14 +94,26 @@ def main(parts):
 def prepare():
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.mutants.settings"
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    # Always the same examples, and none that fails because the machine is busy.
     hypothesis.settings.register_profile(
-        "mutants", database=None, derandomize=True, max_examples=30
+        "mutants",
+        database=None,
+        deadline=None,
+        derandomize=True,
+        max_examples=30,
+        suppress_health_check=list(hypothesis.HealthCheck),
     )
     for name in [*HEAVY.split(), *PLUGINS]:
         importlib.import_module(name)
     django.setup()
+    take_texts()
     if any(name.startswith("django_jobs") for name in sys.modules):
         raise RuntimeError("django_jobs was imported too early to be changed")
+
+
+@hypothesis.given(hypothesis.strategies.text())
+def take_texts(_text):
+    """Has the tables of all characters made, once for all forks."""
 
 
 def run_all(mutants, file, tests):
