@@ -103,10 +103,12 @@ def prepare():
         max_examples=30,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    for name in [*HEAVY.split(), *PLUGINS]:
+    for name in HEAVY.split():
+        importlib.import_module(name)
+    take_texts()
+    for name in PLUGINS:
         importlib.import_module(name)
     django.setup()
-    take_texts()
     if any(name.startswith("django_jobs") for name in sys.modules):
         raise RuntimeError("django_jobs was imported too early to be changed")
 

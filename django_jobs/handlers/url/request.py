@@ -77,10 +77,9 @@ def is_name(name: str) -> bool:
 
 
 def _method(value: object) -> str:
-    method = value.upper() if isinstance(value, str) else ""
-    if method not in METHODS:
+    if not isinstance(value, str) or value.upper() not in METHODS:
         raise InvalidPayload(f"url: the method is none of {', '.join(sorted(METHODS))}")
-    return method
+    return value.upper()
 
 
 def _headers(value: object) -> dict[str, str]:

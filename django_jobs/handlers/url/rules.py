@@ -49,11 +49,11 @@ class Rule:
     beneath: bool
     methods: frozenset[str]
     headers: frozenset[str]
-    private: tuple[Network, ...] = ()
-    max_bytes: int = 65_536
-    redirects: int = 0
-    timeout: float = 30.0
-    ca_file: str | None = None
+    private: tuple[Network, ...]
+    max_bytes: int
+    redirects: int
+    timeout: float
+    ca_file: str | None
 
     @classmethod
     def of(cls, entry: UrlEntry) -> Rule:

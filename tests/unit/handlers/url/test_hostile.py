@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
+from django_jobs.conf import UrlEntry
 from django_jobs.exceptions import UrlRefused
 from django_jobs.handlers.url.deadline import Deadline
 from django_jobs.handlers.url.resolving import addresses_of
@@ -116,15 +117,7 @@ def test_a_name_that_flips_between_public_and_loopback_is_asked_for_once():
     def flipping(count):
         return ["93.184.216.34" if count % 2 else "127.0.0.1"]
 
-    rule = Rule(
-        scheme="http",
-        host=None,
-        port=80,
-        path="/",
-        beneath=True,
-        methods=frozenset(),
-        headers=frozenset(),
-    )
+    rule = Rule.of(UrlEntry(url="http://*/*"))
     with Nameserver(flipping) as names:
         for turn in range(1, FLIPS + 1):
             if turn % 2:

@@ -85,6 +85,15 @@ def test_another_payload_is_refused(payload, why):
         Request.of(payload)
 
 
+def test_a_payload_of_another_form_is_shown_the_form():
+    with pytest.raises(InvalidPayload) as refused:
+        Request.of(None)
+    assert str(refused.value) == (
+        'url takes a payload of the form {"method": "POST", "url": "https://…", '
+        '"headers": {}, "body": null}'
+    )
+
+
 def test_headers_have_room_up_to_the_limit():
     full = {f"A{n:02}": "b" for n in range(50)}
     assert made(headers=full).headers == full

@@ -153,6 +153,7 @@ WRONG = [
     ("PRIVATE", {"url": "https://*:8443/x", "private": ("10.0.0.0/8",)}),
     ("CA_FILE", {"ca_file": "/no/such/file.pem"}),
     ("CA_FILE", {"ca_file": __file__}),
+    ("CA_FILE", {"ca_file": "a\0b"}),
 ]
 
 
@@ -163,6 +164,16 @@ def test_an_entry_that_means_nothing_is_refused(key, entry):
     assert wrong.value.key == key
     assert str(wrong.value) == f"{wrong.value.what}. {wrong.value.hint}"
     assert wrong.value.hint.endswith(".")
+
+
+def test_an_entry_with_a_query_is_told_so():
+    with pytest.raises(WrongEntry, match="the url has a query"):
+        rule("https://a.test/x?y")
+
+
+def test_an_entry_may_name_every_method():
+    every = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+    assert rule(methods=every).methods == frozenset(every)
 
 
 def test_a_wrong_entry_keeps_every_call_from_being_made():
