@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import warnings
 from pathlib import Path
 
 import django
@@ -105,9 +106,13 @@ def prepare():
     )
     for name in HEAVY.split():
         importlib.import_module(name)
-    take_texts()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this comes before the tests is what it is for
+        take_texts()
     for name in PLUGINS:
-        importlib.import_module(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            importlib.import_module(name)
     django.setup()
     if any(name.startswith("django_jobs") for name in sys.modules):
         raise RuntimeError("django_jobs was imported too early to be changed")

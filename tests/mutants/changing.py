@@ -201,7 +201,8 @@ def mapping(node):
     for index in range(len(node.keys)):
         keys, values = node.keys[:], node.values[:]
         del keys[index], values[index]
-        yield without(node.keys[index], ast.Dict(keys, values))
+        part = node.keys[index] or node.values[index]  # **others has no key
+        yield without(part, ast.Dict(keys, values))
 
 
 def without(part, node):

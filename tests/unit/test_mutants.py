@@ -10,6 +10,8 @@ from __future__ import annotations
 LIMIT = 3
 WORDS = frozenset({"a", "b"})
 
+EVERY = {**{}, "c": 5}
+
 def judged(size: int = 1) -> bool:
     """Another one."""
     if not size:
