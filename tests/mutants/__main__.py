@@ -33,13 +33,11 @@ LIMIT = 300.0  # for what waits without computing
 URL = "tests/unit/handlers/url"
 NAMES = f"{URL}/test_hostile.py"
 LIMITS = f"{URL}/test_limits.py"
+PARTS = ("", "_fields", "_limits")
 
 TESTS = {
     "wire/signing.py": ["tests/unit/wire/test_signing.py"],
-    "wire/opening.py": [
-        "tests/unit/wire/test_opening.py",
-        "tests/unit/wire/test_opening_fields.py",
-    ],
+    "wire/opening.py": [f"tests/unit/wire/test_opening{part}.py" for part in PARTS],
     "handlers/registry.py": ["tests/unit/handlers/test_registry.py"],
     "handlers/url/host.py": [f"{URL}/test_target.py"],
     "handlers/url/target.py": [f"{URL}/test_target.py"],
