@@ -28,7 +28,7 @@ from tests.mutants.changing import mutants_of
 ROOT = Path(__file__).resolve().parents[2]
 EXPLAINED = Path(__file__).with_name("survivors.toml")
 AT_ONCE = int(os.environ.get("MUTANTS_AT_ONCE") or os.cpu_count() or 1)
-CPU_SECONDS = 60
+CPU_SECONDS = 20
 LIMIT = 300.0  # for what waits without computing
 URL = "tests/unit/handlers/url"
 NAMES = f"{URL}/test_hostile.py"
