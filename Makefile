@@ -20,7 +20,7 @@ RIVALS_PIP := $(RIVALS_VENV)/bin/python -m pip install -qq --disable-pip-version
 RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test coverage chaos bench bench-drain bench-latency \
+.PHONY: help setup dev demo test coverage chaos mutants bench bench-drain bench-latency \
 	bench-idle bench-rivals lint format types layers docs audit check clean
 
 help: ## Show this list
@@ -60,6 +60,9 @@ coverage: setup ## Run the tests and tell which branches they miss
 	@$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
+
+mutants: setup ## Change signing, allow-lists and address policy in small ways; a test must notice
+	@$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
 
 BENCHMARK = DJANGO_JOBS_TEST_DB=$(or $(DJANGO_JOBS_TEST_DB),postgres) $(BIN)/python -m tests.benchmarks
 

@@ -9,6 +9,7 @@
     │   ├── InvalidPayload          arguments are not plain JSON, too deep or too large
     │   ├── UnknownHandler          nothing is registered under the handler key
     │   ├── HandlerRefused          the queue, or its own list, does not allow what it is to do
+    │   │   └── UrlRefused          no entry of ALLOWED_URLS allows the web request
     │   ├── QueueRefused            the queue is not one of QUEUES
     │   └── NotSupported            the backend cannot do what an option asks for
     ├── DuplicateJob                unique_key: a live job holds the key
@@ -18,6 +19,7 @@
     ├── CommandFailed               a management command ended with an exit code that is not 0
     ├── ProgramFailed               a program could not be started, or did not end well
     ├── EventFailed                 receivers of an event raised
+    ├── UrlFailed                   a web request got no answer, or none of the 2xx ones
     ├── ResultUnavailable           a result was asked for that is not (or no longer) there
     └── JobFailed                   a result was asked for of a job that did not succeed
 
@@ -55,6 +57,8 @@ __all__ = [
     "ResultUnavailable",
     "SettingsError",
     "UnknownHandler",
+    "UrlFailed",
+    "UrlRefused",
 ]
 
 
@@ -92,6 +96,13 @@ class UnknownHandler(InvalidJob):
 
 class HandlerRefused(InvalidJob):
     """The queue's ``HANDLERS`` does not name the handler, or its own list not what it is to do."""
+
+
+class UrlRefused(HandlerRefused):
+    """A web request goes, or is sent on, to where ALLOWED_URLS lets nobody go.
+
+    Neither the whole address nor what its name resolves to is quoted.
+    """
 
 
 class QueueRefused(InvalidJob):
@@ -155,6 +166,10 @@ class ProgramFailed(JobsError):
 
 class EventFailed(JobsError):
     """Receivers of an event raised; the others were called all the same."""
+
+
+class UrlFailed(JobsError):
+    """A web request got no answer, only half of one, or one whose status is not 2xx."""
 
 
 class JobFailed(JobsError):

@@ -15,6 +15,7 @@ from django_jobs.checks.databases import DATABASE_CHECKS
 from django_jobs.checks.handlers import HANDLER_CHECKS
 from django_jobs.checks.reach import REACH_CHECKS
 from django_jobs.checks.security import SECURITY_CHECKS
+from django_jobs.checks.urls import URL_CHECKS
 from django_jobs.conf import read_current
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def check_jobs(
         *SECURITY_CHECKS,
         *HANDLER_CHECKS,
         *REACH_CHECKS,
+        *URL_CHECKS,
         *DATABASE_CHECKS,
     )
     return [message for check in checks for message in check(*seen)]

@@ -25,6 +25,7 @@ from django_jobs.conf.model import (
     StateStoreConfig,
     UnknownHandlerPolicy,
     Unset,
+    UrlEntry,
 )
 from django_jobs.conf.parsers import Kind, Problem
 from django_jobs.conf.reach import Arguments, ShellConfig
@@ -46,6 +47,7 @@ __all__ = [
     "StateStoreConfig",
     "UnknownHandlerPolicy",
     "Unset",
+    "UrlEntry",
     "get_settings",
     "read",
     "read_current",

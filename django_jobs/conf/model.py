@@ -79,6 +79,20 @@ class QueueConfig:
     lease_seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrlEntry:
+    """One entry of ALLOWED_URLS as it was written; the handler ``url`` gives it its meaning."""
+
+    url: str
+    methods: tuple[str, ...] = ("GET", "HEAD", "POST")
+    headers: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
+    max_bytes: int = 65_536
+    redirects: int = 0
+    timeout: float = 30.0
+    ca_file: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CircuitBreakerConfig:
     """After ``threshold`` backend errors in a row, nothing for ``cooldown`` seconds."""
@@ -119,7 +133,7 @@ class JobsSettings:
     allowed_shell_commands: Mapping[str, Arguments] = field(default_factory=_nothing)
     shell: ShellConfig = field(default_factory=ShellConfig)
     allowed_events: Mapping[str, str] = field(default_factory=_nothing)
-    allowed_urls: tuple[str, ...] = ()
+    allowed_urls: tuple[UrlEntry, ...] = ()
     task_modules: tuple[str, ...] = ()
 
     retry: RetrySpec = "none"

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from django_jobs.conf.model import UnknownHandlerPolicy, nearest, shown
 from django_jobs.execution.retry import RetrySpec, normalised
@@ -193,20 +192,18 @@ def listed_name(place: Place, value: object) -> str:
     return name
 
 
-def url_prefix(place: Place, value: object) -> str:
-    url = text(2048)(place, value) if isinstance(value, str) else ""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        parts = urlsplit("")
+def url(place: Place, value: object) -> str:
+    """The URL of an entry of ALLOWED_URLS; what it means is not judged here."""
+    found = text(2048)(place, value) if isinstance(value, str) else ""
     # A password in a URL is a secret, so a URL that has one is not shown.
-    if "@" in parts.netloc:
-        raise place.refused("holds a user name", "Write the address without 'user:password@'.")
-    if parts.scheme not in {"http", "https"} or not parts.netloc or "*" in url:
+    if "@" in found:
+        raise place.refused("holds an '@'", "Write the address without 'user:password@'.")
+    if "://" not in found:
         raise place.refused(
-            f"is {shown(value)}", 'Give the beginning of an address: "https://host/path".'
+            f"is {shown(value)}, not a url",
+            'Give one such as "https://host/path/*", or a dict with such a "URL".',
         )
-    return url
+    return found
 
 
 def several(parse: Parser[T], example: str) -> Parser[tuple[T, ...]]:

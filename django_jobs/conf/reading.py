@@ -15,6 +15,7 @@ from django_jobs.conf.model import (
     JobsSettings,
     QueueConfig,
     StateStoreConfig,
+    UrlEntry,
     name_problem,
     nearest,
 )
@@ -153,6 +154,30 @@ def _metrics(place: Place, value: object) -> tuple[str, ...]:
     return p.several(p.dotted_path, "shop.metrics.Collector")(place, value)
 
 
+def _url_entry(place: Place, value: object) -> UrlEntry:
+    # A URL that was refused has been reported. "" leads nowhere, and holds its place, so
+    # that the entries after it keep their numbers.
+    found: dict[str, Any] = {}
+    if isinstance(value, str):
+        place.collect(found, "url", place, value, p.url)
+    else:
+        found = place.members(value, _URL_ENTRY)
+        if "URL" not in p.mapping(place, value):
+            raise place.refused("has no URL", 'Add "URL": "https://host/path/*".')
+    return UrlEntry(**{"url": "", **found})
+
+
+_URL_ENTRY: Mapping[str, Parser[Any]] = {
+    "URL": p.url,
+    "METHODS": p.several(p.listed_name, "POST"),
+    "HEADERS": p.several(p.listed_name, "Authorization"),
+    "PRIVATE": p.several(p.text(64), "10.1.2.0/24"),
+    "MAX_BYTES": p.whole(0, 1_048_576),
+    "REDIRECTS": p.whole(0, 3),
+    "TIMEOUT": p.some_seconds,
+    "CA_FILE": p.optional(p.text(4096)),
+}
+
 _QUEUE: Mapping[str, Parser[Any]] = {
     "BACKEND": p.optional(p.text(64)),
     "HANDLERS": p.optional(p.several(p.listed_name, "shop.jobs.send_mail")),
@@ -176,7 +201,7 @@ _SETTINGS: Mapping[str, Parser[Any]] = {
     "ALLOWED_SHELL_COMMANDS": allowed.programs,
     "SHELL": allowed.shell,
     "ALLOWED_EVENTS": allowed.events,
-    "ALLOWED_URLS": p.several(p.url_prefix, "https://hooks.example.com/"),
+    "ALLOWED_URLS": p.several(_url_entry, "https://hooks.example.com/*"),
     "TASK_MODULES": p.several(p.module_name, "shop.tasks"),
     "RETRY": p.retry,
     "MAX_RETRIES": p.whole(0, MAX_COUNT - 1),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from django_jobs.handlers.command import CommandHandler
 from django_jobs.handlers.event import EventHandler
 from django_jobs.handlers.shell import ShellHandler
+from django_jobs.handlers.url import UrlHandler
 
 if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
@@ -18,6 +19,6 @@ def register_built_in(registry: Registry, settings: JobsSettings) -> None:
     """Register them; what their lists allow is looked up for each job."""
     event = EventHandler()
     event.resolve(settings)
-    handlers: tuple[Handler, ...] = (CommandHandler(), ShellHandler(), event)
+    handlers: tuple[Handler, ...] = (CommandHandler(), ShellHandler(), event, UrlHandler())
     for handler in handlers:
         registry.register(handler)

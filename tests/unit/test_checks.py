@@ -44,6 +44,11 @@ triggered: dict[str, dict] = {
     "E015": {"RETRY": f"{OWN}.NotABackend"},
     "E016": {"BACKENDS": {"database": {"BACKEND": f"{OWN}.NeedsUrl"}}},
     "E020": {"ALLOWED_EVENTS": [f"{OWN}.a_function"]},
+    "E030": {"ALLOWED_URLS": ["https://a.example"]},
+    "E031": {"ALLOWED_URLS": [{"URL": "https://a.example/", "METHODS": ["CONNECT"]}]},
+    "E032": {"ALLOWED_URLS": [{"URL": "https://a.example/", "HEADERS": ["Host"]}]},
+    "E033": {"ALLOWED_URLS": [{"URL": "https://a.example/", "PRIVATE": ["0.0.0.0/0"]}]},
+    "E034": {"ALLOWED_URLS": [{"URL": "https://a.example/", "CA_FILE": "/no/such.pem"}]},
     "W001": {"VERIFY_SIGNATURES": False},
     "W002": {"SIGNING_KEYS": ["only twenty-one bytes"]},
     "W003": {"KILL_GRACE": 0},
@@ -56,6 +61,8 @@ triggered: dict[str, dict] = {
     "W021": {"ALLOWED_COMMANDS": {"flush": None}},
     "W022": {"ALLOWED_SHELL_COMMANDS": ["/usr/bin/env"]},
     "W024": {"ALLOWED_SHELL_COMMANDS": ["/usr/bin/no-such-program"]},
+    "W030": {"ALLOWED_URLS": ["https://*/*"]},
+    "W031": {"ALLOWED_URLS": ["http://a.example/*"]},
 }
 ON_A_DATABASE = {
     "E008": {"vendor": "oracle", "display_name": "Oracle"},
@@ -364,3 +371,27 @@ def test_a_limited_queue_is_told_as_long_as_limits_are_not_enforced(
     assert "QUEUES['q']['RATE_LIMIT']" in messages_of(settings, **jobs)[0].msg
     monkeypatch.setattr(configuration, "NOT_YET_ENFORCED", frozenset())
     assert messages_of(settings, **jobs) == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "https://a.example/*",
+        {"URL": "http://a.example/*", "PRIVATE": ["10.0.0.0/8"]},
+    ],
+    ids=str,
+)
+def test_an_entry_that_opens_what_it_seems_to_is_fine(entry, settings, plain_database):
+    settings.DJANGO_JOBS = {"ALLOWED_URLS": [entry]}
+    assert checks.check_jobs() == []
+
+
+def test_an_entry_without_a_readable_url_is_reported_once(settings, plain_database):
+    settings.DJANGO_JOBS = {
+        "ALLOWED_URLS": ["no url", {"URL": 5}, "https://*/*", "http://a.example"]
+    }
+    messages = checks.check_jobs()
+    assert ids(messages) == ["E002", "E002", "W030", "E030"]
+    assert [message.msg.split("]")[0] for message in messages] == [
+        *("ALLOWED_URLS[0", "ALLOWED_URLS[1", "ALLOWED_URLS[2", "ALLOWED_URLS[3"),
+    ]

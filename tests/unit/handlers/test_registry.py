@@ -2,6 +2,7 @@
 
 import pytest
 
+from django_jobs.definition import Options
 from django_jobs.exceptions import ConfigurationError, HandlerRefused, UnknownHandler
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import BUILT_IN_KEYS, Registry, check_allowed
@@ -66,7 +67,7 @@ def test_an_unknown_key_like_no_other_gets_no_suggestion(registry):
     registry.register(made_from(send_mail))
     with pytest.raises(UnknownHandler) as unknown:
         registry.find("xyzzy")
-    assert "did you mean" not in str(unknown.value)
+    assert str(unknown.value).startswith("no handler is registered as 'xyzzy' (handlers are found")
 
 
 def test_a_second_handler_of_the_same_key_is_a_mistake(registry):
@@ -107,6 +108,38 @@ def test_two_handlers_that_are_no_functions_are_two(registry):
         registry.register(Own("shop.send"))
     with pytest.raises(ConfigurationError, match="two handlers"):
         registry.register(made_from(send_mail))
+
+
+def test_lambdas_of_one_module_are_told_apart(registry):
+    one, two = [
+        lambda: 1,
+        lambda: 2,
+    ]
+    registry.register(made_from(one))
+    with pytest.raises(ConfigurationError, match="two handlers"):
+        registry.register(made_from(two))
+
+
+def test_functions_of_two_modules_are_two_however_they_are_named(registry):
+    def other():
+        pass
+
+    other.__module__, other.__qualname__ = "elsewhere", send_mail.__qualname__
+    registry.register(made_from(send_mail))
+    with pytest.raises(ConfigurationError, match="two handlers"):
+        registry.register(made_from(other))
+
+
+def test_options_are_those_that_were_said_where_the_handler_was_declared(registry):
+    said = Options(queue="mail")
+    registry.register(FunctionHandler("with", send_mail, takes_context=False, options=said))
+    registry.register(Own("without"))
+    odd = Own("odd")
+    odd.options = {"queue": "mail"}
+    registry.register(odd)
+    assert registry.options_of("with") is said
+    for key in ("without", "odd", "unknown"):
+        assert registry.options_of(key) == Options()
 
 
 def test_a_queue_without_a_list_runs_every_handler_that_is_not_built_in():

@@ -1,0 +1,77 @@
+"""The handler itself: check, call, follow what may be followed, tell what came back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.conf import get_settings
+from django_jobs.exceptions import UrlFailed
+from django_jobs.handlers.url.answers import as_result, excerpt
+from django_jobs.handlers.url.deadline import Deadline
+from django_jobs.handlers.url.exchange import exchange
+from django_jobs.handlers.url.redirects import is_redirect, redirected
+from django_jobs.handlers.url.request import Request
+from django_jobs.handlers.url.resolving import addresses_of, lookup
+from django_jobs.handlers.url.rules import rule_for, rules_of
+
+if TYPE_CHECKING:
+    from django_jobs.handlers.base import JobContext
+    from django_jobs.handlers.url.exchange import Answer
+    from django_jobs.handlers.url.resolving import Resolve
+
+GOOD = range(200, 300)
+
+
+class UrlHandler:
+    """Makes the HTTP call that a payload describes, where ALLOWED_URLS allows it.
+
+    What is refused is refused again at the next attempt, so only failures are retried.
+    """
+
+    key = "url"
+    retry_on = (UrlFailed,)
+
+    def __init__(self, resolve: Resolve = lookup) -> None:
+        self._resolve = resolve
+
+    def validate(self, payload: Any) -> None:
+        """Raise InvalidPayload, or UrlRefused for what is not allowed. No name is resolved: what
+        it leads to counts when the call is made.
+        """
+        rule_for(Request.of(payload), rules_of(get_settings()))
+
+    def admit(self, payload: Any) -> None:
+        """The same once more, before a run: what is allowed may have changed."""
+        self.validate(payload)
+
+    def handle(self, context: JobContext) -> dict[str, Any]:
+        """The answer's status and body; raises UrlRefused, or UrlFailed when there is none or
+        its status is not 2xx. The body is then in the job's output, in part and redacted.
+        """
+        request = Request.of(context.payload)
+        answer = self._called(request, context.deadline)
+        if answer.status not in GOOD:
+            sys.stdout.write(f"{answer.status}\n{excerpt(answer, request)}\n")
+            raise UrlFailed(f"{request.target} answered {answer.status}")
+        return as_result(answer)
+
+    def _called(self, request: Request, until: float | None) -> Answer:
+        rules = rules_of(get_settings())
+        rule = rule_for(request, rules)
+        left = rule.redirects
+        deadline = Deadline(_seconds(rule.timeout, until))
+        while True:
+            addresses = addresses_of(request.target, rule, self._resolve, deadline)
+            answer = exchange(request, rule, addresses, deadline)
+            if not (left and is_redirect(answer)):
+                return answer
+            left -= 1
+            request = redirected(request, answer)
+            rule = rule_for(request, rules)
+
+
+def _seconds(limit: float, until: float | None) -> float:
+    """The time for a call: never beyond the attempt's own deadline."""
+    return limit if until is None else min(limit, until - time.time())

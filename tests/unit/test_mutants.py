@@ -1,0 +1,70 @@
+"""The mutants themselves: what is changed, what is left alone, and that each is a change."""
+
+import pytest
+
+from tests.mutants.changing import mutants_of
+
+SOURCE = '''
+"""A docstring."""
+from __future__ import annotations
+LIMIT = 3
+WORDS = frozenset({"a", "b"})
+
+EVERY = {**{}, "c": 5}
+
+def judged(size: int = 1) -> bool:
+    """Another one."""
+    if not size:
+        raise ValueError("it has no size")
+    return size < LIMIT and size != 2
+'''
+
+
+def changes(source):
+    return {(mutant.before, mutant.after) for mutant in mutants_of(source, "sample.py")}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("3", "4"),
+        ("3", "2"),
+        ("{'a', 'b'}", "the same without 'a'"),
+        ("{'a', 'b'}", "the same without 'b'"),
+        ("'a'", "'aX'"),
+        ("if not size", "if True"),
+        ("if not size", "if False"),
+        ("not size", "size"),
+        ("raise ValueError('it has no size')", "pass"),
+        ("size < LIMIT", "size <= LIMIT"),
+        ("size < LIMIT", "size >= LIMIT"),
+        ("size != 2", "size == 2"),
+        ("size < LIMIT and size != 2", "size < LIMIT or size != 2"),
+        ("size < LIMIT and size != 2", "size < LIMIT"),
+        ("size < LIMIT and size != 2", "size != 2"),
+        ("return size < LIMIT and size != 2", "return None"),
+    ],
+)
+def test_a_small_change_is_made(change):
+    assert change in changes(SOURCE)
+
+
+def test_nothing_else_is_changed():
+    touched = {before for before, _ in changes(SOURCE)}
+    assert not any("docstring" in text or "Another" in text for text in touched)
+    assert not touched & {"int", "bool", "'it has no size'", "'annotations'"}
+
+
+def test_each_mutant_has_a_name_of_its_own_and_behaves_as_it_says():
+    mutants = list(mutants_of("def f(n):\n    return n < 1 or n < 1\n", "sample.py"))
+    assert len({mutant.name for mutant in mutants}) == len(mutants)
+    (first,) = (one for one in mutants if one.name == "f: n < 1 → n >= 1")
+    (second,) = (one for one in mutants if one.name == "f: n < 1 → n >= 1 (2)")
+    for mutant in (first, second):
+        space = {}
+        exec(mutant.code, space)  # noqa: S102 - the sample above
+        assert (space["f"](0), space["f"](5)) == (True, True)
+
+
+def test_the_source_is_as_it_was_after_all_of_them():
+    assert changes(SOURCE) == changes(SOURCE)
