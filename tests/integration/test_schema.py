@@ -278,7 +278,7 @@ def test_a_failure_that_speaks_of_strange_characters_is_settled(backend, field):
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("field", "length"),
-    [("queue", 64), ("job", 255), ("name", 255), ("tenant", 255), ("concurrency_key", 255)],
+    [("queue", 64), ("job", 255), ("name", 255), ("tenant", 255)],
 )
 def test_the_longest_texts_fit_their_columns_and_indexes(backend, field, length):
     text = ("q" if field == "queue" else "🦄") * length
