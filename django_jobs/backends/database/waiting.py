@@ -85,7 +85,10 @@ class Watch:
             if left <= 0:
                 return False
             if self._listener is not None and self._listener.begins():
-                continue  # look again: nobody told what came before it listened
+                # Nobody told what came before it listened, and it may have missed a hint
+                # for which the next ones were left out.
+                self._look_in = FIRST_LOOK_AFTER_HINT
+                continue
             pause = self._pause(left, seen.due_in)
             if self._sleep(queues, pause):
                 self._look_in = FIRST_LOOK_AFTER_HINT
