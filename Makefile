@@ -20,7 +20,7 @@ RIVALS_PIP := $(RIVALS_VENV)/bin/python -m pip install -qq --disable-pip-version
 RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test coverage chaos mutants bench bench-drain bench-latency \
+.PHONY: help setup dev demo test test-long coverage chaos mutants bench bench-drain bench-latency \
 	bench-idle bench-rivals lint format types layers docs audit check clean
 
 help: ## Show this list
@@ -53,7 +53,10 @@ demo: setup ## Watch a job run, fail, be retried, die, and be replayed from the 
 	@$(BIN)/python -m testproject.demo
 
 test: setup ## Run the tests on SQLite, or on DJANGO_JOBS_TEST_DB=postgres|mariadb|mysql
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m 'not long' $(PYTEST_ARGS)
+
+test-long: setup ## Run the tests that take minutes: crowds of processes, faults, fuzzing
+	@$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
 coverage: setup ## Run the tests and tell which branches they miss
 	@$(BIN)/coverage erase

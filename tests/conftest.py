@@ -35,6 +35,25 @@ def pytest_report_header() -> str:
     )
 
 
+# Crowds of processes, faults that take their time, fuzzing: minutes, where the rest takes seconds.
+LONG = (
+    "tests/acceptance/test_readme.py",
+    "tests/fuzz",
+    "tests/integration/guards",
+    "tests/integration/tasks/test_worker.py",
+    "tests/integration/worker/pool",
+    "tests/integration/worker/test_reload.py",
+)
+NOT_LONG = ("test_pool.py", "test_killing.py", "test_stopping.py")  # what a pool is for
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.path.relative_to(ROOT).as_posix()
+        if path.startswith(LONG) and item.path.name not in NOT_LONG:
+            item.add_marker(pytest.mark.long)
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Refuse a service or database that nobody knows, before it becomes an eternal skip."""
     for marker, known in (("needs", tuple(services.PROBES)), ("only_on", CHOICES)):
