@@ -31,11 +31,11 @@ class DjangoJobsConfig(AppConfig):
         from django_jobs.handlers.built_in import register_built_in  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
         from django_jobs.telemetry import events, logs  # noqa: PLC0415 - as above
-        from django_jobs.worker.announcing import announce  # noqa: PLC0415 - as above
+        from django_jobs.worker import announcing  # noqa: PLC0415 - as above
         from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
 
-        events.subscribe(logs.write)
-        events.subscribe(announce)
+        events.subscribe(logs.write, logs.wants)
+        events.subscribe(announcing.announce, announcing.wants)
         sync.run_lease = run_lease
         self._connect_tasks()
         autodiscover_modules("jobs", "tasks")

@@ -198,19 +198,28 @@ class Unsaid(Event):
     count: int
 
 
-_subscribers: list[Callable[[Event], None]] = []
+_subscribers: dict[Callable[[Event], None], Callable[[type[Event]], bool]] = {}
 
 
-def subscribe(subscriber: Callable[[Event], None]) -> None:
-    """Let a callable be told every event."""
-    if subscriber not in _subscribers:
-        _subscribers.append(subscriber)
+def _everything(_kind: type[Event]) -> bool:
+    return True
+
+
+def subscribe(
+    subscriber: Callable[[Event], None], wants: Callable[[type[Event]], bool] = _everything
+) -> None:
+    """Let a callable be told every event. ``wants``: which kinds mean anything to it now."""
+    _subscribers.setdefault(subscriber, wants)
 
 
 def unsubscribe(subscriber: Callable[[Event], None]) -> None:
     """Tell it no more."""
-    if subscriber in _subscribers:
-        _subscribers.remove(subscriber)
+    _subscribers.pop(subscriber, None)
+
+
+def is_wanted(kind: type[Event]) -> bool:
+    """Whether an event of a kind would mean anything to anybody; what comes often asks first."""
+    return any(wants(kind) for wants in _subscribers.values())
 
 
 def emit(event: Event) -> None:

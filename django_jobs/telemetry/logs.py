@@ -142,10 +142,15 @@ def through(outlet: Callable[[Callable[[], None]], None]) -> Iterator[None]:
         _outlets.remove(outlet)
 
 
+def wants(kind: type[Event]) -> bool:
+    """Whether the log takes records of a kind of events."""
+    known = SENTENCES.get(kind)
+    return known is not None and logger.isEnabledFor(known[1])
+
+
 def write(event: Event) -> None:
     """Put an event into the log, soon where there is an outlet and else now."""
-    known = SENTENCES.get(type(event))
-    if known is None or not logger.isEnabledFor(known[1]):
+    if not wants(type(event)):
         return
     if _outlets:
         _outlets[-1](partial(write_now, event))

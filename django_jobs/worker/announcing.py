@@ -60,10 +60,16 @@ def lost(name: str, facts: dict[str, Any], why: str) -> None:
 _send: Send = send_here
 
 
+def wants(kind: type[events.Event]) -> bool:
+    """Whether a kind of events has a signal that anybody listens to."""
+    name = _KINDS.get(kind)
+    return name is not None and SIGNALS[name].has_listeners()
+
+
 def announce(event: events.Event) -> None:
     """Send the signal of an event, if it has one and anybody listens."""
-    name = _KINDS.get(type(event))
-    if name is not None and SIGNALS[name].has_listeners():
+    if wants(type(event)):
+        name = _KINDS[type(event)]
         _send(name, {field.name: getattr(event, field.name) for field in fields(event)})
 
 

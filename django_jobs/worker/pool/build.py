@@ -162,6 +162,8 @@ class PoolWorker:
         return build_cycle(self._backend, self._settings)
 
     def _done(self, teller: Teller, done: Done) -> None:
+        if self._on_report is None and done.is_plain and not events.is_wanted(events.JobSucceeded):
+            return  # most jobs of a busy worker end so
         report = report_of(done.run, done.verdict)
         for event in events_of(done.run, done.verdict, report, done.outcome):
             events.emit(event)

@@ -46,6 +46,11 @@ class Done(NamedTuple):
     verdict: Verdict
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is one more success, of which nothing is to be told but that."""
+        return self.verdict.status == "acked" and self.verdict.answer is Settled.SETTLED
+
+    @property
     def uncharged(self) -> bool:
         """Whether it was only given back for the worker's sake."""
         return isinstance(self.outcome, Interrupted)
