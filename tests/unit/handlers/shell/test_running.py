@@ -68,7 +68,8 @@ def test_a_program_sees_only_what_it_is_given(run, script, monkeypatch):
     assert seen["files"] == ["0", "1", "2"]
     assert seen["default"] == [True] * 4
     # Python in the program ignores SIGPIPE and SIGXFSZ for itself, and nobody else for it.
-    assert int(seen["ignored"], 16) == 1 << 12 | 1 << 24
+    # 32 and 33 are the C library's own: nobody can set them, and some are born with them ignored.
+    assert int(seen["ignored"], 16) & ~(0b11 << 31) == 1 << 12 | 1 << 24
 
 
 def test_limits_are_those_of_the_settings(run, script, tmp_path):
