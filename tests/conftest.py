@@ -44,7 +44,7 @@ LONG = (
     "tests/integration/worker/pool",
     "tests/integration/worker/test_reload.py",
 )
-NOT_LONG = ("test_pool.py", "test_killing.py", "test_stopping.py")  # what a pool is for
+NOT_LONG = ("test_pool.py",)  # what a pool is for
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

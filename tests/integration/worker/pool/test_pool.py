@@ -103,6 +103,7 @@ def test_nobody_waits_behind_a_busy_child_while_another_is_idle(start, diary):
     assert last < diary.moment("long-begins") + 1.5
 
 
+@pytest.mark.long
 def test_a_handler_five_leases_long_runs_once_beside_a_second_worker(start, diary):
     gang.nap.enqueue(str(diary), 15.1)
     first = start("--max-jobs", "1", LEASE_SECONDS=3)
