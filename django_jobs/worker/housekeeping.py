@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 BATCH = 1000
 REAPS_PER_LEASE = 3
+TIDY_SECONDS = 300.0
 
 
 class Housekeeping:
@@ -26,6 +27,7 @@ class Housekeeping:
         self._backend = backend
         self._every = lease_seconds / REAPS_PER_LEASE
         self._due_at = 0.0
+        self._tidy_by = time.monotonic() + TIDY_SECONDS
 
     def seconds_left(self) -> float:
         """How long there is nothing to look after."""
@@ -39,7 +41,11 @@ class Housekeeping:
         reaped = self._backend.reap_expired(limit=BATCH) if chores.reap else 0
         if reaped:
             events.emit(events.Reaped(backend=self._backend.alias, count=reaped))
-        tidied = self._backend.tidy(limit=BATCH) if chores.tidy else 0
+        # One look does not tell all there may be to tidy, such as keys that are over.
+        tidies = chores.tidy or time.monotonic() >= self._tidy_by
+        tidied = self._backend.tidy(limit=BATCH) if tidies else 0
+        if tidies:
+            self._tidy_by = time.monotonic() + TIDY_SECONDS
         done = reaped < BATCH and tidied < BATCH
         # Spread, so that the workers of a fleet do not all do it at once.
         pause = self._every * random.uniform(0.5, 1.0) if done else 0.0  # noqa: S311 - spreads load, hides nothing
