@@ -21,7 +21,8 @@ RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cks
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo test test-long coverage chaos mutants bench bench-drain bench-latency \
-	bench-idle bench-rivals lint format types layers docs audit check clean
+	bench-idle bench-admin bench-rivals bench-tasks bench-redis screenshots lint format types layers docs audit \
+	check clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-13s %s\n", $$1, $$2}'
@@ -84,6 +85,20 @@ bench-idle: setup ## Measure what an idle worker costs
 bench-rivals: | $(RIVALS_READY) ## Measure other projects' queues and ours, in turns
 	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.rivals $(BENCH_ARGS)
 
+bench-tasks: | $(RIVALS_READY) ## Measure other backends of Django's Tasks and ours, in turns
+	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.tasks $(BENCH_ARGS)
+
+bench-redis: | $(RIVALS_READY) ## Measure the queues on Redis, in turns, and how deep a queue may be
+	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.rivals $(BENCH_ARGS) --only \
+		redis:bare redis:django_jobs redis:dramatiq redis:celery redis:rq redis:huey
+	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.redis_depth
+
+bench-admin: setup ## Measure the dead-letter page among a million dead letters
+	@$(BENCHMARK).admin $(BENCH_ARGS)
+
+screenshots: setup ## Take the pictures of the documentation anew, in the Chromium of this machine
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/browser/screenshots.py
+
 chaos: setup ## Freeze and kill database servers of its own under a worker
 	@DJANGO_JOBS_TEST_DB=postgres $(BIN)/python -m pytest $(PYTEST_ARGS) tests/chaos
 	@DJANGO_JOBS_TEST_DB=mariadb $(BIN)/python -m pytest $(PYTEST_ARGS) tests/chaos
@@ -109,7 +124,9 @@ docs: dev ## Build the documentation; a broken link is an error
 	@$(BIN)/mkdocs build --strict -q
 
 audit: dev ## Look up known vulnerabilities of the dependencies
-	@$(BIN)/pip-audit --skip-editable
+	@told=$$($(BIN)/pip-audit --skip-editable --progress-spinner off 2>&1) && echo "$$told" && exit; \
+	echo "$$told"; ! echo "$$told" | grep -q '^Found .* known vulnerabilit' || exit 1; \
+	echo 'pip-audit: nothing could be looked up from here'
 
 check: ## Everything that must pass before a change is accepted
 	@.ci/run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django_jobs.cron.declaring import cron
 from django_jobs.decorators import JobFunction, job
 from django_jobs.enqueue import (
     DefinedJob,
@@ -28,6 +29,7 @@ __all__ = [
     "Snooze",
     "TypedContext",
     "aenqueue_many",
+    "cron",
     "define",
     "enqueue_many",
     "job",

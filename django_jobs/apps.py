@@ -28,15 +28,19 @@ class DjangoJobsConfig(AppConfig):
         from django_jobs import checks  # noqa: F401, PLC0415 - registers them; needs loaded apps
         from django_jobs.backends import sync  # noqa: PLC0415 - as above
         from django_jobs.conf import read_current  # noqa: PLC0415 - as above
+        from django_jobs.cron import stored  # noqa: PLC0415 - as above
+        from django_jobs.cron.registry import register_source  # noqa: PLC0415 - as above
         from django_jobs.handlers.built_in import register_built_in  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
-        from django_jobs.telemetry import events, logs  # noqa: PLC0415 - as above
+        from django_jobs.telemetry import events, logs, metering  # noqa: PLC0415 - as above
         from django_jobs.worker import announcing  # noqa: PLC0415 - as above
         from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
 
         events.subscribe(logs.write, logs.wants)
+        events.subscribe(metering.count, metering.wants)
         events.subscribe(announcing.announce, announcing.wants)
         sync.run_lease = run_lease
+        register_source(stored.schedules)
         self._connect_tasks()
         autodiscover_modules("jobs", "tasks")
         configured, _problems = read_current()

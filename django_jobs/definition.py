@@ -10,11 +10,11 @@ import difflib
 import re
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from django_jobs.exceptions import InvalidOption
 from django_jobs.execution.retry import InvalidRetry, normalised
+from django_jobs.unset import UNSET, Unset
 from django_jobs.wire import strict_json
 from django_jobs.wire.opening import MAX_COUNT, MAX_SECONDS, shortened
 
@@ -25,17 +25,6 @@ if TYPE_CHECKING:
 
 QUEUE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 
-
-class Unsaid(Enum):
-    """The type of UNSAID: an option nobody gave, where None already means something."""
-
-    UNSAID = "unsaid"
-
-    def __repr__(self) -> str:
-        return "UNSAID"
-
-
-UNSAID: Final = Unsaid.UNSAID
 
 ON_CONFLICT = ("return", "raise", "replace")
 
@@ -50,7 +39,7 @@ class Options:
     priority: int = 0
     max_retries: int | None = None
     retry: RetrySpec | None = None
-    timeout: float | Unsaid | None = UNSAID
+    timeout: float | Unset | None = UNSET
     delay: float | None = None
     run_at: datetime | None = None
     expires: float | datetime | None = None

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from django_jobs import terms
-from django_jobs.backends.base import Enqueued, OnConflict
+from django_jobs import outbox, terms
+from django_jobs.backends.base import OnConflict
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SystemClock
 from django_jobs.conf import get_settings
-from django_jobs.exceptions import (
-    EnqueueOutcomeUnknown,
-    InvalidPayload,
-    QueueRefused,
-)
+from django_jobs.exceptions import InvalidPayload, QueueRefused
 from django_jobs.handle import Handle
 from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
+from django_jobs.outbox.ways import way
+from django_jobs.pushing import Route
+from django_jobs.telemetry import tracing
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import Outgoing, Seal
 from django_jobs.wire.signing import Signer
@@ -32,7 +31,7 @@ from django_jobs.wire.signing import Signer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from django_jobs.backends.base import Backend
+    from django_jobs.backends.base import Backend, Enqueued
     from django_jobs.conf import JobsSettings
     from django_jobs.definition import Options
 
@@ -163,7 +162,10 @@ def _enqueue_again(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     handles: dict[str, Handle[Any]] = {}
     for job in jobs:
         backend = job.plan.resolve()[0] if job.tried else None
-        if backend and backend.capabilities.results and backend.result(job.id) is not None:
+        if backend is None:
+            continue
+        ended = backend.capabilities.results and backend.result(job.id) is not None
+        if ended or outbox.find(backend.alias, job.id) is not None:
             handles[job.id] = Handle(job.id, backend.alias, created=False)
     left = [job for job in jobs if job.id not in handles]
     for job in left:
@@ -179,55 +181,50 @@ def _enqueue_untried(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     if all(job.plan is plan for job in jobs):
         backend, conflict, first = _sealed(jobs[0])
         outgoing = [first, *(_sealed(job)[2] for job in jobs[1:])]
-        return _handles(backend, _stored(backend, conflict, outgoing, jobs))
+        route = Route(backend, conflict, way(get_settings(), backend, first.terms.queue))
+        return _handles(backend, route.send(outgoing, jobs, jobs))
     return _enqueue_mixed(jobs)
 
 
 def _enqueue_mixed(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
-    groups: dict[tuple[Backend, OnConflict], list[tuple[int, Outgoing]]] = {}
+    groups: dict[Route, list[tuple[int, Outgoing]]] = {}
+    settings = get_settings()
     for place, job in enumerate(jobs):
         backend, conflict, outgoing = _sealed(job)
-        groups.setdefault((backend, conflict), []).append((place, outgoing))
+        route = Route(backend, conflict, way(settings, backend, outgoing.terms.queue))
+        groups.setdefault(route, []).append((place, outgoing))
     handles: dict[int, Handle[Any]] = {}
-    for (backend, conflict), members in groups.items():
+    for route, members in groups.items():
         places = [place for place, _ in members]
-        outgoing_of_group = [outgoing for _, outgoing in members]
-        stored = _stored(backend, conflict, outgoing_of_group, jobs)
-        handles.update(zip(places, _handles(backend, stored), strict=True))
+        stored = route.send([one for _, one in members], [jobs[place] for place in places], jobs)
+        handles.update(zip(places, _handles(route.backend, stored), strict=True))
     return [handles[place] for place in range(len(jobs))]
 
 
 def _sealed(job: PreparedJob[Any]) -> tuple[Backend, OnConflict, Outgoing]:
     backend, seal, settings = job.plan.resolve()
+    text = payload_text(job.plan.handler, job.payload, settings)
+    conflict = _CONFLICTS[job.plan.options.on_conflict]
+    parent = tracing.parent_for(job.plan.handler, seal.terms.queue, job.id)
+    return backend, conflict, seal.outgoing(job.id, text, _clock.now(), parent)
+
+
+def payload_text(handler: str, payload: Any, settings: JobsSettings) -> str:
+    """A payload as it is sealed; raises InvalidPayload for what is not JSON, or too much."""
     try:
-        text = strict_json.dumps(job.payload)
+        text = strict_json.dumps(payload)
     except strict_json.NotStrictJson as error:
-        raise InvalidPayload(f"{job.plan.handler}: {error}") from None
+        raise InvalidPayload(f"{handler}: {error}") from None
     if len(text) > settings.max_payload_bytes:
         raise InvalidPayload(
-            f"{job.plan.handler}: the payload has {len(text):,} bytes as JSON, "
+            f"{handler}: the payload has {len(text):,} bytes as JSON, "
             f"MAX_PAYLOAD_BYTES allows {settings.max_payload_bytes:,}; "
             "store the data and pass a key to it"
         )
-    conflict = _CONFLICTS[job.plan.options.on_conflict]
-    return backend, conflict, seal.outgoing(job.id, text, _clock.now())
+    return text
 
 
 _CONFLICTS = {member.value: member for member in OnConflict}
-
-
-def _stored(
-    backend: Backend,
-    conflict: OnConflict,
-    outgoing: Sequence[Outgoing],
-    jobs: Sequence[PreparedJob[Any]],
-) -> list[Enqueued]:
-    try:
-        return backend.enqueue(outgoing, on_conflict=conflict)
-    except EnqueueOutcomeUnknown as error:
-        # The backend knows messages; the caller needs the jobs, to enqueue them again: all
-        # of them, since those of other backends may not have been tried.
-        raise EnqueueOutcomeUnknown(jobs, str(error.__cause__ or error)) from error.__cause__
 
 
 def _handles(backend: Backend, stored: Sequence[Enqueued]) -> list[Handle[Any]]:

@@ -3,7 +3,8 @@
     JobsError
     ├── ConfigurationError          (also Django's ImproperlyConfigured)
     │   ├── SettingsError           a value in DJANGO_JOBS is wrong
-    │   └── InvalidBackend          an alias or dotted path leads to no backend
+    │   ├── InvalidBackend          an alias or dotted path leads to no backend
+    │   └── InvalidSchedule         a schedule cannot be read, or cannot be put in order
     ├── InvalidJob                  (also ValueError) a job asks for the impossible
     │   ├── InvalidOption           an option is unknown, out of range or contradicts another
     │   ├── InvalidPayload          arguments are not plain JSON, too deep or too large
@@ -11,9 +12,13 @@
     │   ├── HandlerRefused          the queue, or its own list, does not allow what it is to do
     │   │   └── UrlRefused          no entry of ALLOWED_URLS allows the web request
     │   ├── QueueRefused            the queue is not one of QUEUES
-    │   └── NotSupported            the backend cannot do what an option asks for
+    │   ├── NotSupported            the backend cannot do what an option asks for
+    │   └── UnknownSchedule         no schedule has the name
     ├── DuplicateJob                unique_key: a live job holds the key
     ├── EnqueueOutcomeUnknown       the connection broke before the store answered
+    │   └── PushFailed              the transaction was committed, its jobs did not reach the broker
+    ├── BackendUnavailable          a backend failed again and again, and is left alone for a while
+    ├── StoreUnavailable            (also ConnectionError) what carries the jobs does not serve
     ├── Rejection                   a message failed a check and must not run
     ├── InvalidResult               (also ValueError) a task returned what cannot be kept
     ├── CommandFailed               a management command ended with an exit code that is not 0
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "BackendUnavailable",
     "CommandFailed",
     "ConfigurationError",
     "DuplicateJob",
@@ -48,15 +54,19 @@ __all__ = [
     "InvalidOption",
     "InvalidPayload",
     "InvalidResult",
+    "InvalidSchedule",
     "JobFailed",
     "JobsError",
     "NotSupported",
     "ProgramFailed",
+    "PushFailed",
     "QueueRefused",
     "Rejection",
     "ResultUnavailable",
     "SettingsError",
+    "StoreUnavailable",
     "UnknownHandler",
+    "UnknownSchedule",
     "UrlFailed",
     "UrlRefused",
 ]
@@ -76,6 +86,10 @@ class SettingsError(ConfigurationError):
 
 class InvalidBackend(ConfigurationError):
     """A backend alias or dotted path leads to no usable backend."""
+
+
+class InvalidSchedule(ConfigurationError):
+    """A schedule that cannot be read, or that cannot be put in order with the others."""
 
 
 class InvalidJob(JobsError, ValueError):
@@ -113,6 +127,10 @@ class NotSupported(InvalidJob):
     """The backend lacks the capability an option needs."""
 
 
+class UnknownSchedule(InvalidJob):
+    """No schedule has this name."""
+
+
 class DuplicateJob(JobsError):
     """A live job already holds the ``unique_key``.
 
@@ -125,6 +143,13 @@ class DuplicateJob(JobsError):
         self.existing_id = existing_id
 
 
+def listed(prepared: Sequence[Any]) -> str:
+    """The ids of the first few of some jobs, and how many more there are."""
+    named, unnamed = prepared[:3], len(prepared[3:])
+    ids = ", ".join(str(job.id) for job in named)
+    return ids + (f" and {unnamed} more" if unnamed else "")
+
+
 class EnqueueOutcomeUnknown(JobsError):
     """The connection broke before the store answered: the jobs may or may not be there.
 
@@ -133,14 +158,47 @@ class EnqueueOutcomeUnknown(JobsError):
     """
 
     def __init__(self, prepared: Sequence[Any], cause: str) -> None:
-        named, unnamed = prepared[:3], len(prepared[3:])
-        ids = ", ".join(str(job.id) for job in named)
-        more = f" and {unnamed} more" if unnamed else ""
         super().__init__(
-            f"the store did not answer the enqueue of {ids}{more} ({cause}); "
+            f"the store did not answer the enqueue of {listed(prepared)} ({cause}); "
             "enqueue the same prepared jobs again, which is a no-op for those that arrived"
         )
         self.prepared = prepared
+
+
+class BackendUnavailable(JobsError):
+    """A backend failed so often in a row that it is left alone for a while.
+
+    Nothing was sent to it. Enqueue again later, or through another backend.
+    """
+
+
+class StoreUnavailable(JobsError, ConnectionError):
+    """What carries the jobs cannot be reached, or does not serve just now.
+
+    ``undone``: it is certain that nothing was changed.
+    """
+
+    def __init__(self, message: str, *, undone: bool = False) -> None:
+        super().__init__(message)
+        self.undone = undone
+
+
+class PushFailed(EnqueueOutcomeUnknown):
+    """The caller's transaction was committed, and then its jobs did not reach the broker.
+
+    They are lost unless ``prepared`` is enqueued again, which does no harm to those that
+    arrived. An outbox keeps such jobs.
+    """
+
+    def __init__(self, backend: str, prepared: Sequence[Any], cause: str) -> None:
+        super().__init__(prepared, cause)
+        self.backend = backend
+        message = (
+            f"the transaction is committed, but {listed(prepared)} did not reach the backend "
+            f"{backend!r} ({cause}); enqueue error.prepared again, or the jobs are lost. "
+            "OUTBOX keeps jobs until the backend has them"
+        )
+        self.args = (message,)
 
 
 class Rejection(JobsError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 
+from django_jobs import outbox
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import JobFailed, ResultUnavailable
 
@@ -66,12 +67,16 @@ class Handle(Generic[T_co]):
         return await sync_to_async(self.result)()
 
     def _ended(self) -> Ended | None:
-        return backends[self.backend].result(self.id)
+        ended = backends[self.backend].result(self.id)
+        return outbox.ended(self.backend, self.id) if ended is None else ended
 
     def _ended_status(self) -> str | None:
         ended = self._ended()
         return ended.status if ended else None
 
     def _live_status(self) -> str | None:
+        # It goes from the outbox to the backend, so that it is looked for in this order.
+        if (state := outbox.state(self.backend, self.id)) is not None:
+            return state
         live = backends[self.backend].find(self.id)
         return live.state if live else None

@@ -11,18 +11,12 @@ if TYPE_CHECKING:
     from django_jobs.handlers.base import JobContext
 
 
-class JobOptions(TypedDict, total=False):
-    """The options of ``@job`` and ``using()``."""
+class SharedOptions(TypedDict, total=False):
+    """The options that jobs and Django's tasks have in common."""
 
-    queue: str | None
-    backend: str | None
-    name: str | None
-    priority: int
     max_retries: int | None
     retry: str | Sequence[float] | Mapping[str, Any] | None
     timeout: float | timedelta | None
-    delay: float | timedelta | None
-    run_at: datetime | timedelta | None
     expires: float | timedelta | datetime | None
     idempotency_key: str | None
     unique_key: str | None
@@ -38,10 +32,26 @@ class JobOptions(TypedDict, total=False):
     meta: Mapping[str, Any] | None
 
 
-class HandlerOptions(JobOptions, total=False):
-    """What ``@job`` takes beside them, because it belongs to the code: see ``Conduct``."""
+class JobOptions(SharedOptions, total=False):
+    """The options of ``@job`` and ``using()``; for some of them Tasks have words of their own."""
+
+    queue: str | None
+    backend: str | None
+    name: str | None
+    priority: int
+    delay: float | timedelta | None
+    run_at: datetime | timedelta | None
+
+
+class Reactions(TypedDict, total=False):
+    """What belongs to the code and not to a job: see ``Conduct``."""
 
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     discard_on: type[BaseException] | tuple[type[BaseException], ...]
+
+
+class HandlerOptions(JobOptions, Reactions, total=False):
+    """What ``@job`` takes."""
+
     before: Callable[[JobContext], Any] | None
     after: Callable[[JobContext, BaseException | None], Any] | None

@@ -54,7 +54,24 @@ def job_databases(settings: JobsSettings) -> tuple[str, ...]:
     # A stable sort: the default backend comes first, the others as they are written.
     configs.sort(key=lambda config: config.alias != settings.default_backend)
     found = [alias for config in configs if (alias := database_of(config)) is not None]
-    return tuple(dict.fromkeys(found)) or (DEFAULT_DB_ALIAS,)
+    found = found or [DEFAULT_DB_ALIAS]
+    named = [config.outbox for config in configs if isinstance(config.outbox, str)]
+    return tuple(dict.fromkeys([*found, *named]))
+
+
+def outbox_database(settings: JobsSettings, backend: str) -> str | None:
+    """The database alias of a backend's outbox; None where it has or needs none.
+
+    A database backend needs none in its own database: there an enqueue is an insert.
+    """
+    config = settings.backends.get(backend)
+    if config is None:
+        return None
+    queues = [name for name in settings.queues if settings.backend_for(name) == backend]
+    if not (config.outbox or any(settings.queue(name).outbox for name in queues)):
+        return None
+    home = config.outbox if isinstance(config.outbox, str) else job_databases(settings)[0]
+    return None if home == database_of(config) else home
 
 
 def database_of(config: BackendConfig) -> str | None:

@@ -1,4 +1,4 @@
-"""Django signals for what happened to jobs. Connect receivers in your AppConfig's ``ready()``.
+"""Django signals for jobs and breakers. Connect receivers in your AppConfig's ``ready()``.
 
 They are sent after the store has answered, at most once, and never in a worker's parent: a
 worker with children sends them in a process of their own. What a receiver raises is logged
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from django.dispatch import Signal
 
-__all__ = ["job_crashed", "job_dead"]
+__all__ = ["breaker_opened", "job_crashed", "job_dead"]
 
 job_dead = Signal()
 """A job is a dead letter. Keywords: job_id, queue, handler, attempt, trace_id, reason,
@@ -19,3 +19,8 @@ error_type, error_message."""
 job_crashed = Signal()
 """A job was charged a crash and runs again. Keywords: job_id, queue, handler, attempt,
 trace_id, crashes, reason. The crash that is one too many is told by ``job_dead`` alone."""
+
+breaker_opened = Signal()
+"""A circuit breaker opened. Keywords: kind (``queue``, ``handler`` or ``backend``), backend,
+subject, failures, seconds. What workers share is told by one of them, and each of them tells that
+it cannot reach its own backend."""

@@ -10,9 +10,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.clock import SystemClock, from_datetime, to_microseconds
-from django_jobs.definition import UNSAID
 from django_jobs.exceptions import InvalidOption, InvalidPayload, NotSupported
 from django_jobs.execution.retry import built_in
+from django_jobs.outbox.ways import check as check_outbox
+from django_jobs.outbox.ways import way
+from django_jobs.unset import UNSET
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import Terms
 
@@ -32,6 +34,9 @@ def check(
     """Raise InvalidJob for what cannot be had."""
     _check_capabilities(options, backend)
     _check_retry(options, handler, settings)
+    if way(settings, backend, queue).outbox is not None:
+        ttl = settings.result_ttl if options.result_ttl is None else options.result_ttl
+        check_outbox(backend, options.unique_key, ttl)
     if options.atomic:
         _check_atomic(options, handler, backend, settings, queue)
 
@@ -75,7 +80,7 @@ def _check_atomic(
             f"{backend.alias!r} ({type(backend).__name__}) keeps them elsewhere"
         )
     given = options.timeout
-    timeout = settings.effective_timeout(queue) if given is UNSAID else given
+    timeout = settings.effective_timeout(queue) if given is UNSET else given
     limit = backend.longest_atomic(settings.effective_lease(queue))
     if limit is not None and (timeout is None or timeout >= limit):
         raise InvalidOption(
@@ -122,7 +127,7 @@ def _single_instance(handler: str, options: Options) -> str | None:
 
 
 def _timeout(options: Options) -> float | None:
-    if options.timeout is UNSAID:
+    if options.timeout is UNSET:
         return None
     return 0 if options.timeout is None else options.timeout
 

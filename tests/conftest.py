@@ -38,13 +38,25 @@ def pytest_report_header() -> str:
 # Crowds of processes, faults that take their time, fuzzing: minutes, where the rest takes seconds.
 LONG = (
     "tests/acceptance/test_readme.py",
+    "tests/browser",
     "tests/fuzz",
+    "tests/integration/cron/test_broker.py",
+    "tests/integration/cron/test_crowd.py",
+    "tests/integration/cron/test_jobs_cron_processes.py",
+    "tests/integration/cron/test_loop.py",
+    "tests/integration/cron/test_outages.py",
     "tests/integration/guards",
+    "tests/integration/outbox/test_killed.py",
+    "tests/integration/outbox/test_workers.py",
+    "tests/integration/redis",
+    "tests/integration/test_admin_hostile.py",
+    "tests/integration/test_claims.py",
     "tests/integration/tasks/test_worker.py",
     "tests/integration/worker/pool",
     "tests/integration/worker/test_reload.py",
+    "tests/unit/cron/test_daylight_everywhere.py",
 )
-NOT_LONG = ("test_pool.py",)  # what a pool is for
+NOT_LONG = ("test_pool.py", "test_breakers.py")  # what a pool is for; one process alone
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,8 +1,9 @@
 """Which services answer on this machine. Each is asked once per run.
 
 Tests name what they need (``@pytest.mark.needs("redis")``); where it is comes from the
-environment: ``DJANGO_JOBS_REDIS_URL``, ``DJANGO_JOBS_BEANSTALKD`` (host:port) and, for the
-databases, the names told in ``testproject/databases.py``.
+environment: ``DJANGO_JOBS_REDIS_URL``, ``DJANGO_JOBS_BEANSTALKD`` (host:port),
+``DJANGO_JOBS_BROWSER`` and ``DJANGO_JOBS_BROWSER_DRIVER`` (programs) and, for the databases, the
+names told in ``testproject/databases.py``.
 """
 
 import functools
@@ -17,6 +18,8 @@ from testproject.databases import server_details
 
 REDIS_URL = os.environ.get("DJANGO_JOBS_REDIS_URL", "redis://127.0.0.1:6379/0")
 BEANSTALKD = os.environ.get("DJANGO_JOBS_BEANSTALKD", "127.0.0.1:11300")
+BROWSER = os.environ.get("DJANGO_JOBS_BROWSER", "chromium")
+BROWSER_DRIVER = os.environ.get("DJANGO_JOBS_BROWSER_DRIVER", "chromedriver")
 PATIENCE = 2.0
 
 
@@ -96,6 +99,16 @@ def _pgbouncer() -> str:
     return told.stdout.partition("\n")[0]
 
 
+def _browser() -> str:
+    import selenium  # noqa: PLC0415, F401 - may be absent, which is an answer too
+
+    for program in (BROWSER, BROWSER_DRIVER):
+        if shutil.which(program) is None:
+            raise FileNotFoundError(f"there is no program {program}")
+    told = subprocess.run([BROWSER, "--version"], capture_output=True, text=True, check=False)
+    return told.stdout.strip()
+
+
 def _expect(host: str, port: int, question: bytes, answers: tuple[bytes, ...]) -> str:
     with socket.create_connection((host, port), timeout=PATIENCE) as connection:
         connection.sendall(question)
@@ -112,4 +125,5 @@ PROBES: dict[str, Callable[[], str]] = {
     "redis": _redis,
     "beanstalkd": _beanstalkd,
     "pgbouncer": _pgbouncer,
+    "browser": _browser,
 }

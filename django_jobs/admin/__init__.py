@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from django_jobs.admin.dead_letters import FailedJobAdmin
-from django_jobs.admin.tables import (
-    JobAdmin,
-    JobAttemptAdmin,
-    JobResultAdmin,
-    OperatorEventAdmin,
-    QueueControlAdmin,
-)
+from django_jobs.admin.live_jobs import JobAdmin
+from django_jobs.admin.overview import OverviewAdmin
+from django_jobs.admin.own_schedules import AdminScheduleAdmin
+from django_jobs.admin.queues import QueueControlAdmin
+from django_jobs.admin.runs import ResolutionRunAdmin
+from django_jobs.admin.schedules import ScheduleAdmin
+from django_jobs.admin.tables import JobAttemptAdmin, JobResultAdmin, OperatorEventAdmin
+from django_jobs.admin.workers import WorkerAdmin
 
 __all__ = [
+    "AdminScheduleAdmin",
     "FailedJobAdmin",
     "JobAdmin",
     "JobAttemptAdmin",
     "JobResultAdmin",
     "OperatorEventAdmin",
+    "OverviewAdmin",
     "QueueControlAdmin",
+    "ResolutionRunAdmin",
+    "ScheduleAdmin",
+    "WorkerAdmin",
 ]

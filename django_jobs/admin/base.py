@@ -6,7 +6,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
+from django.http import HttpResponse, HttpResponseNotAllowed
 
 from django_jobs.operations import jobs_database
 
@@ -71,6 +74,19 @@ class ReadOnlyAdmin(AnyAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
+
+    def looked_at(self, request: HttpRequest, object_id: str) -> Any:
+        """The row that a page is about, or the answer where there is nothing to show."""
+        if request.method not in {"GET", "HEAD"}:
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        row = self.get_object(request, unquote(object_id))
+        if not self.has_view_permission(request, row):
+            raise PermissionDenied
+        return row or self.not_there(request, object_id)
+
+    def not_there(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Say so, and go to the index of the admin."""
+        return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return] # not in the stubs
 
 
 def recent_values(name: str) -> type[admin.SimpleListFilter]:

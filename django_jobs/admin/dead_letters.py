@@ -3,71 +3,44 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q
-from django.http import HttpResponseNotAllowed
+from django.http import HttpResponse
 from django.template.defaultfilters import pluralize
 from django.template.response import TemplateResponse
-from django.urls import reverse
-from django.utils.timesince import timesince
+from django.urls import path
 
-from django_jobs.admin.base import may_view_payload, recent_values
-from django_jobs.admin.cells import badge, error_text, handler_cell, moment_cell, two_lines
-from django_jobs.admin.presentation import meta_of, payload_of, verdict_of, visible, why_it_died
-from django_jobs.admin.resolving import ResolvingAdmin
-from django_jobs.ids import parse_id
-from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
-from django_jobs.operations import jobs_database
+from django_jobs.admin import dead_letter_page
+from django_jobs.admin.base import may_view_payload
+from django_jobs.admin.cells import away, badge, error_text, handler_cell, moment_cell, two_lines
+from django_jobs.admin.dead_letter_filters import (
+    LONGEST_TEXT,
+    RESOLUTIONS,
+    GroupFilter,
+    LetterList,
+    ResolutionFilter,
+    offered,
+)
+from django_jobs.admin.editing import EditingAdmin
+from django_jobs.admin.run_beginnings import BeginningAdmin
+from django_jobs.models import FailedJob
+from django_jobs.operations import groups, search
+from django_jobs.operations.searching import FOUND_AT_MOST, TEXT_WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.contrib.admin.views.main import ChangeList
     from django.db.models import QuerySet
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest
+    from django.urls import URLPattern
 
-ATTEMPTS_SHOWN = 50
+    from django_jobs.operations import Found
+
+GROUPS_SHOWN = 200
 NOT_IN_LISTS = ("body", "traceback", "output", "meta", "signature")
-RESOLUTIONS = {"": "open", "replayed": "replayed", "discarded": "discarded"}
-_ID_DIGITS = 32
-_FINGERPRINT_DIGITS = 64
-_SHORTEST_PREFIX = 8
-
-
-class ResolutionFilter(admin.SimpleListFilter):
-    """Open ones unless said otherwise; a search looks among all of them."""
-
-    title = "resolution"
-    parameter_name = "resolution"
-
-    def lookups(
-        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
-    ) -> list[tuple[str, str]]:
-        self.default = "all" if request.GET.get("q") else "open"
-        return [(word, word.capitalize()) for word in (*RESOLUTIONS.values(), "all")]
-
-    def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        chosen = self.value() or self.default
-        for word, label in self.lookup_choices:
-            yield {
-                "selected": word == chosen,
-                "query_string": changelist.get_query_string({self.parameter_name: word}),
-                "display": label,
-            }
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[FailedJob]) -> QuerySet[FailedJob]:
-        chosen = self.value() or self.default
-        if chosen == "all":
-            return queryset
-        return queryset.filter(resolution="" if chosen == "open" else chosen)
 
 
 @admin.register(FailedJob)
-class FailedJobAdmin(ResolvingAdmin):
+class FailedJobAdmin(BeginningAdmin, EditingAdmin):
     """Read-only but for two verbs."""
 
     actions = ("replay_selected", "discard_selected")
@@ -80,31 +53,79 @@ class FailedJobAdmin(ResolvingAdmin):
     )
     list_filter = (
         ResolutionFilter,
-        recent_values("queue"),
-        recent_values("handler"),
-        recent_values("reason"),
+        GroupFilter,
+        offered("queue"),
+        offered("handler"),
+        offered("reason"),
         "failed_at",
     )
     ordering = ("-failed_at", "-id")
     sortable_by = ("failed_at",)
     search_fields = ("job_id",)
     search_help_text = (
-        "The id of a job (or its first 8 digits and more), a trace id, or the "
-        "fingerprint of an error; the last two may be cut short."
+        "The id of a job, a trace id or the fingerprint of an error, or how one begins (ids from "
+        f"8 digits on). Anything else is looked for as text in the latest {TEXT_WINDOW:,}."
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[FailedJob]:
         found: QuerySet[FailedJob] = super().get_queryset(request)
         match = request.resolver_match
-        in_a_list = match is None or not str(match.url_name).endswith("_change")
+        in_a_list = match is None or not str(match.url_name).endswith(("_change", "_edit"))
         return found.defer(*NOT_IN_LISTS) if in_a_list else found
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LetterList]:
+        return LetterList
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.groups_view)
+        return [path("groups/", view, name=f"{self._url}_groups"), *super().get_urls()]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        for word in search_term.split():
-            queryset = queryset.filter(_wanted(word))
-        return queryset, False
+        text = search_term.strip()[:LONGEST_TEXT]
+        if not text:
+            return queryset, False
+        found = search(queryset, text, payloads=may_view_payload(request.user))
+        request._dj_found = found  # type: ignore[attr-defined]  # noqa: SLF001 - ours, for this request
+        return queryset.filter(found.wanted), False
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        answer = super().changelist_view(request, extra_context)
+        if isinstance(answer, TemplateResponse) and answer.context_data is not None:
+            found = getattr(request, "_dj_found", None)
+            answer.context_data |= {
+                "searched": "" if found is None else _searched(found, request),
+                "narrowed": request.GET.urlencode(),
+                "may": {verb: self._may(request, verb) for verb in ("replay", "discard")},
+            }
+        return answer
+
+    def groups_view(self, request: HttpRequest) -> HttpResponse:
+        """Which errors there are, and how often."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        resolved = request.GET.get("resolution") == "all"
+        found = groups(limit=GROUPS_SHOWN + 1, resolved=resolved, using=self._alias(request))
+        context = {
+            "title": "Error groups",
+            "original": "Error groups",
+            "groups": [
+                {
+                    "of": group,
+                    "error": error_text(group.error_type, group.error_message),
+                    "first": away(group.first_seen),
+                    "last": away(group.last_seen),
+                }
+                for group in found[:GROUPS_SHOWN]
+            ],
+            "more": len(found) > GROUPS_SHOWN,
+            "resolved": resolved,
+            "may": {verb: self._may(request, verb) for verb in ("replay", "discard")},
+        }
+        return self._page(request, "groups.html", context)
 
     @admin.display(description="handler")
     def shown_handler(self, failed: FailedJob) -> str:
@@ -129,13 +150,13 @@ class FailedJobAdmin(ResolvingAdmin):
     def replay_selected(
         self, request: HttpRequest, letters: QuerySet[FailedJob]
     ) -> HttpResponse | None:
-        return self.ask(request, "replay", letters, request.GET.urlencode())
+        return self.ask_about_selected(request, "replay", letters)
 
     @admin.action(description="Discard selected dead letters", permissions=["discard"])
     def discard_selected(
         self, request: HttpRequest, letters: QuerySet[FailedJob]
     ) -> HttpResponse | None:
-        return self.ask(request, "discard", letters, request.GET.urlencode())
+        return self.ask_about_selected(request, "discard", letters)
 
     def change_view(
         self,
@@ -144,90 +165,31 @@ class FailedJobAdmin(ResolvingAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """One dead letter, to be read from the top: why, what it was given, what happened."""
-        if request.method not in {"GET", "HEAD"}:
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        failed = self.get_object(request, unquote(object_id))
-        if not self.has_view_permission(request, failed):
-            raise PermissionDenied
-        if failed is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return] # not in the stubs
-        context = {
-            **self.admin_site.each_context(request),
-            **self._detail(request, failed),
-            "opts": self.opts,
-            "media": self.media,
-            "has_view_permission": True,
+        """One dead letter."""
+        failed = self.looked_at(request, object_id)
+        if isinstance(failed, HttpResponse):
+            return failed
+        context = dead_letter_page.told(request, failed)
+        verdict, is_open = context["verdict"], not failed.resolution
+        may_replay = is_open and self._may(request, "replay", failed)
+        context |= {
             "original": failed.name or failed.handler,
             "title": failed.name or failed.handler,
+            "may_replay": may_replay and verdict.replayable,
+            "may_edit": may_replay and verdict.valid and self.has_edit_permission(request, failed),
+            "may_discard": is_open and self._may(request, "discard", failed),
             **(extra_context or {}),
         }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_jobs/failedjob/detail.html", context)
-
-    def _detail(self, request: HttpRequest, failed: FailedJob) -> dict[str, Any]:
-        verdict = verdict_of(failed)
-        is_open = not failed.resolution
-        may_view = may_view_payload(request.user)
-        attempts = JobAttempt.objects.using(jobs_database()).filter(job_id=failed.job_id)
-        return {
-            "failed": failed,
-            "why": why_it_died(failed.reason),
-            "verdict": verdict,
-            "resolution": RESOLUTIONS.get(failed.resolution, failed.resolution),
-            "may_view_payload": may_view,
-            "payload": payload_of(failed.body) if may_view else None,
-            "meta": meta_of(failed.body) if may_view else "",
-            "error_type": failed.error_type.removeprefix("builtins."),
-            "message": visible(failed.error_message),
-            "traceback": visible(failed.traceback),
-            "output": visible(failed.output),
-            "attempts": attempts.order_by("number", "pk")[:ATTEMPTS_SHOWN],
-            "age": timesince(failed.failed_at, depth=1),
-            "may_replay": is_open and verdict.replayable and self.has_replay_permission(request),
-            "may_discard": is_open and self.has_discard_permission(request),
-            "replay_of": _whereabouts(failed.replay_of),
-            "replayed_as": _whereabouts(failed.replayed_as),
-            "same_error": self._same_error(failed),
-        }
-
-    def _same_error(self, failed: FailedJob) -> str:
-        """Where to see all open dead letters with this error."""
-        if not failed.fingerprint:
-            return ""
-        return (
-            f"{reverse('admin:django_jobs_failedjob_changelist')}?fingerprint={failed.fingerprint}"
-        )
+        return self._page(request, "detail.html", context)
 
 
-def _wanted(word: str) -> Q:
-    """Dead letters that a word names: in full, which is quick, or by how something begins."""
-    if job_id := parse_id(word):
-        return Q(job_id=job_id) | Q(trace_id=word)
-    if len(word) == _FINGERPRINT_DIGITS:
-        return Q(fingerprint=word) | Q(trace_id=word)
-    if word.isdecimal() and len(word) < _SHORTEST_PREFIX:
-        return Q(pk=int(word)) | Q(trace_id=word)
-    wanted = Q(trace_id__startswith=word) | Q(fingerprint__startswith=word)
-    digits = word.replace("-", "").lower()
-    if not _SHORTEST_PREFIX <= len(digits) < _ID_DIGITS or set(digits) - set("0123456789abcdef"):
-        return wanted
-    first, last = UUID(digits.ljust(_ID_DIGITS, "0")), UUID(digits.ljust(_ID_DIGITS, "f"))
-    return wanted | Q(job_id__gte=first, job_id__lte=last)
-
-
-def _whereabouts(job_id: UUID | None) -> dict[str, str] | None:
-    """Where another job of the same lineage can be looked at, and how it stands."""
-    if job_id is None:
-        return None
-    alias = jobs_database()
-    if live := Job.objects.using(alias).filter(pk=job_id).first():
-        url = reverse("admin:django_jobs_job_change", args=[live.pk])
-        return {"id": str(job_id), "url": url, "state": live.get_state_display()}
-    if result := JobResult.objects.using(alias).filter(pk=job_id).first():
-        url = reverse("admin:django_jobs_jobresult_change", args=[result.pk])
-        return {"id": str(job_id), "url": url, "state": result.status}
-    if dead := FailedJob.objects.using(alias).filter(job_id=job_id).first():
-        url = reverse("admin:django_jobs_failedjob_change", args=[dead.pk])
-        return {"id": str(job_id), "url": url, "state": "dead"}
-    return {"id": str(job_id), "url": "", "state": "ended, and nothing of it was kept"}
+def _searched(found: Found, request: HttpRequest) -> str:
+    """What a search looked at, in words."""
+    told = "Found by name: an id, a trace id or a fingerprint."
+    if found.by_text:
+        where = "errors and handlers"
+        if may_view_payload(request.user):
+            where = "errors, handlers and payloads as they are shown"
+        window = f"the latest {TEXT_WINDOW:,} of this list" if found.since else "all of this list"
+        told = f"Nothing has that name, so it was looked for as text in the {where} of {window}."
+    return f"{told} Only the first {FOUND_AT_MOST:,} are shown." if found.more else told

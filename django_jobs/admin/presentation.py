@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.exceptions import InvalidJob, Rejection
 from django_jobs.operations.resealing import checked, verified
 from django_jobs.redaction import redacted
+from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:
     from django_jobs.models import FailedJob
@@ -37,6 +38,12 @@ _WHY = {
     "rejected-queue": "It was found in another queue than it was made for. It was never run.",
     "rejected-handler": "Its queue does not allow the handler it asks for. It was never run.",
     "rejected-too-large": "It is larger than MAX_PAYLOAD_BYTES allows. It was never run.",
+    "rejected-payload": "Its handler does not take the arguments it was given. It was never run; "
+    "edit them to replay it.",
+    "rejected-target": "It asks for an address that ALLOWED_URLS does not let it reach. "
+    "It was never run.",
+    "rejected-atomic": "It is to commit together with its handler's writes (atomic), which "
+    "cannot be here. It was never run.",
     "rejected-replayed": "A job of the same id has already ended. It was not run again.",
 }
 
@@ -88,6 +95,21 @@ def meta_of(body: str) -> str:
 def laid_out(value: Any) -> str:
     """JSON over several lines, with secrets redacted."""
     return visible(json.dumps(redacted(value), indent=2, ensure_ascii=False))
+
+
+def editable(body: str) -> str:
+    """The payload in a body as text to be edited: redacted, and JSON whatever is in it."""
+    text = json.dumps(redacted(_fields(body).get("payload")), indent=2, ensure_ascii=False)
+    return "".join([_escaped(c) if unicodedata.category(c) in _INVISIBLE else c for c in text])
+
+
+def from_editor(text: str) -> Any:
+    """What somebody wrote as JSON, in whatever letters; raises NotStrictJson."""
+    return strict_json.loads("".join([c if c.isascii() else _escaped(c) for c in text]))
+
+
+def _escaped(character: str) -> str:
+    return character if character == "\n" else json.dumps(character)[1:-1]
 
 
 def visible(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import messages
@@ -19,6 +19,8 @@ from django.utils.translation import ngettext
 
 from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
+from django_jobs.admin.presentation import visible
+from django_jobs.admin.reasons import reason_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 MOST_AT_ONCE = 500
 REASONS_SHOWN = 5
+KINDS_SHOWN = 20
 NONE_LEFT = "None of these dead letters exists any more."
 _KEY = re.compile(r"[0-9]{1,18}")
 DONE = {"replay": "replayed", "discard": "discarded"}
@@ -50,12 +53,8 @@ _SENTENCES = {
 class ReasonForm(forms.Form):
     """Why somebody does it; kept with the dead letter and in both logs."""
 
-    reason = forms.CharField(
-        required=False,
-        max_length=1000,
-        strip=True,
-        help_text="Kept with the dead letter, in its history and among the operator events.",
-        widget=forms.Textarea(attrs={"rows": 3, "cols": 60, "class": "vLargeTextField"}),
+    reason = reason_field(
+        "Kept with the dead letter, in its history and among the operator events."
     )
 
 
@@ -75,6 +74,23 @@ class ResolvingAdmin(ReadOnlyAdmin):
             for verb in DONE
         ]
         return [*own, *super().get_urls()]
+
+    def _alias(self, request: HttpRequest) -> str:
+        return self.get_queryset(request).db
+
+    def _page(
+        self, request: HttpRequest, template: str, context: dict[str, Any]
+    ) -> TemplateResponse:
+        """One of the pages beside the list, in the site's frame."""
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "media": self.media,
+            "has_view_permission": True,
+            **context,
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, f"admin/django_jobs/failedjob/{template}", context)
 
     @property
     def _url(self) -> str:
@@ -108,29 +124,16 @@ class ResolvingAdmin(ReadOnlyAdmin):
     ) -> HttpResponse | None:
         """The page that says what is going to happen, or None when nothing can."""
         self._demand(request, verb)
-        rows = letters.order_by("pk").values_list("pk", "queue", "handler", "reason", "resolution")[
-            : MOST_AT_ONCE + 1
-        ]
-        found = list(rows)
+        rows = letters.order_by("pk").values_list("pk", "queue", "handler", "reason", "resolution")
+        found = list(rows[:MOST_AT_ONCE])
         if not found:
             messages.warning(request, NONE_LEFT)
             return None
-        if len(found) > MOST_AT_ONCE:
-            command = f"manage.py jobs_dlq {verb} --all"
-            messages.error(
-                request,
-                f"At most {MOST_AT_ONCE} dead letters at a time can be handled here. "
-                f"Narrow the filter, or use “{command}”.",
-            )
-            return None
         waiting = [row for row in found if not row[4]]
         kinds = Counter(row[1:4] for row in waiting)
+        seen = operations.foresee(self._whole(letters), verb, MOST_AT_ONCE)
         context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "media": self.media,
-            "has_view_permission": True,
-            "title": f"{verb.capitalize()} {_counted(len(found))}?",
+            "title": f"{verb.capitalize()} {counted(len(found))}?",
             "original": verb.capitalize(),
             "verb": verb,
             "ids": [row[0] for row in found],
@@ -138,19 +141,25 @@ class ResolvingAdmin(ReadOnlyAdmin):
             "form": form or ReasonForm(),
             "waiting": len(waiting),
             "resolved": len(found) - len(waiting),
-            "kinds": [(count, *kind) for kind, count in kinds.most_common(20)],
-            "more_kinds": max(len(kinds) - 20, 0),
+            "refused": seen.refused,
+            "why": [(count, visible(why)) for why, count in seen.why.most_common(REASONS_SHOWN)],
+            "kinds": [(count, *kind) for kind, count in kinds.most_common(KINDS_SHOWN)],
+            "more_kinds": max(len(kinds) - KINDS_SHOWN, 0),
             "url": reverse(f"admin:{self._url}_{verb}"),
             "back": self._list_url(filters),
         }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_jobs/failedjob/confirm.html", context)
+        return self._page(request, "confirm.html", context)
+
+    def _whole(self, letters: QuerySet[FailedJob]) -> QuerySet[FailedJob]:
+        """The same with all columns: a list leaves out what a verdict needs."""
+        return letters.defer(None)
 
     def _demand(self, request: HttpRequest, verb: str, obj: FailedJob | None = None) -> None:
         if not (self.has_view_permission(request, obj) and self._may(request, verb, obj)):
             raise PermissionDenied
 
     def _may(self, request: HttpRequest, verb: str, obj: FailedJob | None = None) -> bool:
+        """Whether somebody may do it, to a certain one if that is said."""
         allowed: Callable[[HttpRequest, FailedJob | None], bool]
         allowed = getattr(self, f"has_{verb}_permission")
         return allowed(request, obj)
@@ -165,7 +174,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
             if not self._may(request, verb, letter):
                 answers.append(("forbidden", str(letter.job_id), ""))
                 continue
-            log = _Log(self, request, reason)
+            log = Log(self, request, reason)
             operation = operations.replay if verb == "replay" else operations.discard
             outcome = operation(letter.pk, by=by, reason=reason, witness=log.inside)
             log.outside()
@@ -178,7 +187,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
             level = messages.SUCCESS if status == DONE[verb] else messages.WARNING
             if status in {"refused", "forbidden"}:
                 level = messages.ERROR
-            messages.add_message(request, level, sentence.format(_counted(count)))
+            messages.add_message(request, level, sentence.format(counted(count)))
         refused = [(job, why) for status, job, why in answers if status == "refused"]
         for job, why in refused[:REASONS_SHOWN]:
             messages.error(request, f"{job}: {why}")
@@ -188,11 +197,14 @@ class ResolvingAdmin(ReadOnlyAdmin):
         return reverse(f"admin:{self._url}_changelist") + (f"?{query}" if query else "")
 
 
-class _Log:
+class Log:
     """Writes the admin's log entry, in the same transaction where that can be."""
 
-    def __init__(self, model_admin: ResolvingAdmin, request: HttpRequest, reason: str) -> None:
+    def __init__(
+        self, model_admin: ResolvingAdmin, request: HttpRequest, reason: str, how: str = ""
+    ) -> None:
         self.model_admin = model_admin
+        self.how = how
         self.request = request
         self.reason = reason
         self.later: tuple[FailedJob, str] | None = None
@@ -211,11 +223,11 @@ class _Log:
     def _write(self, failed: FailedJob, before: str) -> None:
         what = failed.resolution.capitalize()
         if failed.replayed_as is not None:
-            what = f"{what} as {failed.replayed_as}"
+            what = " ".join(filter(None, (what, f"as {failed.replayed_as}", self.how)))
         said = f" Reason: {self.reason}" if self.reason else " No reason given."
         message = f"{what}; it was {before or 'open'}.{said}"
         self.model_admin.log_change(self.request, failed, message)
 
 
-def _counted(count: int) -> str:
+def counted(count: int) -> str:
     return ngettext("%d dead letter", "%d dead letters", count) % count

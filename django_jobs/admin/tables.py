@@ -1,4 +1,4 @@
-"""The other tables, to look at: live jobs, results, attempts, events, queue controls."""
+"""The tables of what happened, to look at: results, attempts, events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django_jobs.admin.base import ReadOnlyAdmin, may_view_payload, recent_value
 from django_jobs.admin.cells import error_text, handler_cell, in_full, moment_cell, moment_of
 from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened
 from django_jobs.ids import parse_id
-from django_jobs.models import Job, JobAttempt, JobResult, OperatorEvent, QueueControl
+from django_jobs.models import JobAttempt, JobResult, OperatorEvent
 from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:
@@ -64,62 +64,6 @@ class OfAJob(ReadOnlyAdmin):
     @admin.display(description="finished")
     def finished(self, row: Any) -> str:
         return moment_cell(row.finished_at)
-
-
-@admin.register(Job)
-class JobAdmin(OfAJob):
-    """Jobs that have not ended."""
-
-    id_field = "pk"
-    list_display = (
-        "shown_handler",
-        "queue",
-        "shown_state",
-        "shown_priority",
-        "due_when",
-        "attempts",
-        "worker",
-    )
-    list_filter = ("state", recent_values("queue"), recent_values("handler"))
-    ordering = ("-id",)
-    search_fields = ("id",)
-    hidden = ("body", "signature", "lease_token", "meta", "rank", "due", "lease_expires", "expires")
-    derived = (
-        "shown_priority",
-        "due_at",
-        "leased_until",
-        "expires_at",
-        "payload",
-        "meta_data",
-    )
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
-        return super().get_queryset(request).defer("meta")
-
-    @admin.display(description="state")
-    def shown_state(self, job: Job) -> str:
-        suspect = " (suspect)" if job.suspect else ""
-        return f"{job.get_state_display()}{suspect}"
-
-    @admin.display(description="priority")
-    def shown_priority(self, job: Job) -> int:
-        return job.priority
-
-    @admin.display(description="due")
-    def due_at(self, job: Job) -> str:
-        return in_full(moment_of(job.due))
-
-    @admin.display(description="leased until")
-    def leased_until(self, job: Job) -> str:
-        return in_full(moment_of(job.lease_expires))
-
-    @admin.display(description="expires")
-    def expires_at(self, job: Job) -> str:
-        return in_full(moment_of(job.expires))
-
-    @admin.display(description="due")
-    def due_when(self, job: Job) -> str:
-        return moment_cell(moment_of(job.due))
 
 
 @admin.register(JobResult)
@@ -178,24 +122,3 @@ class OperatorEventAdmin(ReadOnlyAdmin):
     @admin.display(description="reason")
     def shown_reason(self, event: OperatorEvent) -> str:
         return shortened(event.reason) or "–"
-
-
-@admin.register(QueueControl)
-class QueueControlAdmin(ReadOnlyAdmin):
-    """What operators set for queues."""
-
-    list_display = (
-        "queue",
-        "backend",
-        "paused",
-        "shown_reason",
-        "rate_limit",
-        "concurrency",
-        "changed_by",
-        "changed_at",
-    )
-    ordering = ("queue", "backend")
-
-    @admin.display(description="reason")
-    def shown_reason(self, control: QueueControl) -> str:
-        return shortened(control.reason) or "–"

@@ -19,6 +19,7 @@ from django_jobs.backends.values import (
     Chores,
     Ended,
     Enqueued,
+    Evidence,
     Failure,
     Glimpse,
     Lease,
@@ -26,6 +27,7 @@ from django_jobs.backends.values import (
     QueueStats,
     ResultRecord,
     Settled,
+    Standing,
 )
 from django_jobs.exceptions import NotSupported
 
@@ -44,6 +46,7 @@ __all__ = [
     "Chores",
     "Ended",
     "Enqueued",
+    "Evidence",
     "Failure",
     "Glimpse",
     "Lease",
@@ -51,6 +54,7 @@ __all__ = [
     "QueueStats",
     "ResultRecord",
     "Settled",
+    "Standing",
 ]
 
 
@@ -58,6 +62,10 @@ class Backend(ABC):
     """One alias of ``BACKENDS``. Instances hold no message state and may be shared by threads."""
 
     capabilities: Capabilities = Capabilities()
+    ends_with_process: bool = False
+    """Whether its jobs live in one process, and nobody else can see them."""
+    shortest_memory: float = 0.0
+    """Seconds that a job's result has to be kept, so that ``push`` knows the job has ended."""
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
@@ -73,6 +81,16 @@ class Backend(ABC):
         transaction of the caller open on the backend's own database the messages belong
         to it. A delay counts from the store's now.
         """
+
+    def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
+        """Store messages that may have been stored before, and may have ended since.
+
+        As ``enqueue``, but a message whose id has ended is left alone as well. A relay that
+        was killed between its push and the note of it pushes again, so a broker has to
+        remember for a while which ids have ended. What it would refuse at every try raises
+        InvalidJob; whatever else is raised is tried again.
+        """
+        return self.enqueue(outgoing)
 
     @abstractmethod
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
@@ -144,6 +162,31 @@ class Backend(ABC):
         del queues
         return None
 
+    def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:  # noqa: B027 - not all can
+        """Count for the breakers what settled deliveries say of their queues and handlers."""
+
+    def held_back(self, queues: Sequence[str]) -> str | None:
+        """Why jobs that are ready in the queues are not given out, as far as it is known.
+
+        One of ``paused``, ``circuit-open`` and ``rate-limited``.
+        """
+        del queues
+        return None
+
+    def forget_rate(self, queue: str) -> bool:
+        """Forget what a queue has started lately, where the backend itself counts it."""
+        del queue
+        return False
+
+    def open_breakers(self) -> list[Standing]:
+        """The circuit breakers that are open, where the backend itself keeps them."""
+        return []
+
+    def forget_breaker(self, kind: str, name: str) -> bool:
+        """Close one of them, and let it count anew; False when it had counted nothing."""
+        del kind, name
+        return False
+
     @abstractmethod
     def stats(self, queue: str) -> QueueStats:
         """Count what waits."""
@@ -155,6 +198,19 @@ class Backend(ABC):
     def cancel(self, job_id: str) -> bool:
         """Remove a job that no one runs; False when it runs or is not there."""
         raise self._lacking("cancel", job_id)
+
+    def ask_to_stop(self, job_id: str) -> bool:
+        """Note that a running job is to stop; False when it does not run, or is asked already.
+
+        A backend that has no place for such a note says False.
+        """
+        del job_id
+        return False
+
+    def asked_to_stop(self, leases: Sequence[Lease]) -> set[str]:
+        """The ids of those among some leases whose job is to stop."""
+        del leases
+        return set()
 
     def find(self, job_id: str) -> Glimpse | None:
         """The live message with an id, or None."""

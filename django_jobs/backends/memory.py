@@ -30,6 +30,7 @@ DONE_SECONDS = 86_400.0
 class MemoryBackend(base.Backend):
     """Keeps jobs in this process. ``OPTIONS["CLOCK"]`` is the clock it judges time by."""
 
+    ends_with_process = True
     capabilities = base.Capabilities(**dict.fromkeys(_CAN, True))
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
@@ -40,6 +41,7 @@ class MemoryBackend(base.Backend):
         self.results: dict[str, ResultRecord] = {}
         self.attempts: dict[str, list[base.AttemptRecord]] = {}
         self.done: dict[str, tuple[str, int]] = {}
+        self.ended: set[str] = set()
         self._fences = count(1)
         self._lock = threading.Lock()
 
@@ -56,6 +58,11 @@ class MemoryBackend(base.Backend):
             for replaced in before.keys() - self.jobs.keys():
                 self.results[replaced] = ResultRecord(status="cancelled")
             return stored
+
+    def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
+        stored = self.enqueue([one for one in outgoing if one.id not in self.ended])
+        created = {one.id for one in stored if one.created}
+        return [Enqueued(one.id, created=one.id in created) for one in outgoing]
 
     def _store(self, new: Outgoing, on_conflict: OnConflict) -> Enqueued:
         if new.id in self.jobs:
@@ -149,13 +156,17 @@ class MemoryBackend(base.Backend):
         job = self._held(lease)
         if job is None:
             return Settled.LOST
-        del self.jobs[job.id]
+        self._forget(job)
         if job.index["idempotency_key"] and not job.done_by:
             until = self.clock.now() + to_microseconds(DONE_SECONDS)
             self.done[job.index["idempotency_key"]] = (job.id, until)
         if job.id in results:
             self.results[job.id] = results[job.id]
         return Settled.SETTLED
+
+    def _forget(self, job: Job) -> None:
+        del self.jobs[job.id]
+        self.ended.add(job.id)
 
     def nack(
         self,
@@ -191,7 +202,7 @@ class MemoryBackend(base.Backend):
                 return Settled.LOST
             self._charge(job, failure.charge, failure.attempt)
             self.dead.setdefault(job.id, Dead(job.message(), failure))
-            del self.jobs[job.id]
+            self._forget(job)
             return Settled.SETTLED
 
     def renew(self, leases: Sequence[Lease], lease_seconds: float) -> list[Settled]:
@@ -261,7 +272,7 @@ class MemoryBackend(base.Backend):
             job = self.jobs.get(job_id)
             if job is None or job.state == RUNNING:
                 return False
-            del self.jobs[job_id]
+            self._forget(job)
             self.results[job_id] = ResultRecord(status="cancelled")
             return True
 

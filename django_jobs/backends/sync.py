@@ -17,7 +17,7 @@ from django_jobs.telemetry.events import JobDied, emit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from django_jobs.backends.base import AttemptRecord, Enqueued, Lease
+    from django_jobs.backends.base import AttemptRecord, Enqueued, Evidence, Lease
     from django_jobs.wire.envelope import Outgoing
 
 SYNC_LEASE_SECONDS = 3600.0
@@ -36,7 +36,9 @@ class SyncBackend(DatabaseBackend):
         super().__init__(alias, options)
         self._notifies = False  # its jobs wait for no worker
         self.runs_delayed = bool(self.options.get("RUN_DELAYED_AT_ONCE", False))
-        self.capabilities = replace(type(self).capabilities, delay=self.runs_delayed)
+        self.capabilities = replace(
+            type(self).capabilities, delay=self.runs_delayed, breakers=False
+        )
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
@@ -58,6 +60,9 @@ class SyncBackend(DatabaseBackend):
         """Retries come at once, so that a job keeps its place whatever delay is asked for."""
         del delay_seconds
         return super().nack(lease, None, charge=charge, attempt=attempt)
+
+    def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
+        """What is to run at once cannot be held back."""
 
     def _run(self, job_id: str) -> None:
         if run_lease is None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from django_jobs.backends.circuit import Circuit
     from django_jobs.wire.envelope import Message
 
 
@@ -32,6 +33,7 @@ class Capabilities:
     unique: bool = False
     keys: bool = False
     accounts: bool = False
+    breakers: bool = False
 
     def names(self) -> frozenset[str]:
         return frozenset(field.name for field in fields(self) if getattr(self, field.name))
@@ -55,6 +57,29 @@ class Charge(Enum):
     CRASH = "crash"
     NOTHING = "nothing"
     SUSPICION = "suspicion"
+
+
+class Evidence(Enum):
+    """What a settled delivery says of its queue and its handler.
+
+    ``REFUSED``: the message was not believed. The others were: ``WORKED`` and ``FAILED``
+    tell of a run of the handler, ``BELIEVED`` of none. ``NOTHING``: nobody looked.
+    """
+
+    REFUSED = "refused"
+    WORKED = "worked"
+    FAILED = "failed"
+    BELIEVED = "believed"
+    NOTHING = "nothing"
+
+
+class Standing(NamedTuple):
+    """How a circuit breaker stands, at a moment on the store's clock."""
+
+    kind: str
+    name: str
+    circuit: Circuit
+    now: int
 
 
 class OnConflict(Enum):
@@ -86,6 +111,9 @@ class Lease(NamedTuple):
     is on the store's clock. ``suspect``: an earlier lease of this job ended without a
     verdict, so it is to be run alone. ``fence`` grows with every lease given for a key.
     ``done_by``: the job that did the work of this one's idempotency key already.
+    ``probe``: a breaker lets nothing else pass until this one is settled.
+    ``cancelled``: somebody asked it to stop before this lease was given.
+    ``replayed``: the job had ended already; what was leased is a copy.
     """
 
     id: str
@@ -98,6 +126,9 @@ class Lease(NamedTuple):
     handle: Any = None
     fence: int | None = None
     done_by: str = ""
+    probe: bool = False
+    cancelled: bool = False
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

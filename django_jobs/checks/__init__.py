@@ -14,6 +14,7 @@ from django_jobs.checks.configuration import CONFIGURATION_CHECKS
 from django_jobs.checks.databases import DATABASE_CHECKS
 from django_jobs.checks.handlers import HANDLER_CHECKS
 from django_jobs.checks.reach import REACH_CHECKS
+from django_jobs.checks.schedules import SCHEDULE_CHECKS
 from django_jobs.checks.security import SECURITY_CHECKS
 from django_jobs.checks.urls import URL_CHECKS
 from django_jobs.conf import read_current
@@ -51,5 +52,6 @@ def check_jobs(
         *REACH_CHECKS,
         *URL_CHECKS,
         *DATABASE_CHECKS,
+        *SCHEDULE_CHECKS,
     )
     return [message for check in checks for message in check(*seen)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.conf import settings as django_settings
 from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
 from django.utils.module_loading import import_string
 
 from django_jobs.backends.base import Backend
-from django_jobs.conf import NOT_YET_ENFORCED, Kind
+from django_jobs.conf import Kind
+from django_jobs.conf.reading import STATE_STORES
+from django_jobs.routers import shipped_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +35,24 @@ def check_values(_settings: JobsSettings, problems: Sequence[Problem]) -> Iterat
     """What the reader of the settings refused."""
     for problem in problems:
         yield Error(f"{problem.message}.", hint=problem.hint, id=_IDS[problem.kind])
+
+
+def check_state_store(
+    settings: JobsSettings, _problems: Sequence[Problem]
+) -> Iterator[CheckMessage]:
+    """Guards keep their state beside the jobs; a setting that says otherwise is not met."""
+    if settings.state_store is None:
+        return
+    asked = settings.state_store.path
+    for config in settings.backends.values():
+        kept = shipped_parent(config.path) if config.path else asked
+        if (kept in STATE_STORES or kept == "sync") and asked != kept.replace("sync", "database"):
+            yield Error(
+                f"STATE_STORE is {asked!r}, but guards of the backend {config.alias!r} keep their "
+                f"state in {kept!r}, beside its jobs.",
+                hint="Leave STATE_STORE out.",
+                id="django_jobs.E002",
+            )
 
 
 def check_backend_classes(
@@ -110,20 +129,25 @@ def check_kill_grace(
             )
 
 
-def check_enforced(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """Nothing that was asked for is silently left out."""
-    raw = getattr(django_settings, "DJANGO_JOBS", None)
-    given = raw if isinstance(raw, dict) else {}
-    paths = [key for key in given if key in NOT_YET_ENFORCED]
-    if "RATE_LIMIT" in NOT_YET_ENFORCED:
-        limited = [queue.name for queue in settings.queues.values() if queue.rate_limit]
-        paths += [f"QUEUES[{name!r}]['RATE_LIMIT']" for name in limited]
-    for path in paths:
-        yield Warning(
-            f"{path} is set, but this version of django_jobs does not act on it yet.",
-            hint="Remove it until the release notes say that it is in force.",
-            id="django_jobs.W011",
-        )
+def check_metrics(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """Each entry of METRICS leads to a class that takes figures down."""
+    for path in settings.metrics:
+        try:
+            found = import_string(path)
+        except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
+            yield Error(
+                f"METRICS names {path!r}, which cannot be imported: {error}.",
+                hint="Correct the path, or install what it needs (the extra otel).",
+                id="django_jobs.E050",
+            )
+            continue
+        if not all(callable(getattr(found, name, None)) for name in ("increment", "observe")):
+            yield Error(
+                f"METRICS names {path!r}, which is no collector.",
+                hint="Name a class that has the methods increment(name, queue, by=1) and "
+                "observe(name, queue, seconds).",
+                id="django_jobs.E050",
+            )
 
 
 def _leases(settings: JobsSettings) -> dict[str, float]:
@@ -138,7 +162,8 @@ def _leases(settings: JobsSettings) -> dict[str, float]:
 CONFIGURATION_CHECKS = (
     check_values,
     check_backend_classes,
+    check_state_store,
     check_lease,
     check_kill_grace,
-    check_enforced,
+    check_metrics,
 )

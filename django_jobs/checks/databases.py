@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 
 from django_jobs.conf.model import nearest
-from django_jobs.routers import APP_LABEL, database_of, job_databases
+from django_jobs.routers import APP_LABEL, database_of, job_databases, outbox_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +34,29 @@ def check_aliases(settings: JobsSettings, _problems: Sequence[Problem]) -> Itera
                 f"not in DATABASES{nearest(alias, connections.settings)}.",
                 hint="Name one of the aliases in DATABASES, or add the database there.",
                 id="django_jobs.E007",
+            )
+
+
+def check_outboxes(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """OUTBOX and ON_COMMIT name databases that are there, and mean something."""
+    for config in settings.backends.values():
+        said = {"OUTBOX": config.outbox, "ON_COMMIT": config.on_commit}
+        for key, alias in said.items():
+            if isinstance(alias, str) and alias not in connections.settings:
+                yield Error(
+                    f"BACKENDS[{config.alias!r}][{key!r}] is {alias!r}, which is not in "
+                    f"DATABASES{nearest(alias, connections.settings)}.",
+                    hint="Name one of the aliases in DATABASES, or write True.",
+                    id="django_jobs.E070",
+                )
+        queues = [name for name in settings.queues if settings.backend_for(name) == config.alias]
+        wanted = config.outbox or any(settings.queue(name).outbox for name in queues)
+        if wanted and outbox_database(settings, config.alias) is None:
+            yield Warning(
+                f"The backend {config.alias!r} keeps its jobs in the database that its outbox "
+                "would be in: an enqueue joins the transaction there, and OUTBOX does nothing.",
+                hint="Remove OUTBOX, or name the database of your own rows, if that is another.",
+                id="django_jobs.W070",
             )
 
 
@@ -111,8 +134,9 @@ def check_isolation(settings: JobsSettings, _problems: Sequence[Problem]) -> Ite
 def _connections(
     settings: JobsSettings, vendor: str = ""
 ) -> Iterator[tuple[str, BaseDatabaseWrapper]]:
-    aliases = dict.fromkeys(map(database_of, settings.backends.values()))
-    for alias in aliases:
+    outboxes = [outbox_database(settings, alias) for alias in settings.backends]
+    carriers = map(database_of, settings.backends.values())
+    for alias in dict.fromkeys([*carriers, *outboxes]):
         if alias is None or alias not in connections.settings:
             continue
         try:
@@ -132,4 +156,11 @@ def _is_in_memory(connection: BaseDatabaseWrapper) -> bool:
     return name in {"", ":memory:"} or "mode=memory" in name
 
 
-DATABASE_CHECKS = (check_aliases, check_vendors, check_routes, check_sqlite, check_isolation)
+DATABASE_CHECKS = (
+    check_aliases,
+    check_outboxes,
+    check_vendors,
+    check_routes,
+    check_sqlite,
+    check_isolation,
+)

@@ -17,28 +17,26 @@ from django.core.signals import setting_changed
 from django_jobs.conf.keys import ENVIRONMENT_KEY
 from django_jobs.conf.model import (
     DATABASE_BACKEND,
-    UNSET,
     BackendConfig,
     CircuitBreakerConfig,
+    HandlerBreakerConfig,
     JobsSettings,
     QueueConfig,
     StateStoreConfig,
     UnknownHandlerPolicy,
-    Unset,
     UrlEntry,
 )
 from django_jobs.conf.parsers import Kind, Problem
 from django_jobs.conf.reach import Arguments, ShellConfig
-from django_jobs.conf.reading import NOT_YET_ENFORCED, read
+from django_jobs.conf.reading import read
 from django_jobs.exceptions import SettingsError
 
 __all__ = [
     "DATABASE_BACKEND",
-    "NOT_YET_ENFORCED",
-    "UNSET",
     "Arguments",
     "BackendConfig",
     "CircuitBreakerConfig",
+    "HandlerBreakerConfig",
     "JobsSettings",
     "Kind",
     "Problem",
@@ -46,12 +44,15 @@ __all__ = [
     "ShellConfig",
     "StateStoreConfig",
     "UnknownHandlerPolicy",
-    "Unset",
     "UrlEntry",
     "get_settings",
     "read",
     "read_current",
 ]
+
+
+ENVIRONMENT_NAME = "JOBS_ENVIRONMENT"
+"""The environment variable that names the environment where ENVIRONMENT does not."""
 
 
 @lru_cache(maxsize=1)
@@ -75,6 +76,7 @@ def read_current() -> tuple[JobsSettings, list[Problem]]:
         secret_key=_secret_key(),
         fallbacks=getattr(django_settings, "SECRET_KEY_FALLBACKS", ()),
         environment_key=os.environ.get(ENVIRONMENT_KEY),
+        environment=os.environ.get(ENVIRONMENT_NAME),
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_jobs.conf.reach import ShellConfig
 from django_jobs.definition import QUEUE_NAME
+from django_jobs.unset import UNSET, Unset
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -22,19 +23,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHOWN_LENGTH = 80
+IN_MEMORY = "django_jobs.telemetry.collectors.InMemory"
+INLINE_QUEUE = "inline"
+"""Where schedules without a queue put their jobs; it needs no entry in QUEUES."""
 DATABASE_BACKEND = "django_jobs.backends.database.DatabaseBackend"
 
 
-class Unset(Enum):
-    """The type of UNSET: not written, where None is already an answer."""
-
-    UNSET = "unset"
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET: Final = Unset.UNSET
+SCHEDULE_KEYS = (
+    *("CRON", "HANDLER", "ARGS", "KWARGS", "PAYLOAD"),
+    *("TIMEZONE", "DESCRIPTION", "ENABLED", "ENVIRONMENTS", "BETWEEN", "UNLESS_BETWEEN", "WHEN"),
+    *("DEPENDS_ON", "DEPENDENCY", "MISSED", "MISSED_LIMIT", "DEADLINE", "OVERLAP", "DAYLIGHT"),
+    *("JITTER", "QUEUE", "BACKEND", "PRIORITY", "MAX_RETRIES", "RETRY", "TIMEOUT"),
+    *("EXPIRES", "SINGLE_INSTANCE", "CONCURRENCY_KEY", "CONCURRENCY", "ATOMIC", "RESULT_TTL"),
+    *("MAX_CRASHES", "TENANT", "META"),
+)
+"""What an entry of SCHEDULE may hold."""
 
 
 class UnknownHandlerPolicy(StrEnum):
@@ -48,11 +51,16 @@ class UnknownHandlerPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BackendConfig:
-    """One entry of BACKENDS. Options may hold passwords and stay out of the repr."""
+    """One entry of BACKENDS. Options may hold passwords and stay out of the repr.
+
+    ``on_commit`` and ``outbox`` may name a database alias; None is "not said".
+    """
 
     alias: str
     path: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    on_commit: bool | str | None = None
+    outbox: bool | str = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,7 @@ class QueueConfig:
     retry: RetrySpec | None = None
     timeout: float | Unset | None = UNSET
     lease_seconds: float | None = None
+    outbox: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +103,11 @@ class UrlEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class CircuitBreakerConfig:
-    """After ``threshold`` backend errors in a row, nothing for ``cooldown`` seconds."""
+class HandlerBreakerConfig:
+    """The breaker of a handler; what is None is as that of backends."""
 
-    threshold: int = 5
-    cooldown: float = 60.0
+    threshold: int | None = None
+    cooldown: float | None = None
 
 
 def _fixed(content: Mapping[str, T]) -> Mapping[str, T]:
@@ -111,6 +120,19 @@ def _default_backends() -> Mapping[str, BackendConfig]:
 
 def _nothing() -> Mapping[str, Any]:
     return _fixed({})
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitBreakerConfig:
+    """After ``threshold`` errors of a backend in a row, nothing for ``cooldown`` seconds.
+
+    ``rejections``: so many refused messages of a queue in a row do the same; None: none do.
+    """
+
+    threshold: int = 5
+    cooldown: float = 60.0
+    rejections: int | None = 10
+    handlers: Mapping[str, HandlerBreakerConfig] = field(default_factory=_nothing)
 
 
 # Compared by identity: whoever remembers something per settings asks "still the same?".
@@ -147,11 +169,14 @@ class JobsSettings:
     max_payload_bytes: int = 262_144
     result_ttl: float = 86_400.0
     idempotency_ttl: float = 86_400.0
+    dead_letter_ttl: float | None = None
 
     circuit_breaker: CircuitBreakerConfig = CircuitBreakerConfig()
     unknown_handler: UnknownHandlerPolicy = UnknownHandlerPolicy.SNOOZE
     schedule: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
-    metrics: tuple[str, ...] = ()
+    schedule_handlers: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = (IN_MEMORY,)
+    monitor_token: str | None = field(default=None, repr=False)
     state_store: StateStoreConfig | None = None
 
     def queue(self, name: str) -> QueueConfig:
@@ -181,7 +206,7 @@ class JobsSettings:
         """Why a queue name is refused, or None when it is fine."""
         if problem := name_problem(name):
             return problem
-        if not (self.queues and self.strict_queues) or name in self.queues:
+        if not (self.queues and self.strict_queues) or name in (INLINE_QUEUE, *self.queues):
             return None
         return (
             f"the queue {name!r} is not in DJANGO_JOBS['QUEUES']"

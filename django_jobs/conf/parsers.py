@@ -126,6 +126,15 @@ def flag(place: Place, value: object) -> bool:
     return value
 
 
+def flag_or_alias(place: Place, value: object) -> bool | str:
+    """Yes, no, or yes in the database of this alias."""
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or not value.isprintable() or not value:
+        raise place.refused(f"is {shown(value)}", "Give True, False or an alias of DATABASES.")
+    return value
+
+
 def whole(low: int, high: int) -> Parser[int]:
     def parse(place: Place, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -166,6 +175,23 @@ def text(limit: int = 255) -> Parser[str]:
         raise place.refused(f"is {shown(value)}", hint)
 
     return parse
+
+
+SHORTEST_TOKEN = 20
+
+
+def token(place: Place, value: object) -> str:
+    """A secret that a caller shows, so it is never part of a message."""
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+        raise place.refused("is no text of printable ASCII characters", _MAKE_TOKEN)
+    if len(value) < SHORTEST_TOKEN or " " in value:
+        raise place.refused(
+            f"is shorter than {SHORTEST_TOKEN} characters or has a space", _MAKE_TOKEN
+        )
+    return value
+
+
+_MAKE_TOKEN = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"  # noqa: S105 - advice, no secret
 
 
 def dotted_path(place: Place, value: object) -> str:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.conf import allowed, keys
 from django_jobs.conf import parsers as p
 from django_jobs.conf.model import (
+    SCHEDULE_KEYS,
     BackendConfig,
     CircuitBreakerConfig,
+    HandlerBreakerConfig,
     JobsSettings,
     QueueConfig,
     StateStoreConfig,
@@ -33,6 +35,7 @@ def read(
     secret_key: str | bytes = "",
     fallbacks: Iterable[str | bytes] = (),
     environment_key: str | None = None,
+    environment: str | None = None,
 ) -> tuple[JobsSettings, list[Problem]]:
     """The settings, and all problems. A value with a problem falls back to its default."""
     root = Place()
@@ -45,6 +48,8 @@ def read(
     if not isinstance(raw, Mapping) or raw.get("SIGNING_KEYS") is None:
         found["signing_keys"] = _implied_keys(root, environment_key, secret_key, fallbacks)
     found.setdefault("site", site)
+    if environment:
+        found.setdefault("environment", environment)
     settings = JobsSettings(**found)
     root.problems.extend(_unknown_backends(raw, settings))
     return settings, root.problems
@@ -96,8 +101,10 @@ def _backends(place: Place, value: object) -> Mapping[str, BackendConfig]:
 
 
 def _backend(place: Place, value: object) -> BackendConfig:
-    found = place.members(value, {"BACKEND": p.dotted_path, "OPTIONS": _options})
-    return BackendConfig("", _required_path(place, value, found), found.get("options", {}))
+    found = place.members(value, _BACKEND)
+    path = _required_path(place, value, found)
+    found.pop("backend", None)
+    return BackendConfig("", path, **found)
 
 
 def _required_path(place: Place, value: object, found: Mapping[str, Any]) -> str:
@@ -133,19 +140,61 @@ def _handlers(place: Place, value: object) -> Mapping[str, str]:
 
 
 def _schedule(place: Place, value: object) -> Mapping[str, Mapping[str, Any]]:
-    return MappingProxyType(place.entries(value, p.text(), _options))
+    return MappingProxyType(place.entries(value, p.text(), _schedule_entry))
+
+
+def _schedule_entry(place: Place, value: object) -> Mapping[str, Any]:
+    # What the values mean is judged where schedules are known; here only the keys are.
+    found = place.members(value, dict.fromkeys(SCHEDULE_KEYS, _as_written))
+    for key in ("CRON", "HANDLER"):
+        if key not in p.mapping(place, value):
+            raise place.refused(f"has no {key}", f'Add "{key}" to {place.path}.')
+    return MappingProxyType({key.upper(): value for key, value in found.items()})
+
+
+def _as_written(_place: Place, value: object) -> object:
+    return value
 
 
 def _circuit_breaker(place: Place, value: object) -> CircuitBreakerConfig:
-    known = {"THRESHOLD": p.whole(1, MAX_COUNT), "COOLDOWN": p.some_seconds}
-    return CircuitBreakerConfig(**place.members(value, known))
+    return CircuitBreakerConfig(**place.members(value, _BREAKER))
+
+
+def _breakers_of_handlers(place: Place, value: object) -> Mapping[str, HandlerBreakerConfig]:
+    return MappingProxyType(place.entries(value, p.listed_name, _breaker_of_a_handler))
+
+
+def _breaker_of_a_handler(place: Place, value: object) -> HandlerBreakerConfig:
+    return HandlerBreakerConfig(**place.members(value, _BREAKER_OF_A_HANDLER))
+
+
+_BREAKER_OF_A_HANDLER: Mapping[str, Parser[Any]] = {
+    "THRESHOLD": p.whole(1, MAX_COUNT),
+    "COOLDOWN": p.some_seconds,
+}
+_BREAKER: Mapping[str, Parser[Any]] = {
+    **_BREAKER_OF_A_HANDLER,
+    "REJECTIONS": p.optional(p.whole(1, MAX_COUNT)),
+    "HANDLERS": _breakers_of_handlers,
+}
 
 
 def _state_store(place: Place, value: object) -> StateStoreConfig:
     if isinstance(value, str):
-        return StateStoreConfig(p.dotted_path(place, value))
-    found = place.members(value, {"BACKEND": p.dotted_path, "OPTIONS": _options})
+        return StateStoreConfig(_known_store(place, value))
+    found = place.members(value, {"BACKEND": _known_store, "OPTIONS": _options})
     return StateStoreConfig(_required_path(place, value, found), found.get("options", {}))
+
+
+def _known_store(place: Place, value: object) -> str:
+    if value in STATE_STORES:
+        return str(value)
+    # What is not known is not shown: it may be an address with a password.
+    raise place.refused(
+        "names no store of guards' state that there is",
+        f"Give one of {', '.join(map(repr, STATE_STORES))}, or leave it out: guards keep their "
+        "state where the jobs are.",
+    )
 
 
 def _metrics(place: Place, value: object) -> tuple[str, ...]:
@@ -178,6 +227,13 @@ _URL_ENTRY: Mapping[str, Parser[Any]] = {
     "CA_FILE": p.optional(p.text(4096)),
 }
 
+_BACKEND: Mapping[str, Parser[Any]] = {
+    "BACKEND": p.dotted_path,
+    "OPTIONS": _options,
+    "ON_COMMIT": p.optional(p.flag_or_alias),
+    "OUTBOX": p.flag_or_alias,
+}
+
 _QUEUE: Mapping[str, Parser[Any]] = {
     "BACKEND": p.optional(p.text(64)),
     "HANDLERS": p.optional(p.several(p.listed_name, "shop.jobs.send_mail")),
@@ -185,6 +241,7 @@ _QUEUE: Mapping[str, Parser[Any]] = {
     "RETRY": p.optional(p.retry),
     "TIMEOUT": p.optional(p.some_seconds),
     "LEASE_SECONDS": p.optional(p.some_seconds),
+    "OUTBOX": p.optional(p.flag),
 }
 
 _SETTINGS: Mapping[str, Parser[Any]] = {
@@ -214,20 +271,15 @@ _SETTINGS: Mapping[str, Parser[Any]] = {
     "MAX_PAYLOAD_BYTES": p.whole(1, MAX_COUNT),
     "RESULT_TTL": p.seconds,
     "IDEMPOTENCY_TTL": p.some_seconds,
+    "DEAD_LETTER_TTL": p.optional(p.some_seconds),
     "CIRCUIT_BREAKER": _circuit_breaker,
     "UNKNOWN_HANDLER": p.unknown_handler,
     "SCHEDULE": _schedule,
+    "SCHEDULE_HANDLERS": p.several(p.listed_name, "shop.jobs.send_report"),
     "METRICS": _metrics,
+    "MONITOR_TOKEN": p.optional(p.token),
     "STATE_STORE": p.optional(_state_store),
 }
 
-NOT_YET_ENFORCED = frozenset(
-    {
-        "CIRCUIT_BREAKER",
-        "ENVIRONMENT",
-        "METRICS",
-        "SCHEDULE",
-        "STATE_STORE",
-    }
-)
-"""Settings that are read and checked, but change nothing yet: setting one is a warning."""
+STATE_STORES = ("database", "redis")
+"""Where guards can keep their state."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.execution.capture import captured_output
+from django_jobs.execution.copies import EndingCopies
 from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import capped, error_text, fingerprint, printable
 from django_jobs.execution.outcome import (
@@ -116,8 +117,9 @@ class Attempt:
         with soft_timeout(self._alarm_after()):
             error: BaseException | None = None
             try:
-                call_hook(self.handler, "before", self.context)
-                return _awaited(self.handler.handle(self.context), self.timeout)
+                with EndingCopies():
+                    call_hook(self.handler, "before", self.context)
+                    return _awaited(self.handler.handle(self.context), self.timeout)
             except BaseException as raised:
                 error = raised
                 raise

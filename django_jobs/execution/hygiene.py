@@ -80,7 +80,7 @@ def tidy(connection: Any) -> None:
     """Leave a connection as the next run should find it."""
     if connection.connection is None and not connection.in_atomic_block:
         return
-    if connection.in_atomic_block or not connection.get_autocommit():
+    if connection.in_atomic_block or not connection.autocommit:
         # A transaction the handler left open is rolled back with its connection. A SQLite
         # database in memory is not closed, and has to be told.
         with suppress(Exception):

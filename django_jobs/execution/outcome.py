@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+ASKED_TO_STOP = "an operator asked it to stop"
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorText:
@@ -94,6 +96,18 @@ class Interrupted:
 
 
 Outcome = Succeeded | Failed | Snoozed | Cancelled | Rejected | Skipped | Crashed | Interrupted
+
+
+def called_off(outcome: Outcome) -> Outcome:
+    """The outcome of a run that somebody asked to stop: it may succeed, but runs no more."""
+    match outcome:
+        case Succeeded() | Cancelled():
+            return outcome
+        case Failed(error):
+            told = ": ".join(part for part in (error.type, error.message) if part)
+            return Cancelled(f"{ASKED_TO_STOP}, and it ended with {told}", outcome.output)
+        case _:
+            return Cancelled(ASKED_TO_STOP)
 
 
 class JobTimeout(BaseException):

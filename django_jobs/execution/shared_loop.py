@@ -13,6 +13,7 @@ from asgiref.sync import sync_to_async
 
 from django_jobs.execution.attempt import call_hook, with_output
 from django_jobs.execution.capture import captured_output
+from django_jobs.execution.copies import EndingCopies
 from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import error_text
 from django_jobs.execution.outcome import Failed, Interrupted, Outcome, Succeeded
@@ -61,7 +62,8 @@ async def _called(attempt: Attempt) -> Any:
     try:
         if getattr(handler, "before", None) is not None:
             await sync_to_async(call_hook)(handler, "before", context)
-        return await within(handler.handle(context), attempt.timeout)
+        with EndingCopies():
+            return await within(handler.handle(context), attempt.timeout)
     except BaseException as raised:
         error = raised
         raise

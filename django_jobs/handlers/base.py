@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from django_jobs.execution.outcome import ASKED_TO_STOP, Cancel
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -26,9 +28,20 @@ class JobContext:
     report_progress: Callable[[float, str], None] = field(
         default=lambda _fraction, _note: None, repr=False
     )
+    is_cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody has asked this run to stop. It is told anew each time."""
+        return self.is_cancelled()
 
     def progress(self, fraction: float, note: str = "") -> None:
-        """Tell how far the job is, from 0 to 1; a late or lost lease is not an error here."""
+        """Tell how far the job is, from 0 to 1; a late or lost lease is not an error here.
+
+        Raises Cancel when somebody has asked this run to stop.
+        """
+        if self.cancelled:
+            raise Cancel(ASKED_TO_STOP)
         self.report_progress(min(max(float(fraction), 0.0), 1.0), note)
 
 

@@ -69,6 +69,11 @@ class FunctionHandler:
         self._signature = _payload_signature(key, function, takes_context=takes_context)
         self._shape = _Shape.of(self._signature)
 
+    @property
+    def takes(self) -> str:
+        """How it is called, for people."""
+        return f"{self.key}{self._signature}"
+
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The payload of a call; raises InvalidPayload where the call would be wrong."""
         if self._shape is not None and self._shape.fits(args, kwargs):
@@ -76,9 +81,7 @@ class FunctionHandler:
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidPayload(
-                f"{self.key}{self._signature} cannot be called so: {error}"
-            ) from None
+            raise InvalidPayload(f"{self.takes} cannot be called so: {error}") from None
         return {"args": list(args), "kwargs": kwargs}
 
     def validate(self, payload: Any) -> None:

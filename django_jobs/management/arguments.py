@@ -23,6 +23,13 @@ def positive_int(text: str) -> int:
     return int(text)
 
 
+def whole(text: str) -> int:
+    """A whole number from 0."""
+    if not (text.isascii() and text.isdecimal()):
+        raise ArgumentTypeError(f"{text!r} is no whole number from 0")
+    return int(text)
+
+
 def positive_float(text: str) -> float:
     """A number above 0."""
     try:

@@ -9,9 +9,10 @@ from typing import Any
 
 from django.conf import settings as django_settings
 
-from django_jobs.conf import UNSET, get_settings
+from django_jobs.conf import get_settings
 from django_jobs.conf.keys import ENVIRONMENT_KEY
 from django_jobs.redaction import HIDDEN, is_telling, redacted
+from django_jobs.unset import UNSET
 
 HEADERS = ("setting", "value", "origin")
 _HARMLESS_OPTIONS = frozenset({"DATABASE", "NOTIFY"})
@@ -40,6 +41,10 @@ def effective() -> list[Effective]:
         if name == "SIGNING_KEYS":
             origin = _origin_of_keys(written)
             value = [f"{key.key_id}: {HIDDEN}" for key in value]
+        if name == "ENVIRONMENT" and origin == "default" and value is not None:
+            origin = "env"
+        if name == "MONITOR_TOKEN" and value is not None:
+            value = HIDDEN
         found.append(Effective(name=name, value=_plain(name, value), origin=origin))
     return found
 

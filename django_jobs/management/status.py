@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Count, Min
-
-from django_jobs.clock import SECOND, from_datetime, to_microseconds
+from django_jobs.clock import SECOND, from_datetime
 from django_jobs.conf import get_settings
 from django_jobs.management.output import aware, escaped, from_now, iso, shortened, span
-from django_jobs.models import JobState, Worker
-from django_jobs.operations import live, overview
+from django_jobs.models import Worker
+from django_jobs.operations import overview
 from django_jobs.operations.database import store_now
-from django_jobs.routers import database_of, job_databases
+from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from django_jobs.operations import QueueOverview
+    from django_jobs.operations import OpenBreaker, QueueOverview
+    from django_jobs.operations.health import Trouble
 
 QUEUE_HEADERS = (
     "queue",
@@ -31,7 +27,9 @@ QUEUE_HEADERS = (
     "dead",
     "oldest ready",
     "paused",
+    "breaker",
 )
+BREAKER_HEADERS = ("breaker of", "name", "backend", "state", "failures", "next try")
 WORKER_HEADERS = ("worker", "backend", "queues", "processes", "running", "started", "seen")
 
 
@@ -53,7 +51,21 @@ def queue_row(queue: QueueOverview) -> tuple[object, ...]:
     )
     if queue.problem:
         known = ("?", "?", "?", "?", queue.dead, shortened(queue.problem))
-    return (queue.queue, queue.backend, *known, paused if queue.paused else "")
+    held = (paused if queue.paused else "", queue.breaker)
+    return (queue.queue, queue.backend, *known, *held)
+
+
+def breaker_row(breaker: OpenBreaker) -> tuple[object, ...]:
+    """The cells under BREAKER_HEADERS."""
+    left = breaker.seconds_left
+    return (
+        breaker.kind,
+        breaker.name,
+        breaker.backend,
+        breaker.state,
+        breaker.failures,
+        from_now(left) if left else "now",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,67 +113,24 @@ def workers() -> list[Seen]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """Something that a probe reports. ``kind``: overdue, lease-expired or unreachable."""
-
-    kind: str
-    backend: str
-    queue: str
-    jobs: int = 0
-    seconds: float = 0.0
-    detail: str = ""
-
-    def __str__(self) -> str:
-        where = escaped(f"{self.queue} ({self.backend})")
-        if self.kind == "overdue":
-            return f"overdue: {where} has {self.jobs} waiting, one for {span(self.seconds)}"
-        if self.kind == "lease-expired":
+def told(trouble: Trouble) -> str:
+    """What a probe says of it."""
+    where = escaped(f"{trouble.queue} ({trouble.backend})" if trouble.queue else trouble.backend)
+    since = span(trouble.seconds)
+    match trouble.kind:
+        case "overdue":
+            return f"overdue: {where} has {trouble.jobs} waiting, one for {since}"
+        case "lease-expired":
             return (
-                f"lease expired: {where} has {self.jobs} running for workers that are gone, one "
-                f"for {span(self.seconds)}; is a worker there to reap them?"
+                f"lease expired: {where} has {trouble.jobs} running for workers that are gone, one "
+                f"for {since}; is a worker there to reap them?"
             )
-        return f"unreachable: {where}: {escaped(self.detail)}"
-
-
-def troubles(shown: Sequence[QueueOverview], max_age: float, only: str | None) -> list[Trouble]:
-    """What is wrong: nothing else than that makes a probe fail."""
-    settings = get_settings()
-    found: list[Trouble] = []
-    for alias in job_databases(settings):
-        now = store_now(alias)
-        found += _overdue(alias, now, max_age, only)
-        found += _expired(alias, now, only)
-    for queue in shown:
-        config = settings.backends.get(queue.backend)
-        if config is None or database_of(config) is not None:
-            continue
-        trouble = partial(Trouble, backend=queue.backend, queue=queue.queue)
-        age = queue.oldest_ready_seconds
-        if queue.problem:
-            found.append(trouble(kind="unreachable", detail=queue.problem))
-        elif age > max_age:
-            found.append(trouble(kind="overdue", jobs=queue.ready, seconds=age))
-    return found
-
-
-def _overdue(alias: str, now: int, max_age: float, only: str | None) -> Iterator[Trouble]:
-    """Scheduled ones too: where no worker runs, nobody makes a due job ready."""
-    waiting = live(only, using=alias).exclude(state=JobState.RUNNING)
-    late = waiting.filter(due__lt=now - to_microseconds(max_age)).order_by()
-    rows = late.values_list("backend", "queue").annotate(Count("pk"), Min("due"))
-    for backend, queue, jobs, oldest in rows:
-        age = (now - oldest) / SECOND
-        yield Trouble(kind="overdue", backend=backend, queue=queue, jobs=jobs, seconds=age)
-
-
-def _expired(alias: str, now: int, only: str | None) -> Iterator[Trouble]:
-    """Leases that ended more than a lease ago, which any worker would have noticed."""
-    settings = get_settings()
-    running = live(only, state="running", using=alias).filter(lease_expires__lt=now).order_by()
-    for name in running.values_list("queue", flat=True).distinct():
-        before = now - to_microseconds(settings.effective_lease(name))
-        lost = running.filter(queue=name, lease_expires__lt=before).values_list("backend")
-        for backend, jobs, oldest in lost.annotate(Count("pk"), Min("lease_expires")):
-            age = (now - oldest) / SECOND
-            yield Trouble(kind="lease-expired", backend=backend, queue=name, jobs=jobs, seconds=age)
+        case "outbox":
+            return (
+                f"outbox: {where} has {trouble.jobs} that no relay has moved on, one for {since}; "
+                "does a worker of that backend run, and does its broker take jobs?"
+            )
+        case "no-worker":
+            return f"no worker: {where}: {escaped(trouble.detail)}"
+        case _:
+            return f"unreachable: {where}: {escaped(trouble.detail)}"

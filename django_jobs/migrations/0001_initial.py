@@ -12,6 +12,56 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name="AdminSchedule",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=255, unique=True)),
+                ("description", models.TextField(blank=True, default="")),
+                ("expression", models.CharField(max_length=255)),
+                ("timezone", models.CharField(db_default="UTC", default="UTC", max_length=64)),
+                ("handler", models.CharField(max_length=255)),
+                ("payload", models.JSONField(blank=True, null=True)),
+                ("queue", models.CharField(blank=True, db_default="", default="", max_length=64)),
+                ("priority", models.SmallIntegerField(db_default=0, default=0)),
+                ("max_retries", models.PositiveSmallIntegerField(blank=True, null=True)),
+                ("timeout", models.FloatField(blank=True, null=True)),
+                ("enabled", models.BooleanField(db_default=True, default=True)),
+                ("missed", models.CharField(db_default="latest", default="latest", max_length=16)),
+                ("deadline", models.FloatField(blank=True, null=True)),
+                ("overlap", models.CharField(db_default="allow", default="allow", max_length=16)),
+                (
+                    "changed_by",
+                    models.CharField(blank=True, db_default="", default="", max_length=150),
+                ),
+                ("changed_at", models.DateTimeField()),
+            ],
+            options={
+                "verbose_name": "schedule of the admin",
+                "verbose_name_plural": "schedules of the admin",
+            },
+        ),
+        migrations.CreateModel(
+            name="Breaker",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("backend", models.CharField(max_length=64)),
+                ("kind", models.CharField(max_length=16)),
+                ("name", models.CharField(max_length=255)),
+                ("failures", models.PositiveIntegerField(db_default=0, default=0)),
+                ("opened_at", models.BigIntegerField(blank=True, null=True)),
+                ("probe", models.CharField(blank=True, db_default="", default="", max_length=32)),
+                ("probe_job", models.UUIDField(blank=True, null=True)),
+            ],
+            options={
+                "verbose_name": "circuit breaker",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("backend", "kind", "name"), name="dj_breaker_once"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="FailedJob",
             fields=[
                 ("backend", models.CharField(max_length=64)),
@@ -66,18 +116,90 @@ class Migration(migrations.Migration):
                     ("replay_failedjob", "Can replay dead letters"),
                     ("discard_failedjob", "Can discard dead letters"),
                     ("view_payload", "Can view the payload of jobs"),
+                    ("edit_payload", "Can edit the arguments of a dead letter before its replay"),
                 ),
                 "indexes": [
-                    models.Index(fields=["failed_at", "id"], name="dj_failed_when"),
-                    models.Index(fields=["queue", "failed_at"], name="dj_failed_queue"),
-                    models.Index(fields=["handler", "failed_at"], name="dj_failed_handler"),
-                    models.Index(fields=["reason", "failed_at"], name="dj_failed_reason"),
-                    models.Index(fields=["fingerprint", "failed_at"], name="dj_failed_group"),
+                    models.Index(
+                        fields=["failed_at", "id", "queue", "handler", "reason", "fingerprint"],
+                        name="dj_failed_when",
+                    ),
+                    models.Index(fields=["resolution", "failed_at", "id"], name="dj_failed_open"),
+                    models.Index(
+                        fields=["resolution", "queue", "failed_at", "id", "handler", "reason"],
+                        name="dj_failed_queue",
+                    ),
+                    models.Index(
+                        fields=["resolution", "handler", "failed_at", "id", "queue", "reason"],
+                        name="dj_failed_handler",
+                    ),
+                    models.Index(
+                        fields=["resolution", "reason", "failed_at", "id", "queue", "handler"],
+                        name="dj_failed_reason",
+                    ),
+                    models.Index(
+                        fields=[
+                            "resolution",
+                            "fingerprint",
+                            "failed_at",
+                            "id",
+                            "queue",
+                            "handler",
+                            "reason",
+                        ],
+                        name="dj_failed_group",
+                    ),
                     models.Index(fields=["job_id"], name="dj_failed_job"),
-                    models.Index(fields=["trace_id"], name="dj_failed_trace"),
+                    models.Index(
+                        fields=["trace_id"],
+                        name="dj_failed_trace",
+                        opclasses=("varchar_pattern_ops",),
+                    ),
                 ],
                 "constraints": [
                     models.UniqueConstraint(fields=("backend", "job_id"), name="dj_failed_once")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="FailureGroup",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("fingerprint", models.CharField(max_length=64)),
+                ("slot", models.SmallIntegerField()),
+                ("handler", models.CharField(max_length=255)),
+                ("reason", models.CharField(max_length=64)),
+                (
+                    "error_type",
+                    models.CharField(blank=True, db_default="", default="", max_length=255),
+                ),
+                (
+                    "error_message",
+                    models.CharField(blank=True, db_default="", default="", max_length=255),
+                ),
+                ("open", models.BigIntegerField(db_default=0, default=0)),
+                ("seen", models.BigIntegerField(db_default=0, default=0)),
+                ("first_seen", models.DateTimeField()),
+                ("last_seen", models.DateTimeField()),
+            ],
+            options={
+                "verbose_name": "error group",
+                "constraints": [
+                    models.UniqueConstraint(fields=("fingerprint", "slot"), name="dj_group_slot")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Figure",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=64)),
+                ("queue", models.CharField(blank=True, db_default="", default="", max_length=64)),
+                ("part", models.CharField(blank=True, db_default="", default="", max_length=16)),
+                ("value", models.BigIntegerField(db_default=0, default=0)),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("name", "queue", "part"), name="dj_figure_once")
                 ],
             },
         ),
@@ -126,6 +248,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "live job",
+                "permissions": (("cancel_job", "Can cancel jobs and ask running ones to stop"),),
                 "indexes": [
                     models.Index(
                         fields=["queue", "state", "rank", "due", "id"], name="dj_job_claim"
@@ -241,6 +364,32 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="OutboxJob",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("job_id", models.UUIDField()),
+                ("backend", models.CharField(max_length=64)),
+                ("queue", models.CharField(max_length=64)),
+                ("handler", models.CharField(max_length=255)),
+                ("body", models.TextField()),
+                ("signature", models.CharField(max_length=64)),
+                ("key_id", models.CharField(max_length=64)),
+                ("created", models.BigIntegerField()),
+                ("refusals", models.IntegerField(db_default=0, default=0)),
+                ("retry_at", models.BigIntegerField(db_default=0, default=0)),
+                ("problem", models.TextField(blank=True, default="")),
+            ],
+            options={
+                "verbose_name": "outbox job",
+                "indexes": [
+                    models.Index(fields=["backend", "queue", "id"], name="dj_outbox_order")
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("backend", "job_id"), name="dj_outbox_once")
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="QueueControl",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
@@ -260,7 +409,11 @@ class Migration(migrations.Migration):
                 ("changed_at", models.DateTimeField(blank=True, null=True)),
             ],
             options={
-                "verbose_name": "queue control",
+                "verbose_name": "queue",
+                "permissions": (
+                    ("pause_queue", "Can pause and resume queues"),
+                    ("limit_queue", "Can limit the rate and the concurrency of queues"),
+                ),
                 "constraints": [
                     models.UniqueConstraint(fields=("backend", "queue"), name="dj_control_queue")
                 ],
@@ -297,10 +450,189 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "queue minute",
+                "indexes": [models.Index(fields=["minute"], name="dj_minute_when")],
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("backend", "queue", "minute"), name="dj_minute_once"
                     )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Overview",
+            fields=[],
+            options={
+                "verbose_name": "overview",
+                "verbose_name_plural": "overview",
+                "proxy": True,
+                "default_permissions": ("view",),
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("django_jobs.queueminute",),
+        ),
+        migrations.CreateModel(
+            name="RelayLease",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("backend", models.CharField(max_length=64)),
+                ("queue", models.CharField(max_length=64)),
+                ("token", models.CharField(blank=True, db_default="", default="", max_length=32)),
+                ("expires", models.BigIntegerField(db_default=0, default=0)),
+            ],
+            options={
+                "verbose_name": "relay lease",
+                "constraints": [
+                    models.UniqueConstraint(fields=("backend", "queue"), name="dj_relay_queue")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ResolutionRun",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("token", models.CharField(blank=True, max_length=64, null=True)),
+                ("verb", models.CharField(max_length=16)),
+                ("matching", models.JSONField()),
+                ("reason", models.TextField(blank=True, default="")),
+                ("rate", models.FloatField(blank=True, null=True)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("running", "Running"),
+                            ("finished", "Finished"),
+                            ("stopped", "Stopped"),
+                        ],
+                        default="running",
+                        max_length=16,
+                    ),
+                ),
+                ("total", models.BigIntegerField()),
+                ("upto", models.BigIntegerField()),
+                ("cursor", models.BigIntegerField(db_default=0, default=0)),
+                ("done", models.BigIntegerField(db_default=0, default=0)),
+                ("refused", models.BigIntegerField(db_default=0, default=0)),
+                ("passed_over", models.BigIntegerField(db_default=0, default=0)),
+                ("problems", models.JSONField(blank=True, default=list)),
+                ("next_at", models.BigIntegerField(db_default=0, default=0)),
+                ("stepper", models.CharField(blank=True, db_default="", default="", max_length=32)),
+                ("stepping_until", models.BigIntegerField(db_default=0, default=0)),
+                (
+                    "carrier",
+                    models.CharField(blank=True, db_default="", default="", max_length=255),
+                ),
+                ("obstacle", models.TextField(blank=True, default="")),
+                (
+                    "started_by",
+                    models.CharField(blank=True, db_default="", default="", max_length=150),
+                ),
+                ("started_at", models.DateTimeField()),
+                ("stepped_at", models.DateTimeField(blank=True, null=True)),
+                ("ended_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "ended_by",
+                    models.CharField(blank=True, db_default="", default="", max_length=150),
+                ),
+            ],
+            options={
+                "verbose_name": "run through dead letters",
+                "verbose_name_plural": "runs through dead letters",
+                "constraints": [models.UniqueConstraint(fields=("token",), name="dj_run_once")],
+            },
+        ),
+        migrations.CreateModel(
+            name="ScheduleState",
+            fields=[
+                ("key", models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=255)),
+                ("version", models.CharField(max_length=64)),
+                ("decided_until", models.BigIntegerField()),
+                ("next_due", models.BigIntegerField(blank=True, null=True)),
+                ("paused", models.BooleanField(db_default=False, default=False)),
+                (
+                    "paused_by",
+                    models.CharField(blank=True, db_default="", default="", max_length=150),
+                ),
+                ("paused_at", models.DateTimeField(blank=True, null=True)),
+                ("reason", models.TextField(blank=True, default="")),
+            ],
+            options={
+                "verbose_name": "schedule",
+                "permissions": (
+                    ("pause_schedule", "Can pause and resume schedules"),
+                    ("run_schedule", "Can run schedules now"),
+                ),
+                "indexes": [models.Index(fields=["next_due"], name="dj_schedule_due")],
+            },
+        ),
+        migrations.CreateModel(
+            name="ScheduleTick",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("key", models.CharField(max_length=64)),
+                ("name", models.CharField(max_length=255)),
+                ("tick", models.BigIntegerField()),
+                (
+                    "decision",
+                    models.CharField(
+                        choices=[
+                            ("enqueued", "Enqueued"),
+                            ("caught-up", "caught up"),
+                            ("run-now", "run now"),
+                            ("waiting", "Waiting"),
+                            ("skipped", "Skipped"),
+                            ("missed", "Missed"),
+                            ("failed", "failed to enqueue"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "outcome",
+                    models.CharField(
+                        choices=[
+                            ("open", "Open"),
+                            ("succeeded", "Succeeded"),
+                            ("skipped", "Skipped"),
+                            ("cancelled", "Cancelled"),
+                            ("dead", "Dead"),
+                            ("unknown", "Unknown"),
+                            ("none", "no job"),
+                        ],
+                        db_default="none",
+                        default="none",
+                        max_length=16,
+                    ),
+                ),
+                ("reason", models.TextField(blank=True, default="")),
+                ("backend", models.CharField(blank=True, db_default="", default="", max_length=64)),
+                ("job_id", models.UUIDField(blank=True, null=True)),
+                ("decided_at", models.DateTimeField()),
+                (
+                    "decided_by",
+                    models.CharField(blank=True, db_default="", default="", max_length=150),
+                ),
+                ("press", models.CharField(blank=True, max_length=64, null=True)),
+            ],
+            options={
+                "verbose_name": "tick",
+                "indexes": [
+                    models.Index(fields=["decided_at"], name="dj_tick_when"),
+                    django_jobs.indexes.PartialIndex(
+                        fields=["outcome", "id"],
+                        name="dj_tick_open",
+                        where=models.Q(("outcome", "open")),
+                    ),
+                    django_jobs.indexes.PartialIndex(
+                        fields=["decision", "tick"],
+                        name="dj_tick_waiting",
+                        where=models.Q(("decision", "waiting")),
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("key", "tick"), name="dj_tick_once"),
+                    models.UniqueConstraint(fields=("press",), name="dj_tick_press"),
                 ],
             },
         ),
@@ -320,6 +652,7 @@ class Migration(migrations.Migration):
                 ("seen", models.BigIntegerField()),
             ],
             options={
+                "permissions": (("drain_worker", "Can drain workers"),),
                 "indexes": [models.Index(fields=["seen"], name="dj_worker_seen")],
             },
         ),

@@ -10,11 +10,34 @@ on the store's clock; ``DateTimeField`` is for people.
 from __future__ import annotations
 
 from django_jobs.models.endings import FailedJob, JobAttempt, JobResult
+from django_jobs.models.failures import FailureGroup, ResolutionRun
+from django_jobs.models.figures import Figure
+from django_jobs.models.guards import Breaker
 from django_jobs.models.jobs import Identity, Job, JobKey, JobState
-from django_jobs.models.running import OperatorEvent, QueueControl, QueueMeter, QueueMinute, Worker
+from django_jobs.models.outbox import OutboxJob, RelayLease
+from django_jobs.models.running import (
+    OperatorEvent,
+    Overview,
+    QueueControl,
+    QueueMeter,
+    QueueMinute,
+    Worker,
+)
+from django_jobs.models.schedules import (
+    AdminSchedule,
+    ScheduleState,
+    ScheduleTick,
+    TickDecision,
+    TickOutcome,
+    schedule_key,
+)
 
 __all__ = [
+    "AdminSchedule",
+    "Breaker",
     "FailedJob",
+    "FailureGroup",
+    "Figure",
     "Identity",
     "Job",
     "JobAttempt",
@@ -22,8 +45,17 @@ __all__ = [
     "JobResult",
     "JobState",
     "OperatorEvent",
+    "OutboxJob",
+    "Overview",
     "QueueControl",
     "QueueMeter",
     "QueueMinute",
+    "RelayLease",
+    "ResolutionRun",
+    "ScheduleState",
+    "ScheduleTick",
+    "TickDecision",
+    "TickOutcome",
     "Worker",
+    "schedule_key",
 ]

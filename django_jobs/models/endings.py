@@ -32,18 +32,49 @@ class FailedJob(Identity):
             ("replay_failedjob", "Can replay dead letters"),
             ("discard_failedjob", "Can discard dead letters"),
             ("view_payload", "Can view the payload of jobs"),
+            ("edit_payload", "Can edit the arguments of a dead letter before its replay"),
         )
         constraints = (
             models.UniqueConstraint(fields=("backend", "job_id"), name="dj_failed_once"),
         )
         indexes = (
-            models.Index(fields=("failed_at", "id"), name="dj_failed_when"),
-            models.Index(fields=("queue", "failed_at"), name="dj_failed_queue"),
-            models.Index(fields=("handler", "failed_at"), name="dj_failed_handler"),
-            models.Index(fields=("reason", "failed_at"), name="dj_failed_reason"),
-            models.Index(fields=("fingerprint", "failed_at"), name="dj_failed_group"),
+            # Latest first, of one resolution and of one more thing, or of all. What is filtered
+            # by besides stands at the end, so that whatever does not fit is passed over in the
+            # index: two filters may leave nothing among very many, and no table is read for it.
+            models.Index(
+                fields=("failed_at", "id", "queue", "handler", "reason", "fingerprint"),
+                name="dj_failed_when",
+            ),
+            models.Index(fields=("resolution", "failed_at", "id"), name="dj_failed_open"),
+            models.Index(
+                fields=("resolution", "queue", "failed_at", "id", "handler", "reason"),
+                name="dj_failed_queue",
+            ),
+            models.Index(
+                fields=("resolution", "handler", "failed_at", "id", "queue", "reason"),
+                name="dj_failed_handler",
+            ),
+            models.Index(
+                fields=("resolution", "reason", "failed_at", "id", "queue", "handler"),
+                name="dj_failed_reason",
+            ),
+            models.Index(
+                fields=(
+                    "resolution",
+                    "fingerprint",
+                    "failed_at",
+                    "id",
+                    "queue",
+                    "handler",
+                    "reason",
+                ),
+                name="dj_failed_group",
+            ),
             models.Index(fields=("job_id",), name="dj_failed_job"),
-            models.Index(fields=("trace_id",), name="dj_failed_trace"),
+            # For LIKE 'x%' under any collation of PostgreSQL; the others have no classes.
+            models.Index(
+                fields=("trace_id",), name="dj_failed_trace", opclasses=("varchar_pattern_ops",)
+            ),
         )
 
     def __str__(self) -> str:

@@ -73,6 +73,7 @@ class Job(Identity):
 
     class Meta:
         verbose_name = "live job"
+        permissions = (("cancel_job", "Can cancel jobs and ask running ones to stop"),)
         constraints = (
             # Not unique=True: that makes a second index for LIKE on PostgreSQL.
             models.UniqueConstraint(fields=("unique_key",), name="dj_job_unique_key"),

@@ -19,7 +19,11 @@ class QueueControl(models.Model):
     changed_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        verbose_name = "queue control"
+        verbose_name = "queue"
+        permissions = (
+            ("pause_queue", "Can pause and resume queues"),
+            ("limit_queue", "Can limit the rate and the concurrency of queues"),
+        )
         constraints = (
             models.UniqueConstraint(fields=("backend", "queue"), name="dj_control_queue"),
         )
@@ -63,9 +67,19 @@ class QueueMinute(models.Model):
         constraints = (
             models.UniqueConstraint(fields=("backend", "queue", "minute"), name="dj_minute_once"),
         )
+        indexes = (models.Index(fields=("minute",), name="dj_minute_when"),)
 
     def __str__(self) -> str:
         return f"{self.backend}/{self.queue} minute {self.minute}"
+
+
+class Overview(QueueMinute):
+    """All queues and workers on one page of the admin; it has no table of its own."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        verbose_name = verbose_name_plural = "overview"
 
 
 class OperatorEvent(models.Model):
@@ -105,6 +119,7 @@ class Worker(models.Model):
     seen = models.BigIntegerField()
 
     class Meta:
+        permissions = (("drain_worker", "Can drain workers"),)
         indexes = (models.Index(fields=("seen",), name="dj_worker_seen"),)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Live jobs: what waits and runs, and calling off what waits."""
+"""Live jobs: what waits and runs, one by one and by queue."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.db.models import Count, Min, Q
 
-from django_jobs.backends.database.transactions import in_transition
-from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
-from django_jobs.ids import parse_id
 from django_jobs.models import FailedJob, Job, JobState, QueueControl
-from django_jobs.operations.database import jobs_database, record, store_now
-from django_jobs.routers import database_of, job_databases
+from django_jobs.operations.breakers import open_breakers
+from django_jobs.operations.brokers import brokers, queues_of_brokers, stats_of
+from django_jobs.operations.database import jobs_database, store_now
+from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
-
-    from django_jobs.backends.base import Backend
 
 LiveState = Literal["scheduled", "ready", "running", "suspect"]
 _STATES = {state.label: state for state in JobState}
@@ -27,7 +24,11 @@ _STATES = {state.label: state for state in JobState}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOverview:
-    """How one queue of one backend stands. ``problem``: why its backend could not be asked."""
+    """How one queue of one backend stands.
+
+    ``breaker``: ``open`` or ``half-open``, or nothing. ``problem``: why its backend could
+    not be asked.
+    """
 
     backend: str
     queue: str
@@ -39,6 +40,7 @@ class QueueOverview:
     oldest_ready_seconds: float = 0.0
     paused: bool = False
     paused_reason: str = ""
+    breaker: str = ""
     problem: str = ""
 
 
@@ -64,46 +66,10 @@ def live(
     return jobs.order_by("queue", "state", "rank", "due", "id")
 
 
-def cancel(job_id: str, *, by: str, reason: str = "") -> bool:
-    """Call off a job that waits; False when it runs, ended or never was."""
-    key = parse_id(job_id)
-    if key is None:
-        return False
-    for alias in job_databases(get_settings()):
-        row = Job.objects.using(alias).filter(pk=key).values("backend", "queue").first()
-        if row is not None:
-            return _cancel(backends[row["backend"]], key, row["queue"], alias, by, reason)
-    for name, config in get_settings().backends.items():
-        if database_of(config) is None and (backend := backends[name]).capabilities.cancel:
-            found = backend.find(key) if backend.capabilities.peek else None
-            queue = "" if found is None else found.queue
-            if _cancel(backend, key, queue, jobs_database(), by, reason):
-                return True
-    return False
-
-
-def _cancel(backend: Backend, key: str, queue: str, alias: str, by: str, reason: str) -> bool:
-    def work(_: Any) -> bool:
-        if not backend.cancel(key):
-            return False
-        record(
-            alias,
-            "cancel",
-            by=by,
-            reason=reason,
-            backend=backend.alias,
-            queue=queue,
-            subject=key,
-        )
-        return True
-
-    return in_transition(alias, work)
-
-
 def overview() -> list[QueueOverview]:
     """Every queue that has something in it, is configured or was paused.
 
-    Four queries for each database that carries jobs, however many queues there are.
+    Five queries for each database that carries jobs, however many queues there are.
     """
     found: dict[tuple[str, str], QueueOverview] = {}
     settings = get_settings()
@@ -112,11 +78,19 @@ def overview() -> list[QueueOverview]:
         found[alias, queue] = QueueOverview(backend=alias, queue=queue)
     for database in job_databases(settings):
         _add_database(found, database)
-    for (alias, queue), known in list(found.items()):
-        config = settings.backends.get(alias)
-        if config is not None and database_of(config) is None:
-            found[alias, queue] = _asked(known)
-    return [found[key] for key in sorted(found)]
+    _add_breakers(found)
+    for alias, queue in queues_of_brokers():
+        found.setdefault((alias, queue), QueueOverview(backend=alias, queue=queue))
+    asked = brokers()
+    return [_asked(known) if key[0] in asked else known for key, known in sorted(found.items())]
+
+
+def _add_breakers(found: dict[tuple[str, str], QueueOverview]) -> None:
+    for breaker in open_breakers():
+        if breaker.kind == "queue":
+            key = breaker.backend, breaker.name
+            known = found.get(key) or QueueOverview(backend=key[0], queue=key[1])
+            found[key] = replace(known, breaker=breaker.state)
 
 
 def _add_database(found: dict[tuple[str, str], QueueOverview], database: str) -> None:
@@ -183,10 +157,9 @@ def _of_controls(database: str) -> Counts:
 
 def _asked(known: QueueOverview) -> QueueOverview:
     """What a backend outside the database says of its queue."""
-    try:
-        stats = backends[known.backend].stats(known.queue)
-    except Exception as error:  # noqa: BLE001 - one broken backend must not hide the others
-        return replace(known, problem=f"{type(error).__name__}: {error}")
+    stats = stats_of(known.backend, known.queue)
+    if isinstance(stats, str):
+        return replace(known, problem=stats)
     return replace(
         known,
         ready=stats.ready,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.db.models import Exists, OuterRef, Q
 
 from django_jobs.backends.database import sweeping
+from django_jobs.backends.database.grouping import GROUPED, count_gone
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from django_jobs.operations.database import clock_of, jobs_database, moment_before, record
@@ -107,6 +108,8 @@ class _Steps:
             of_them = attempts.filter(job_id__in=jobs).exclude(_lives())
             went = _delete(self.alias, of_them) if jobs else 0
             chosen = rows.filter(pk__in=[pk for pk, _job_id in keys])
+            if keys and rows.model is FailedJob:
+                count_gone(self.alias, chosen.select_for_update().only(*GROUPED))
             return (_delete(self.alias, chosen) if keys else 0), went
 
         while True:

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.backends.database.metering import UNLIMITED
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.database.transactions import in_transition
+from django_jobs.backends.registry import backends
 from django_jobs.backends.window import Rate
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import InvalidOption
-from django_jobs.models import QueueControl, QueueMeter
+from django_jobs.models import Breaker, QueueControl, QueueMeter
 from django_jobs.operations.database import jobs_database, record, store_now
 from django_jobs.routers import database_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    Witness = Callable[[QueueControl], None]
+    """Is told the changed settings, in the transaction that changes them."""
 
 MOST_PLACES = 1_000_000
 
@@ -33,7 +37,14 @@ class QueueSettings:
     concurrency: int | None
 
 
-def pause_queue(queue: str, *, by: str, reason: str = "", backend: str | None = None) -> bool:
+def pause_queue(
+    queue: str,
+    *,
+    by: str,
+    reason: str = "",
+    backend: str | None = None,
+    witness: Witness | None = None,
+) -> bool:
     """Let nothing more be claimed from a queue; False when it was paused already.
 
     What runs is let end. A new reason replaces the old one.
@@ -43,17 +54,24 @@ def pause_queue(queue: str, *, by: str, reason: str = "", backend: str | None = 
         was, control.paused, control.reason = control.paused, True, reason
         return not was
 
-    return _changed(queue, backend, "pause", by, reason, change)
+    return _changed(queue, backend, ("pause", by, reason), change, witness)
 
 
-def resume_queue(queue: str, *, by: str, reason: str = "", backend: str | None = None) -> bool:
+def resume_queue(
+    queue: str,
+    *,
+    by: str,
+    reason: str = "",
+    backend: str | None = None,
+    witness: Witness | None = None,
+) -> bool:
     """Let a queue go on; False when it was not paused."""
 
     def change(control: QueueControl) -> bool:
         was, control.paused, control.reason = control.paused, False, ""
         return was
 
-    return _changed(queue, backend, "resume", by, reason, change)
+    return _changed(queue, backend, ("resume", by, reason), change, witness)
 
 
 def limit_queue(
@@ -63,6 +81,7 @@ def limit_queue(
     by: str,
     reason: str = "",
     backend: str | None = None,
+    witness: Witness | None = None,
 ) -> bool:
     """Set ``rate_limit`` ("60/m"; "none" for no limit, "" for that of the settings) or
     ``concurrency`` (None for no limit); False when nothing changed. Raises InvalidOption.
@@ -75,7 +94,7 @@ def limit_queue(
             setattr(control, name, value)
         return before != checked
 
-    return _changed(queue, backend, "limit", by, reason, change, detail=checked)
+    return _changed(queue, backend, ("limit", by, reason), change, witness, checked)
 
 
 def reset_rate(queue: str, *, by: str, reason: str = "", backend: str | None = None) -> bool:
@@ -84,9 +103,36 @@ def reset_rate(queue: str, *, by: str, reason: str = "", backend: str | None = N
 
     def work(_: Any) -> bool:
         meters = QueueMeter.objects.using(database).filter(backend=alias, queue=queue)
-        if not meters.delete()[0]:
+        counted = meters.delete()[0]
+        if not backends[alias].forget_rate(queue) and not counted:
             return False
         record(database, "reset-rate", by=by, reason=reason, backend=alias, queue=queue)
+        return True
+
+    return in_transition(database, work)
+
+
+def reset_breaker(
+    queue: str,
+    handler: str | None = None,
+    *,
+    by: str,
+    reason: str = "",
+    backend: str | None = None,
+) -> bool:
+    """Close the breaker of a queue, or of a handler on the queue's backend, and let it
+    count anew; False when it had counted nothing.
+    """
+    alias, database = _where(queue, backend)
+    kind, name = ("queue", queue) if handler is None else ("handler", handler)
+
+    def work(_: Any) -> bool:
+        rows = Breaker.objects.using(database).filter(backend=alias, kind=kind, name=name)
+        counted = rows.filter(failures__gt=0).update(failures=0, opened_at=None, probe="")
+        if not backends[alias].forget_breaker(kind, name) and not counted:
+            return False
+        about: dict[str, Any] = {"backend": alias, "queue": queue, "subject": handler or ""}
+        record(database, "reset-breaker", by=by, reason=reason, **about)
         return True
 
     return in_transition(database, work)
@@ -110,13 +156,13 @@ def queue_settings(queue: str, *, backend: str | None = None) -> QueueSettings:
 def _changed(
     queue: str,
     backend: str | None,
-    action: str,
-    by: str,
-    reason: str,
+    who: tuple[str, str, str],
     change: Callable[[QueueControl], bool],
+    witness: Witness | None,
     detail: dict[str, Any] | None = None,
 ) -> bool:
     alias, database = _where(queue, backend)
+    action, by, reason = who
 
     def work(_: Any) -> bool:
         controls = QueueControl.objects.using(database)
@@ -129,6 +175,8 @@ def _changed(
         if changed:
             about: dict[str, Any] = {"backend": alias, "queue": queue, "detail": detail}
             record(database, action, by=by, reason=reason, **about)
+        if changed and witness is not None:
+            witness(control)
         return changed
 
     return in_transition(database, work)

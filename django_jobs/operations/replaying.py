@@ -26,6 +26,7 @@ from django_jobs.operations.resolving import REPLAYED, locked, resolve, resolved
 if TYPE_CHECKING:
     from django_jobs.backends.base import Backend
     from django_jobs.models import FailedJob
+    from django_jobs.operations.editing import Edited
     from django_jobs.operations.resolving import Witness
     from django_jobs.wire.envelope import Envelope
 
@@ -54,15 +55,17 @@ def replay(
     reason: str = "",
     using: str | None = None,
     witness: Witness | None = None,
+    edited: Edited | None = None,
 ) -> Replayed:
     """Enqueue a dead letter as a new job, once; raises FailedJob.DoesNotExist.
 
     The new job has the payload and the terms of the old one, its queue and backend, no
     attempts behind it, no delay, and as long to live as the old one had. What cannot be
     verified, or could not run, is refused. ``witness`` is called with the dead letter
-    and its former resolution, in the transaction that marks it.
+    and its former resolution, in the transaction that marks it. With ``edited`` the new job
+    gets that payload, if the handler takes it.
     """
-    return _Replay(failed_id, by, reason, using or jobs_database(), witness).run()
+    return _Replay(failed_id, by, reason, using or jobs_database(), witness, edited).run()
 
 
 class _Replay:
@@ -74,13 +77,20 @@ class _Replay:
     """
 
     def __init__(
-        self, failed_id: int, by: str, reason: str, alias: str, witness: Witness | None
+        self,
+        failed_id: int,
+        by: str,
+        reason: str,
+        alias: str,
+        witness: Witness | None,
+        edited: Edited | None,
     ) -> None:
         self.failed_id = failed_id
         self.by = by
         self.reason = reason
         self.alias = alias
         self.witness = witness
+        self.edited = edited
 
     def run(self) -> Replayed:
         answer = in_transition(self.alias, lambda _: self._begin())
@@ -101,7 +111,7 @@ class _Replay:
         if failed.resolution:
             return self._resolved_before(failed)
         try:
-            envelope = checked(failed)
+            envelope = checked(failed, self.edited)
             backend = backends[failed.backend]
         except (Rejection, InvalidJob, ConfigurationError) as error:
             return self._answer(failed, "refused", why=str(error))
@@ -139,7 +149,15 @@ class _Replay:
 
     def _replayed(self, failed: FailedJob, identifier: str) -> Replayed:
         failed.replayed_as = UUID(identifier)
-        resolve(self.alias, failed, REPLAYED, by=self.by, note=self.reason, witness=self.witness)
+        resolve(
+            self.alias,
+            failed,
+            REPLAYED,
+            by=self.by,
+            note=self.reason,
+            witness=self.witness,
+            detail={} if self.edited is None else {"edited": True},
+        )
         return self._answer(failed, "replayed", identifier)
 
     def _resolved_before(self, failed: FailedJob) -> Replayed:

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django_jobs.conf import get_settings
+from django_jobs.enqueue import payload_text
 from django_jobs.exceptions import QueueRefused
 from django_jobs.handlers.registry import check_allowed, registry
+from django_jobs.operations.editing import restored
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import Header, Message, Seal
 from django_jobs.wire.opening import MAX_MOMENT, Opener
@@ -15,6 +17,7 @@ from django_jobs.wire.signing import Signer
 
 if TYPE_CHECKING:
     from django_jobs.models import FailedJob
+    from django_jobs.operations.editing import Edited
     from django_jobs.wire.envelope import Envelope, Outgoing
 
 
@@ -34,9 +37,16 @@ def verified(failed: FailedJob) -> Envelope:
     return opener.open(message_of(failed), failed.queue)
 
 
-def checked(failed: FailedJob) -> Envelope:
-    """The same, when it could also run here and now; raises Rejection or InvalidJob."""
+def checked(failed: FailedJob, edited: Edited | None = None) -> Envelope:
+    """The same, when it could also run here and now; raises Rejection or InvalidJob.
+
+    ``edited``: with another payload, which is judged in place of the one it has.
+    """
     envelope = verified(failed)
+    if edited is not None:
+        payload = restored(edited.payload, envelope.payload)
+        payload_text(envelope.terms.job, payload, get_settings())
+        envelope = envelope._replace(payload=payload)
     settings, terms = get_settings(), envelope.terms
     if problem := settings.queue_problem(terms.queue):
         raise QueueRefused(problem)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.backends.database.grouping import count_resolved
 from django_jobs.backends.database.rows import for_people
 from django_jobs.models import FailedJob
 from django_jobs.operations.database import record, store_now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     Witness = Callable[[FailedJob, str], None]
     """Is told the dead letter and its former resolution, in the transaction that marks it."""
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 REPLAYED, DISCARDED = "replayed", "discarded"
 _ACTIONS = {REPLAYED: "replay", DISCARDED: "discard"}
 
@@ -27,7 +30,14 @@ def locked(alias: str, failed_id: int) -> FailedJob:
 
 
 def resolve(
-    alias: str, failed: FailedJob, resolution: str, *, by: str, note: str, witness: Witness | None
+    alias: str,
+    failed: FailedJob,
+    resolution: str,
+    *,
+    by: str,
+    note: str,
+    witness: Witness | None,
+    detail: Mapping[str, Any] = NOTHING,
 ) -> None:
     """Mark a locked dead letter, in the caller's transaction."""
     before = failed.resolution
@@ -40,6 +50,7 @@ def resolve(
         resolution_note=note,
         resolved_at=for_people(store_now(alias)),
     )
+    count_resolved(alias, failed)
     record(
         alias,
         _ACTIONS[resolution],
@@ -52,6 +63,7 @@ def resolve(
             "failed_id": failed.pk,
             "was": before,
             "replayed_as": None if failed.replayed_as is None else str(failed.replayed_as),
+            **detail,
         },
     )
     if witness is not None:

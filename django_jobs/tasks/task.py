@@ -10,7 +10,6 @@ from typing import (
     Generic,
     Literal,
     ParamSpec,
-    TypedDict,
     TypeVar,
     Unpack,
     overload,
@@ -21,6 +20,7 @@ from django.utils.module_loading import import_string
 from django_jobs.decorators import conduct_of
 from django_jobs.definition import Options
 from django_jobs.exceptions import InvalidOption
+from django_jobs.job_options import Reactions, SharedOptions
 from django_jobs.tasks import registering
 from django_jobs.tasks.compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
@@ -30,7 +30,7 @@ from django_jobs.tasks.compat import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
     from datetime import datetime, timedelta
 
     from django_jobs.handlers.base import Conduct
@@ -48,36 +48,13 @@ IN_DJANGOS_WORDS = {
 """Options of a job for which Tasks have a word of their own."""
 
 
-OF_THE_CODE = ("retry_on", "discard_on")
+OF_THE_CODE = tuple(Reactions.__annotations__)
 
 
-class TaskOptions(TypedDict, total=False):
-    """What a task takes beside Django's own options, in the decorator and in ``using()``."""
-
-    max_retries: int | None
-    retry: str | Sequence[float] | Mapping[str, Any] | None
-    timeout: float | timedelta | None
-    expires: float | timedelta | datetime | None
-    idempotency_key: str | None
-    unique_key: str | None
-    on_conflict: Literal["return", "raise", "replace"]
-    single_instance: bool | str | None
-    concurrency_key: str | None
-    concurrency: int | None
-    atomic: bool | None
-    result_ttl: float | timedelta | None
-    max_crashes: int | None
-    tenant: str | None
-    trace_id: str | None
-    meta: Mapping[str, Any] | None
-
-
-class DeclaredOptions(TaskOptions, total=False):
-    """What only the decorator takes, because it belongs to the code."""
+class DeclaredOptions(SharedOptions, Reactions, total=False):
+    """What a task takes beside Django's own options: only the decorator takes all of it."""
 
     key: str
-    retry_on: type[BaseException] | tuple[type[BaseException], ...]
-    discard_on: type[BaseException] | tuple[type[BaseException], ...]
 
 
 if TYPE_CHECKING:
@@ -119,9 +96,7 @@ class JobsTask(_Remembering[P, T]):
         conduct: Conduct | None = None,
         **given: Any,
     ) -> None:
-        code: dict[str, Any] = {
-            name: given.pop(name) for name in ("retry_on", "discard_on") if name in given
-        }
+        code: dict[str, Any] = {name: given.pop(name) for name in OF_THE_CODE if name in given}
         options = (options or Options()).using(**_ours(given))
         values = {
             "func": func,
@@ -149,7 +124,7 @@ class JobsTask(_Remembering[P, T]):
         queue_name: str | None = None,
         run_after: datetime | timedelta | None = None,
         backend: str | None = None,
-        **options: Unpack[TaskOptions],
+        **options: Unpack[SharedOptions],
     ) -> JobsTask[P, T]:
         """The same task with other options. None leaves Django's four as they are."""
         named = {

@@ -10,97 +10,70 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django_jobs.telemetry.job_events import (
+    AfterHookFailed,
+    Event,
+    JobCrashed,
+    JobDied,
+    JobEnded,
+    JobEvent,
+    JobRetried,
+    JobReturned,
+    JobSucceeded,
+    LeaseLost,
+    RetryPolicyFailed,
+    SettleUnknown,
+)
+from django_jobs.telemetry.schedule_events import (
+    ScheduleFailed,
+    SchedulerStarted,
+    SchedulerStopped,
+    TickDecided,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened. ``key`` is stable: alerts and log queries rely on it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEvent(Event):
-    """Something that happened to one job."""
-
-    job_id: str
-    queue: str
-    handler: str
-    attempt: int = 0
-    trace_id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSucceeded(JobEvent):
-    """A run ended well and was acked."""
-
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRetried(JobEvent):
-    """A run failed and the job waits for its next one."""
-
-    delay: float
-    error_type: str
-    error_message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobDied(JobEvent):
-    """A job is a dead letter now."""
-
-    reason: str
-    error_type: str = ""
-    error_message: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEnded(JobEvent):
-    """A job ended without a success and without a death: cancelled or skipped."""
-
-    status: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobReturned(JobEvent):
-    """A job was given back without consuming anything: snoozed or interrupted."""
-
-    delay: float = 0.0
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobCrashed(JobEvent):
-    """The process of a job died under it. It was charged a crash and runs again."""
-
-    crashes: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseLost(JobEvent):
-    """A settle came too late: somebody else holds the job, or it is gone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettleUnknown(JobEvent):
-    """The store did not say before the lease ended whether a settle counted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AfterHookFailed(JobEvent):
-    """An after-hook raised; the outcome stands."""
-
-    error: BaseException
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicyFailed(JobEvent):
-    """A user's retry policy raised; the job is retried at once."""
-
-    error: BaseException
+__all__ = [
+    "AfterHookFailed",
+    "BreakerClosed",
+    "BreakerOpened",
+    "ChildDied",
+    "ChildRecycled",
+    "Event",
+    "JobCrashed",
+    "JobDied",
+    "JobEnded",
+    "JobEvent",
+    "JobRetried",
+    "JobReturned",
+    "JobSucceeded",
+    "LeaseLost",
+    "PushLost",
+    "PushRefused",
+    "Reaped",
+    "ReceiverFailed",
+    "RelayFound",
+    "RelayLost",
+    "RetryPolicyFailed",
+    "ScheduleFailed",
+    "SchedulerStarted",
+    "SchedulerStopped",
+    "SettleUnknown",
+    "SignalLost",
+    "StoreFound",
+    "StoreLost",
+    "TickDecided",
+    "Unsaid",
+    "WorkerBroken",
+    "WorkerStarted",
+    "WorkerStopped",
+    "WorkerStopping",
+    "emit",
+    "is_wanted",
+    "subscribe",
+    "unsubscribe",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +82,44 @@ class Reaped(Event):
 
     backend: str
     count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushLost(Event):
+    """A transaction was committed, and its jobs did not reach the broker."""
+
+    backend: str
+    job_ids: str
+    count: int
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayLost(Event):
+    """A relay cannot move an outbox on; told once per outage."""
+
+    backend: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayFound(Event):
+    """A relay moves an outbox on again."""
+
+    backend: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushRefused(Event):
+    """A backend took other jobs of an outbox and refused this one, which is tried again."""
+
+    backend: str
+    queue: str
+    handler: str
+    job_id: str
+    refusals: int
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +139,44 @@ class StoreFound(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerOpened(Event):
+    """So much went wrong in a row that nothing passes for a while.
+
+    ``kind``: what it guards. ``queue``: a queue against messages that are refused;
+    ``handler``: a handler; ``backend``: the dealings with a store, or with one queue of it.
+    ``subject``: which one.
+    """
+
+    kind: str
+    backend: str
+    subject: str
+    failures: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerClosed(Event):
+    """A breaker lets everything pass again."""
+
+    kind: str
+    backend: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStarted(Event):
     """A worker begins to serve."""
 
     backend: str
     queues: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStopping(Event):
+    """A worker takes no more jobs and lets those end that run."""
+
+    running: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +222,7 @@ class ReceiverFailed(Event):
 
     signal: str
     receiver: str
-    job_id: str
+    about: str
     error: BaseException
 
 
@@ -187,7 +231,7 @@ class SignalLost(Event):
     """A public signal did not reach all of its receivers. It is not sent again."""
 
     signal: str
-    job_id: str
+    about: str
     why: str
 
 

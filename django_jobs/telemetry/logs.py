@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_jobs")
 
 _JOB = "%(handler)s %(job_id)s on %(queue)s"
-_ERROR = "%(error_type)s: %(error_message)s"
+_BREAKER = "the breaker of the %(kind)s %(subject)s (%(backend)s)"
+_ERROR = "%(wrong)s"
 
 SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.JobSucceeded: ("job.succeeded", logging.INFO, f"{_JOB} succeeded in %(seconds).3f s"),
@@ -71,6 +72,26 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         "%(count)d jobs of %(backend)s were returned: their lease ended without a verdict",
     ),
+    events.PushLost: (
+        "push.lost",
+        logging.CRITICAL,
+        "not pushed after the commit, and lost unless enqueued again: %(job_ids)s: %(error)s",
+    ),
+    events.RelayLost: (
+        "relay.lost",
+        logging.ERROR,
+        "the outbox of the backend %(backend)s does not move: %(error)s; its relay keeps trying",
+    ),
+    events.RelayFound: (
+        "relay.found",
+        logging.WARNING,
+        "the outbox of the backend %(backend)s moves again after %(seconds).1f s",
+    ),
+    events.PushRefused: (
+        "relay.refused",
+        logging.ERROR,
+        f"%(backend)s refused {_JOB}, and took others (%(refusals)d so far): %(error)s",
+    ),
     events.StoreLost: (
         "store.lost",
         logging.ERROR,
@@ -81,10 +102,25 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         "the backend %(backend)s answers again after %(seconds).1f s",
     ),
+    events.BreakerOpened: (
+        "breaker.opened",
+        logging.ERROR,
+        f"{_BREAKER} is open after %(failures)d failures: nothing passes for %(seconds).0f s",
+    ),
+    events.BreakerClosed: (
+        "breaker.closed",
+        logging.WARNING,
+        f"{_BREAKER} is closed again",
+    ),
     events.WorkerStarted: (
         "worker.started",
         logging.INFO,
         "serving %(queues)s of the backend %(backend)s",
+    ),
+    events.WorkerStopping: (
+        "worker.stopping",
+        logging.INFO,
+        "stopping, because %(why)s: %(running)d jobs run on; a second signal would cut them short",
     ),
     events.WorkerStopped: (
         "worker.stopped",
@@ -106,15 +142,27 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.INFO,
         "child %(pid)d is replaced after %(jobs)d jobs: %(why)s",
     ),
+    events.TickDecided: (
+        "cron.tick",
+        logging.INFO,
+        "%(schedule)s at %(tick)s: %(decision)s %(job_id)s %(reason)s",
+    ),
+    events.ScheduleFailed: (
+        "cron.schedule_failed",
+        logging.ERROR,
+        "the schedule %(schedule)s could not be decided: %(error)s",
+    ),
+    events.SchedulerStarted: ("cron.started", logging.INFO, "the scheduler ticks"),
+    events.SchedulerStopped: ("cron.stopped", logging.INFO, "the scheduler stopped: %(why)s"),
     events.ReceiverFailed: (
         "receiver.failed",
         logging.ERROR,
-        "%(receiver)s raised when it was told %(signal)s of %(job_id)s",
+        "%(receiver)s raised when it was told %(signal)s of %(about)s",
     ),
     events.SignalLost: (
         "signal.lost",
         logging.ERROR,
-        "not all receivers of %(signal)s were told of %(job_id)s: %(why)s",
+        "not all receivers of %(signal)s were told of %(about)s: %(why)s",
     ),
     events.Unsaid: (
         "log.unsaid",
@@ -129,11 +177,11 @@ _WITH_TRACEBACK = {"hook.failed", "policy.failed", "receiver.failed"}
 """User code failed where nothing else tells where."""
 
 
-_outlets: list[Callable[[Callable[[], None]], None]] = []
+_outlets: list[Callable[[Callable[[], object]], None]] = []
 
 
 @contextmanager
-def through(outlet: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+def through(outlet: Callable[[Callable[[], object]], None]) -> Iterator[None]:
     """Inside the block an outlet sees to it that records are written, for who cannot wait."""
     _outlets.append(outlet)
     try:
@@ -150,18 +198,22 @@ def wants(kind: type[Event]) -> bool:
 
 def write(event: Event) -> None:
     """Put an event into the log, soon where there is an outlet and else now."""
-    if not wants(type(event)):
-        return
+    if wants(type(event)):
+        soon(partial(write_now, event))
+
+
+def soon(work: Callable[[], object]) -> None:
+    """Do it now, or leave it to the outlet that sees to what may take long."""
     if _outlets:
-        _outlets[-1](partial(write_now, event))
+        _outlets[-1](work)
     else:
-        write_now(event)
+        work()
 
 
 def write_now(event: Event) -> None:
     """Put an event into the log; takes as long as the log's handlers do."""
     key, level, sentence = SENTENCES[type(event)]
-    facts = {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
+    facts = _facts(event)
     error = getattr(event, "error", None)
     logger.log(
         level,
@@ -170,6 +222,20 @@ def write_now(event: Event) -> None:
         extra={"key": key, **facts},
         exc_info=error if key in _WITH_TRACEBACK else None,
     )
+
+
+def in_words(event: Event) -> str:
+    """The sentence of an event, as the log would have it."""
+    _key, _level, sentence = SENTENCES[type(event)]
+    return sentence % _facts(event)
+
+
+def _facts(event: Event) -> dict[str, object]:
+    facts = {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
+    if "error_message" in facts:  # not every death has an exception: a process may be killed
+        told = (facts["error_type"], facts["error_message"])
+        facts["wrong"] = ": ".join(str(part) for part in told if part)
+    return facts
 
 
 def _plain(value: object) -> object:

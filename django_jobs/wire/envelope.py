@@ -179,10 +179,14 @@ class Seal:
         said = {wire: value for wire, value in values.items() if value is not None}
         self._tail = json.dumps(said, ensure_ascii=True, allow_nan=False, separators=(",", ":"))[1:]
 
-    def outgoing(self, identifier: str, payload_json: str, enqueued_at: int) -> Outgoing:
+    def outgoing(
+        self, identifier: str, payload_json: str, enqueued_at: int, trace_parent: str = ""
+    ) -> Outgoing:
+        """``trace_parent`` is in the form of the W3C, which needs no escaping."""
+        traced = f'"traceParent":"{trace_parent}",' if trace_parent else ""
         body = (
             f'{{"v":{VERSION},"identifier":"{identifier}","payload":{payload_json},'
-            f'"enqueuedAt":{enqueued_at},{self._tail}'
+            f'"enqueuedAt":{enqueued_at},{traced}{self._tail}'
         )
         return Outgoing(identifier, body, self._signer.sign(body), self._signer.key_id, self.terms)
 

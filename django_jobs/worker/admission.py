@@ -1,7 +1,7 @@
 """Whether a leased message may run here. What may not never reaches a handler.
 
-The order: open and verify, then what has already been decided about the job (crashed
-too often, spent, expired), then whether this process knows its handler, then whether the
+The order: open and verify, then what has already been decided about the job (called off,
+crashed too often, spent, expired), then whether this process knows its handler, then whether the
 queue allows it, then whether the handler takes the payload.
 """
 
@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from django_jobs.clock import to_microseconds
 from django_jobs.exceptions import HandlerRefused, InvalidPayload, Rejection
 from django_jobs.execution.errors import printable
-from django_jobs.execution.outcome import Cancelled, ErrorText, Failed, Rejected, Skipped, Snoozed
+from django_jobs.execution.outcome import (
+    ASKED_TO_STOP,
+    Cancelled,
+    ErrorText,
+    Failed,
+    Rejected,
+    Skipped,
+    Snoozed,
+)
 from django_jobs.handlers.registry import check_allowed
 from django_jobs.wire.opening import NewerVersion
 
@@ -71,11 +79,8 @@ class Gatekeeper:
         except Rejection as rejection:
             return Refused(Rejected(rejection.reason, rejection.detail))
         header = lease.message.header.clamped(envelope.terms)
-        if over := self._over(envelope, header, now):
-            return Refused(over, envelope)
-        if lease.done_by:
-            told = f"the job {lease.done_by} did the work of its idempotency key"
-            return Refused(Skipped(told), envelope)
+        if decided := self._decided(lease, envelope, header, now):
+            return Refused(decided, envelope)
         handler = self._handler(lease, envelope)
         if handler is None:
             told = f"no handler is registered as {envelope.terms.job!r} in this process"
@@ -83,6 +88,21 @@ class Gatekeeper:
         if rejected := self._not_allowed(lease, envelope, handler):
             return Refused(rejected, envelope)
         return Admitted(envelope, header, handler)
+
+    def _decided(
+        self, lease: Lease, envelope: Envelope, header: Header, now: int
+    ) -> Rejected | Cancelled | Skipped | None:
+        """What has been decided about the job before anybody asks for its handler."""
+        if lease.replayed:
+            told = "a job of this id has ended already; somebody put its message back"
+            return Rejected("rejected-replayed", told)
+        if lease.cancelled:
+            return Cancelled(ASKED_TO_STOP)
+        if over := self._over(envelope, header, now):
+            return over
+        if lease.done_by:
+            return Skipped(f"the job {lease.done_by} did the work of its idempotency key")
+        return None
 
     def _handler(self, lease: Lease, envelope: Envelope) -> Handler | None:
         """A key that is not registered is looked for further only where it may be believed."""

@@ -25,11 +25,14 @@ RECEIVERS_SECONDS = 10.0
 SIGNALS: dict[str, Signal] = {
     "job_dead": signals.job_dead,
     "job_crashed": signals.job_crashed,
+    "breaker_opened": signals.breaker_opened,
 }
 _KINDS: dict[type[events.Event], str] = {
     events.JobDied: "job_dead",
     events.JobCrashed: "job_crashed",
+    events.BreakerOpened: "breaker_opened",
 }
+_FOR_FIGURES = frozenset({"seconds", "waited"})
 
 
 def send_here(name: str, facts: dict[str, Any]) -> None:
@@ -40,7 +43,7 @@ def send_here(name: str, facts: dict[str, Any]) -> None:
         for receiver, answer in answers:
             if isinstance(answer, Exception):
                 told = getattr(receiver, "__qualname__", repr(receiver))
-                failed = {"signal": name, "receiver": told, "job_id": facts["job_id"]}
+                failed = {"signal": name, "receiver": told, "about": _subject(facts)}
                 events.emit(events.ReceiverFailed(**failed, error=answer))
     except StopNow:
         if is_running():  # inside a run, which is to end as well
@@ -54,7 +57,11 @@ def send_here(name: str, facts: dict[str, Any]) -> None:
 
 def lost(name: str, facts: dict[str, Any], why: str) -> None:
     """Say that not all receivers have heard of it."""
-    events.emit(events.SignalLost(signal=name, job_id=facts["job_id"], why=why))
+    events.emit(events.SignalLost(signal=name, about=_subject(facts), why=why))
+
+
+def _subject(facts: dict[str, Any]) -> str:
+    return facts["job_id"] if "job_id" in facts else f"the {facts['kind']} {facts['subject']}"
 
 
 _send: Send = send_here
@@ -70,7 +77,9 @@ def announce(event: events.Event) -> None:
     """Send the signal of an event, if it has one and anybody listens."""
     if wants(type(event)):
         name = _KINDS[type(event)]
-        _send(name, {field.name: getattr(event, field.name) for field in fields(event)})
+        left_out = _FOR_FIGURES if isinstance(event, events.JobEvent) else ()
+        told = [field.name for field in fields(event) if field.name not in left_out]
+        _send(name, {fact: getattr(event, fact) for fact in told})
 
 
 @contextmanager

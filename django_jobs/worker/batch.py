@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from django.db import Error
 
 from django_jobs.backends.base import Settled
-from django_jobs.execution.outcome import Cancelled, Skipped, Succeeded
 from django_jobs.worker.asking import NO_ANSWER
+from django_jobs.worker.evidence import ENDINGS
 from django_jobs.worker.settle import Verdict
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from django_jobs.worker.asking import Asker
     from django_jobs.worker.settle import Ending, Run
 
-ENDINGS = (Succeeded, Skipped, Cancelled)
 UNANSWERED = Verdict("error", Settled.UNKNOWN, reason=NO_ANSWER)
 REFUSED = "refused"
 

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, TypeVar
 
+from django.db import OperationalError, connections
+
+from django_jobs.backends.asking import asking
+from django_jobs.backends.database.transactions import is_locked
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.enqueue import DEFAULT_QUEUE
+from django_jobs.exceptions import BackendUnavailable
 from django_jobs.handlers.registry import registry
 from django_jobs.ids import process_name
+from django_jobs.outbox.relay import Relay
+from django_jobs.routers import outbox_database
 from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer
 from django_jobs.worker.admission import Gatekeeper
 from django_jobs.worker.asking import Asker
-from django_jobs.worker.cycle import Cycle
+from django_jobs.worker.cycle import EMPTY, Cycle, Report
 from django_jobs.worker.policies import Policies
 from django_jobs.worker.renewal import Renewer
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.store import Outage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
-    from django_jobs.worker.cycle import Report
+
+T = TypeVar("T")
+
+LOCKED_PATIENCE = 30.0
 
 
 def process_once(queue: str | Sequence[str] | None = None, *, backend: str | None = None) -> Report:
@@ -32,11 +43,43 @@ def process_once(queue: str | Sequence[str] | None = None, *, backend: str | Non
 
     Without a queue those of the settings are looked at, or ``default``. Inside an open
     transaction it uses savepoints and closes no connection, so that it works in a
-    ``TestCase``.
+    ``TestCase``. Where the backend failed again and again it is left alone for a while,
+    which is ``circuit-open``; so is a queue whose jobs nobody gets because of its breaker.
+    A SQLite database that others keep locked is asked for half a minute, and once at least.
     """
     settings = get_settings()
     cycle = build_cycle(backends[backend or settings.default_backend], settings)
-    return cycle.once(_queues(queue, cycle.backend, settings))
+    if relay := build_relay(cycle.backend, settings):
+        _though_locked(relay.step)
+    queues = _queues(queue, cycle.backend, settings)
+    left_alone = False
+    for name in queues:
+        try:
+            with asking(cycle.backend.alias, name):
+                report = _though_locked(lambda: cycle.once([name]))  # noqa: B023 - called at once
+        except BackendUnavailable:
+            left_alone = True
+            continue
+        if report:
+            return report
+    held_back = "circuit-open" if left_alone else cycle.backend.held_back(queues)
+    return Report(held_back) if held_back else EMPTY
+
+
+def _though_locked(work: Callable[[], T]) -> T:
+    """Ask again where SQLite gave its one lock to others throughout the busy timeout.
+
+    It gives it in no order, so that among many processes one may get it last every time. In
+    a transaction of the caller it is the caller's to begin anew.
+    """
+    until = time.monotonic() + LOCKED_PATIENCE
+    while True:
+        try:
+            return work()
+        except OperationalError as error:
+            in_block = any(x.in_atomic_block for x in connections.all(initialized_only=True))
+            if not is_locked(error) or in_block or time.monotonic() >= until:
+                raise
 
 
 def run_lease(backend: Backend, lease: Lease, lease_seconds: float) -> Report:
@@ -52,11 +95,26 @@ def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:
         settings=settings,
         gatekeeper=Gatekeeper(settings, build_opener(backend.alias, settings), registry),
         settler=settler,
-        asker=Asker(settler, Outage(backend.alias)),
+        asker=build_asker(settler),
         policies=Policies(settings, registry),
         renewer=Renewer(backend),
         worker=worker_name(),
     )
+
+
+def build_asker(settler: Settler) -> Asker:
+    """What settles patiently."""
+    breaker = settler.settings.circuit_breaker
+    return Asker(settler, Outage(settler.backend.alias, breaker.threshold))
+
+
+def build_relay(backend: Backend, settings: JobsSettings, home: str | None = None) -> Relay | None:
+    """What moves the outbox of a backend; None where it has none. ``home``: even so, from there."""
+    found = home or outbox_database(settings, backend.alias)
+    if found is None:
+        return None
+    opener = build_opener(backend.alias, settings)
+    return Relay(backend, found, opener, lease_seconds=settings.lease_seconds)
 
 
 def build_opener(backend: str, settings: JobsSettings) -> Opener:

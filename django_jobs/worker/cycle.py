@@ -13,11 +13,13 @@ from django_jobs.clock import SECOND, SystemClock, to_microseconds
 from django_jobs.execution.attempt import Attempt
 from django_jobs.execution.errors import error_text, fingerprint, printable
 from django_jobs.execution.hygiene import clean_connections
-from django_jobs.execution.outcome import Failed, Outcome, Succeeded
+from django_jobs.execution.outcome import Failed, Outcome, Succeeded, called_off
 from django_jobs.execution.shared_loop import run_among_others
 from django_jobs.handlers.base import JobContext
-from django_jobs.telemetry import events
+from django_jobs.telemetry import events, tracing
+from django_jobs.wire.tracing import parent_of
 from django_jobs.worker.admission import Admitted
+from django_jobs.worker.happening import events_of, trace_id_of
 from django_jobs.worker.settle import Run, Verdict
 
 if TYPE_CHECKING:
@@ -45,10 +47,11 @@ class Report(NamedTuple):
     seconds: float = 0.0
 
     def __bool__(self) -> bool:
-        return self.status not in {"empty", "error", "paused"}
+        return self.status not in _NO_JOB
 
 
 EMPTY = Report(status="empty")
+_NO_JOB = {"empty", "error", "paused", "rate-limited", "circuit-open"}
 
 
 def _nothing(_timeout: float | None) -> None:
@@ -64,9 +67,12 @@ class Settles(Protocol):
 
 
 class Renews(Protocol):
-    """What keeps a lease alive while a handler runs."""
+    """What keeps a lease alive while a handler runs, and hears when it is to stop."""
 
     def holding(self, lease: Lease, lease_seconds: float) -> AbstractContextManager[None]: ...
+
+    def is_asked(self, lease: Lease) -> bool:
+        """Whether the job is to stop, as far as is known here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +117,10 @@ class Cycle:
         started = _clock.now()
         decision = self._decision(lease, lease_seconds)
         if isinstance(decision, Admitted):
-            outcome = await run_among_others(self._attempt(lease, decision), cut)
+            attempt = self._attempt(lease, decision)
+            with tracing.of_run(*_traced(attempt, decision)) as ended:
+                ran = await run_among_others(attempt, cut)
+                outcome = ended(self._unless_asked(lease, ran))
         else:
             outcome = decision.outcome
         run = _run_of(lease, decision.envelope, started, self.worker)
@@ -136,8 +145,8 @@ class Cycle:
         attempt = self._attempt(lease, admitted)
         if admitted.envelope.terms.atomic:
             return self._run_atomically(lease, admitted, attempt, started, lease_seconds)
-        with clean_connections():
-            outcome = attempt.run()
+        with clean_connections(), tracing.of_run(*_traced(attempt, admitted)) as ended:
+            outcome = ended(self._unless_asked(lease, attempt.run()))
         run = _run_of(lease, admitted.envelope, started, self.worker)
         return run, self.asker.settle(run, outcome, lease_seconds), outcome
 
@@ -154,7 +163,9 @@ class Cycle:
         outcome: Outcome
         try:
             with clean_connections(), self.backend.joint_transaction():
-                outcome = _success(attempt.run())
+                with tracing.of_run(*_traced(attempt, admitted)) as ended:
+                    outcome = ended(self._unless_asked(lease, attempt.run()))
+                _success(outcome)
                 run = _run_of(lease, admitted.envelope, started, self.worker)
                 acked = _settled(self.settler.settle(run, outcome), outcome)
             return run, acked, outcome
@@ -170,6 +181,10 @@ class Cycle:
             outcome, verdict = Failed(error_text(error), fingerprint=fingerprint(key, error)), None
         return run, verdict or self.asker.settle(run, outcome, lease_seconds), outcome
 
+    def _unless_asked(self, lease: Lease, outcome: Outcome) -> Outcome:
+        """What was asked to stop is not run again."""
+        return called_off(outcome) if self.renewer.is_asked(lease) else outcome
+
     def _attempt(self, lease: Lease, admitted: Admitted) -> Attempt:
         terms = admitted.envelope.terms
         timeout = terms.timeout
@@ -182,9 +197,10 @@ class Cycle:
             attempt=admitted.header.attempts + 1,
             max_retries=terms.max_retries,
             meta=terms.meta or {},
-            trace_id=terms.trace_id or lease.id.replace("-", ""),
+            trace_id=trace_id_of(lease, admitted.envelope),
             fence=lease.fence,
             deadline=time.time() + seconds if seconds else None,
+            is_cancelled=lambda: self.renewer.is_asked(lease),
         )
         self.starting(seconds or None)
         return Attempt(
@@ -204,10 +220,13 @@ class _UndoneError(Exception):
         self.verdict = verdict
 
 
-def _success(outcome: Outcome) -> Succeeded:
+def _success(outcome: Outcome) -> None:
     if not isinstance(outcome, Succeeded):
         raise _UndoneError(outcome)
-    return outcome
+
+
+def _traced(attempt: Attempt, admitted: Admitted) -> tuple[JobContext, str | None]:
+    return attempt.context, parent_of(admitted.envelope)
 
 
 def _settled(verdict: Verdict, outcome: Outcome) -> Verdict:
@@ -256,35 +275,3 @@ def _handler_of(run: Run) -> str:
     if run.envelope is not None:
         return run.envelope.terms.job
     return printable(str(run.lease.message.index.get("handler", "")))
-
-
-def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> list[events.Event]:
-    about: dict[str, Any] = {
-        "job_id": report.job_id,
-        "queue": report.queue,
-        "handler": report.handler,
-        "attempt": report.attempt,
-        "trace_id": (run.envelope and run.envelope.terms.trace_id) or "",
-    }
-    if report.status == "acked":
-        return [events.JobSucceeded(**about, seconds=report.seconds)]
-    error = outcome.error if isinstance(outcome, Failed) else None
-    wrong: dict[str, Any] = {
-        "error_type": error.type if error else "",
-        "error_message": error.message if error else verdict.reason.partition(": ")[2],
-    }
-    match report.status:
-        case "lease-lost":
-            return [events.LeaseLost(**about)]
-        case "error":
-            return [events.SettleUnknown(**about)]
-        case _ if verdict.dead:
-            return [events.JobDied(**about, reason=verdict.reason.partition(":")[0], **wrong)]
-        case "requeued" if error is not None:
-            return [events.JobRetried(**about, delay=verdict.delay, **wrong)]
-        case "cancelled" | "skipped-idempotent":
-            return [events.JobEnded(**about, status=report.status, reason=verdict.reason)]
-        case "crashed":
-            return [events.JobCrashed(**about, crashes=run.crashes + 1, reason=verdict.reason)]
-        case _:
-            return [events.JobReturned(**about, delay=verdict.delay, reason=verdict.reason)]

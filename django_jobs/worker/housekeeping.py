@@ -1,4 +1,4 @@
-"""What a worker does for everybody: return lost jobs, ready due ones, drop old results.
+"""What a worker does for everybody: return lost jobs, ready due ones, drop what is over.
 
 In bounded steps, at moments spread between workers. Whoever does it second finds
 nothing left to do. One look tells what there is to do, so that mostly nothing is.
@@ -45,7 +45,8 @@ class Housekeeping:
         tidies = chores.tidy or time.monotonic() >= self._tidy_by
         tidied = self._backend.tidy(limit=BATCH) if tidies else 0
         if tidies:
-            self._tidy_by = time.monotonic() + TIDY_SECONDS
+            # What was too much for one step is not all told by the next look either.
+            self._tidy_by = time.monotonic() + (TIDY_SECONDS if tidied < BATCH else 0.0)
         done = reaped < BATCH and tidied < BATCH
         # Spread, so that the workers of a fleet do not all do it at once.
         pause = self._every * random.uniform(0.5, 1.0) if done else 0.0  # noqa: S311 - spreads load, hides nothing

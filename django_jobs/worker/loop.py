@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from django_jobs.telemetry import events
+from django_jobs.worker.build import build_relay
 from django_jobs.worker.cycle import EMPTY
 from django_jobs.worker.housekeeping import Housekeeping
-from django_jobs.worker.presence import Presence
+from django_jobs.worker.ledger import Ledger
+from django_jobs.worker.presence import DRAINING, Presence
+from django_jobs.worker.relaying import Relaying
 from django_jobs.worker.restraint import Restraint
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.store import Store
+from django_jobs.worker.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +37,16 @@ class Limits:
     max_seconds: float | None = None
 
 
+class Ticks(Protocol):
+    """A scheduler that lives in this loop. None of it waits, save its end."""
+
+    def step(self) -> None: ...
+
+    def seconds_left(self) -> float: ...
+
+    def end(self, urgent: Callable[[], bool]) -> None: ...
+
+
 class InProcessWorker:
     """Claims, runs and settles one job after the other."""
 
@@ -44,6 +58,7 @@ class InProcessWorker:
         *,
         poll_interval: float,
         on_report: Callable[[Report], None] | None = None,
+        cron: Ticks | None = None,
     ) -> None:
         self.stop = Stop()
         self.processed = 0
@@ -52,10 +67,14 @@ class InProcessWorker:
         self._limits = limits
         self._poll_interval = poll_interval
         self._on_report = on_report
+        self._cron = cron
         asker = cast("Asker", cycle.asker)  # in one process it is the store that is asked
         self._store = Store(asker.outage, self.stop.asked.is_set)
         self._house = Housekeeping(cycle.backend, shortest_lease(cycle.settings))
+        self._ledger = Ledger(cycle.backend)
         self._presence = Presence(cycle.backend, str(queues))
+        self._relaying = Relaying(build_relay(cycle.backend, cycle.settings), poll_interval)
+        self._tally = Tally(cycle.backend)
         self._empty_looks = 0
         self._may_be_work, self._told = True, False
         self._restraint = Restraint(poll_interval)
@@ -68,8 +87,12 @@ class InProcessWorker:
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
         with self.stop.listening():
             why = self._loop()
+            if self._cron is not None:
+                self._cron.end(lambda: self.stop.urgent)
             self._cycle.backend.stop_waiting()
+            self._tally.end()
             self._presence.end()
+            self._ledger.end()
         if self.stop.urgent:
             why = "stopped at once by a second signal"
         events.emit(events.WorkerStopped(backend=alias, processed=self.processed, why=why))
@@ -77,6 +100,8 @@ class InProcessWorker:
 
     def _loop(self) -> str:
         while (why := self._reason_to_stop()) is None:
+            if self._cron is not None:
+                self._cron.step()
             report = self._store.call(self._turn)
             if report is not None and (why := self._after(report)) is not None:
                 return why
@@ -84,7 +109,10 @@ class InProcessWorker:
 
     def _turn(self) -> Report:
         self._presence.tell()
-        if not (self._house.step() or self._may_be_work):
+        self._tally.tell_now_and_then()
+        self._ledger.tell()
+        moved = self._relaying.step()
+        if not (self._house.step() or self._may_be_work or (moved and moved.jobs)):
             return EMPTY
         self._queues.refresh()
         return self._cycle.once(self._queues.next())
@@ -92,28 +120,37 @@ class InProcessWorker:
     def _after(self, report: Report) -> str | None:
         """What a cycle's report means for the loop; a reason when it was the last."""
         if report:
+            self._relaying.hurry()  # what was just processed may have enqueued
             self.processed += 1
+            self._tally.ended(report.queue, report.status, report.seconds)
             self._empty_looks, self._told = 0, False
             self._restraint.end()
             if self._on_report is not None:
                 self._on_report(report)
         if self._limits.once:
             return "one cycle was asked for"
-        if report.status == "empty":
-            self._empty_looks += 1
-            if not self._limits.until_empty:
-                if self._told:  # of a job in a queue that is new, or that another worker has
-                    self._queues.look_again()
-                self.stop.unless_asked(self._wait)
-            elif self._empty_looks > 1:
-                return "nothing is due"
-            else:  # what was just processed may have enqueued to a queue that is new
+        return self._after_nothing() if report.status == "empty" else None
+
+    def _after_nothing(self) -> str | None:
+        self._empty_looks += 1
+        if not self._limits.until_empty:
+            if self._told:  # of a job in a queue that is new, or that another worker has
                 self._queues.look_again()
+            self.stop.unless_asked(self._wait)
+        elif not self._relaying.has_nothing():
+            self._empty_looks = 0
+            self.stop.unless_asked(self._wait)
+        elif self._empty_looks > 1:
+            return "nothing is due"
+        else:  # what was just processed may have enqueued to a queue that is new
+            self._queues.look_again()
         return None
 
     def _reason_to_stop(self) -> str | None:
         if self.stop.asked.is_set():
             return "a signal asked for it" if self.stop.signal_number else "asked to stop"
+        if self._presence.draining:
+            return DRAINING
         limit = self._limits.max_jobs
         if limit is not None and self.processed >= limit:
             return f"{limit} jobs were processed"
@@ -123,7 +160,10 @@ class InProcessWorker:
 
     def _wait(self) -> None:
         backend, left = self._cycle.backend, self._ends_at - time.monotonic()
-        seconds = min(backend.look_every(self._poll_interval), self._house.seconds_left(), left)
+        looks = (backend.look_every(self._poll_interval), left)
+        seconds = min(*looks, self._house.seconds_left(), self._relaying.seconds_left())
+        if self._cron is not None:
+            seconds = min(seconds, self._cron.seconds_left())
         began = time.monotonic()
         told = self._store.call(lambda: backend.wait(self._queues.watched, seconds))
         if told:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -14,35 +15,69 @@ from django.db import Error, connections
 from django_jobs.backends.database.backend import DatabaseBackend
 from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import to_microseconds
+from django_jobs.conf import get_settings
 from django_jobs.models import Worker
+from django_jobs.operations.database import clock_of
+from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_jobs.backends.base import Backend
 
-SEEN_EVERY_SECONDS = 10.0
+logger = logging.getLogger("django_jobs.worker")
+
+DRAINING = "an operator asked it to drain"
+SEEN_EVERY_SECONDS = 5.0
 FORGOTTEN_AFTER_SECONDS = 3600.0
 
 
 class Presence:
-    """Tells the store that this worker is there; nothing where the store has no such table."""
+    """Tells the jobs' database that this worker is there.
+
+    That of a broker tells the database in which operators look, and goes on without it.
+    ``draining``: whether somebody has written there that it is to end.
+    """
 
     def __init__(
-        self, backend: Backend, queues: str, processes: int = 0, concurrency: int = 1
+        self,
+        backend: Backend,
+        queues: str,
+        processes: int = 0,
+        concurrency: int = 1,
+        running: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._backend = backend if isinstance(backend, DatabaseBackend) else None
+        self.draining = False
+        self._backend = backend
+        self._database = None if backend.ends_with_process else _database_of(backend)
         self._queues = queues
         self._processes = processes
         self._concurrency = concurrency
+        self._running = running
         self._id = uuid.uuid4()
         self._told_at = float("-inf")
 
     def tell(self) -> None:
         """Register, or refresh when it is time to."""
-        if self._backend is None or time.monotonic() < self._told_at + SEEN_EVERY_SECONDS:
+        if self._database is None or time.monotonic() < self._told_at + SEEN_EVERY_SECONDS:
             return
-        alias, clock = self._backend.database, self._backend.clock
+        try:
+            self._tell(self._database)
+        except Error as error:
+            if isinstance(self._backend, DatabaseBackend):
+                raise
+            logger.warning("nobody can see this worker: %s", type(error).__name__)
+            connections[self._database].close_if_unusable_or_obsolete()
+        self._told_at = time.monotonic()
+
+    def _tell(self, alias: str) -> None:
+        backend = self._backend
+        clock = backend.clock if isinstance(backend, DatabaseBackend) else clock_of(alias)
         workers = Worker.objects.using(alias)
-        if not workers.filter(pk=self._id).update(seen=clock.now()):
+        mine = workers.filter(pk=self._id)
+        if mine.update(seen=clock.now(), running=self._running()):
+            self.draining = mine.values_list("draining", flat=True).first() or False
+        else:
             now = clock.read(connections[alias])
             workers.create(
                 id=self._id,
@@ -52,15 +87,21 @@ class Presence:
                 queues=self._queues,
                 processes=self._processes,
                 concurrency=self._concurrency,
+                running=self._running(),
                 started_at=for_people(now),
                 seen=now,
             )
             # Those that were killed could not take their rows along.
             workers.filter(seen__lt=now - to_microseconds(FORGOTTEN_AFTER_SECONDS)).delete()
-        self._told_at = time.monotonic()
 
     def end(self) -> None:
         """Remove the row. Should the store not answer, it is forgotten in time."""
-        if self._backend is not None:
+        if self._database is not None:
             with suppress(Error):
-                Worker.objects.using(self._backend.database).filter(pk=self._id).delete()
+                Worker.objects.using(self._database).filter(pk=self._id).delete()
+
+
+def _database_of(backend: Backend) -> str:
+    if isinstance(backend, DatabaseBackend):
+        return backend.database
+    return job_databases(get_settings())[0]

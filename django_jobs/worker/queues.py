@@ -23,6 +23,10 @@ MAX_WEIGHT = 1000
 LOOK_AGAIN_SECONDS = 5.0
 
 
+EVERY_QUEUE = "every queue"
+"""What a worker tells of its queues when it names none."""
+
+
 class QueueOrder(Protocol):
     """Tells the queues to try, first one first."""
 
@@ -117,7 +121,7 @@ class InTurn:
         self._looked_at, self._used = time.monotonic(), False
 
     def __str__(self) -> str:
-        return "every queue"
+        return EVERY_QUEUE
 
 
 def parse(text: str | None, backend: Backend, settings: JobsSettings) -> QueueOrder:

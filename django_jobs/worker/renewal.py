@@ -8,6 +8,7 @@ its own.
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,19 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend, Lease
 
 RENEWALS_PER_LEASE = 3
+ASK_SECONDS = 1.0
 
 
 class Renewer:
-    """Renews leases of one backend while a block runs."""
+    """Renews leases of one backend while a block runs, and asks whether they are to stop."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._asked: set[str] = set()
+
+    def is_asked(self, lease: Lease) -> bool:
+        """Whether somebody has asked the job of a lease to stop."""
+        return lease.token in self._asked
 
     @contextmanager
     def holding(self, lease: Lease, lease_seconds: float) -> Iterator[None]:
@@ -44,13 +51,19 @@ class Renewer:
         finally:
             done.set()
             thread.join()
+            self._asked.discard(lease.token)
 
     def _renew(self, lease: Lease, lease_seconds: float, done: threading.Event) -> None:
         pause = lease_seconds / RENEWALS_PER_LEASE
+        renew_at = time.monotonic() + pause
         try:
-            while not done.wait(pause):
+            while not done.wait(min(pause, ASK_SECONDS)):
                 try:
-                    self._backend.renew([lease], lease_seconds)
+                    if time.monotonic() >= renew_at:
+                        self._backend.renew([lease], lease_seconds)
+                        renew_at = time.monotonic() + pause
+                    if self._backend.asked_to_stop([lease]):
+                        self._asked.add(lease.token)
                 except Exception:  # noqa: BLE001 - the next turn tries again; the settle tells a loss
                     connections.close_all()
         finally:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, ResultRecord, Settled
+from django_jobs.clock import SECOND
 from django_jobs.execution.errors import printable, type_path
 from django_jobs.execution.outcome import (
     Cancelled,
@@ -23,6 +24,7 @@ from django_jobs.execution.outcome import (
 )
 from django_jobs.execution.retry import built_in
 from django_jobs.wire import strict_json
+from django_jobs.worker import evidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +46,12 @@ class Run(NamedTuple):
     started_at: int
     finished_at: int
     worker: str = ""
+
+    @property
+    def waited(self) -> float:
+        """Seconds from the moment it was due, on the store's clock, to its start on ours."""
+        due = self.lease.message.header.available_at
+        return max(self.started_at - due, 0) / SECOND if due else 0.0
 
 
 class Verdict(NamedTuple):
@@ -85,11 +93,14 @@ class Settler:
 
     def settle(self, run: Run, outcome: Outcome) -> Verdict:
         """Settle one delivery."""
+        if isinstance(outcome, evidence.ENDINGS):
+            ending = self.ending(run, outcome)
+            (answer,) = self.ack([(run, ending)])
+            return Verdict(ending.status, answer, reason=ending.reason)
+        return evidence.learned(self.backend, run, outcome, lambda: self._unended(run, outcome))
+
+    def _unended(self, run: Run, outcome: evidence.Unended) -> Verdict:
         match outcome:
-            case Succeeded() | Skipped() | Cancelled():
-                ending = self.ending(run, outcome)
-                (answer,) = self.ack([(run, ending)])
-                return Verdict(ending.status, answer, reason=ending.reason)
             case Snoozed(delay, reason):
                 return self._give_back(run, "snoozed", delay, reason)
             case Interrupted(reason, suspect):
@@ -141,7 +152,7 @@ class Settler:
         return (policy and policy.delay(run.attempts + 1)) or 0.0
 
     def _reject(self, run: Run, reason: str, detail: str) -> Verdict:
-        status = "rejected" if reason.startswith("rejected-") else "dead-lettered"
+        status = "rejected" if reason.startswith(evidence.REFUSAL) else "dead-lettered"
         status = "crashed" if reason == "crashed" else status
         return self._abandon(run, status, Failure(reason=reason, error_message=detail))
 
@@ -198,7 +209,11 @@ class Settler:
                 for run, ending in endings
                 if ending.record.ttl_seconds > 0
             }
-        return self.backend.ack([run.lease for run, _ in endings], kept or None)
+        told = [(run.lease, evidence.of_ack(ending.status)) for run, ending in endings]
+        evidence.learn_of_probes(self.backend, told)
+        answers = self.backend.ack([run.lease for run, _ in endings], kept or None)
+        evidence.learn_of_others(self.backend, told, answers)
+        return answers
 
     def _record(self, run: Run, status: str, **said: Any) -> ResultRecord:
         ttl = run.envelope.terms.result_ttl if run.envelope else None

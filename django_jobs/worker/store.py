@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error, connections
 
+from django_jobs.backends.circuit import CLOSED
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
@@ -20,10 +21,17 @@ LONGEST_PAUSE = 3.0
 
 
 class Outage:
-    """Whether a store answers. Told once when it stops to, and once when it does again."""
+    """Whether a store answers. Told once when it stops to, and once when it does again.
 
-    def __init__(self, backend: str) -> None:
+    It is the breaker between a worker and its store too. A worker asks one thing at a
+    time, so that each try of an open one is a single probe, and the pauses of who asks
+    are its cooldown: short ones, for a worker is to go on soon after its database does.
+    """
+
+    def __init__(self, backend: str, threshold: int = 5) -> None:
         self._backend = backend
+        self._threshold = threshold
+        self._circuit = CLOSED
         self._began_at: float | None = None
 
     def begins(self, error: BaseException) -> None:
@@ -31,6 +39,12 @@ class Outage:
         if self._began_at is None:
             self._began_at = time.monotonic()
             events.emit(events.StoreLost(backend=self._backend, error=error))
+        before, self._circuit = self._circuit, self._circuit.failed("", 0, self._threshold)
+        if self._circuit.is_open and not before.is_open:
+            failures = self._circuit.failures
+            events.emit(
+                events.BreakerOpened(**self._about(), failures=failures, seconds=LONGEST_PAUSE)
+            )
 
     def ends(self) -> None:
         """The store answered."""
@@ -38,6 +52,12 @@ class Outage:
             return
         lasted, self._began_at = time.monotonic() - self._began_at, None
         events.emit(events.StoreFound(backend=self._backend, seconds=lasted))
+        if self._circuit.is_open:
+            events.emit(events.BreakerClosed(**self._about()))
+        self._circuit = CLOSED
+
+    def _about(self) -> dict[str, str]:
+        return {"kind": "backend", "backend": self._backend, "subject": self._backend}
 
 
 class Store:

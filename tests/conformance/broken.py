@@ -346,6 +346,12 @@ class RefusesLateSettles(MemoryBackend):
         return None if job is None or self._expired(job, self.clock.now()) else job
 
 
+@caught_by("test_pushing_an_id_that_has_ended_makes_no_job")
+class ForgetsWhatEnded(MemoryBackend):
+    def push(self, outgoing):
+        return self.enqueue(outgoing)
+
+
 @caught_by("test_peek_leases_nothing")
 class LeasesWhatItShows(MemoryBackend):
     def peek(self, queue, limit=20):

@@ -11,12 +11,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "backends.md"
 
 MEMORY = {"delay", "priority", "renew", "batch", "results", "peek", "cancel", "unique", "keys"}
 REQUIRED = {
-    "database": MEMORY | {"transactional_enqueue", "accounts"},
+    "database": MEMORY | {"transactional_enqueue", "accounts", "breakers"},
     "memory": MEMORY,
+    "redis": MEMORY | {"accounts", "breakers"},
 }
 PATHS = {
     "database": "django_jobs.backends.database.DatabaseBackend",
     "memory": "django_jobs.backends.memory.MemoryBackend",
+    "redis": "django_jobs.backends.redis.RedisBackend",
 }
 EVERYTHING = dict.fromkeys(Capabilities.__dataclass_fields__, True)
 

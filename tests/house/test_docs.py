@@ -11,7 +11,7 @@ from django_jobs.wire.envelope import WIRE_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-ELSEWHERE_IN_A_BODY = {"v", "identifier", "payload", "enqueuedAt"}
+ELSEWHERE_IN_A_BODY = {"v", "identifier", "payload", "enqueuedAt", "traceParent"}
 
 
 def shown(path: Path) -> str:

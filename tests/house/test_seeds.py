@@ -96,12 +96,12 @@ def is_an_option(name):
 
 def is_a_setting(name):
     known = {field.upper() for field in conf.JobsSettings.__dataclass_fields__}
-    return name in known and name not in conf.NOT_YET_ENFORCED
+    return name in known
 
 
 def is_a_setting_of_queues(name):
     known = {field.upper() for field in conf.QueueConfig.__dataclass_fields__} - {"NAME"}
-    return name in known and name not in conf.NOT_YET_ENFORCED
+    return name in known
 
 
 def is_a_command(name, rest):

@@ -3,13 +3,14 @@
 import json
 import re
 import uuid
+from pathlib import Path
 
 import pytest
-from django.contrib.auth.models import Permission, User
-from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import escape
 
+import django_jobs
 from django_jobs.admin.presentation import laid_out, visible, why_it_died
 from django_jobs.models import (
     FailedJob,
@@ -28,21 +29,6 @@ pytestmark = pytest.mark.django_db
 
 LIST = "/admin/django_jobs/failedjob/"
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
-
-
-@pytest.fixture
-def someone():
-    """A member of staff with these permissions and no others, logged in."""
-
-    def log_in(*codenames):
-        user = User.objects.create_user(f"user-{uuid.uuid4().hex[:8]}", is_staff=True)
-        user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-        assert user.user_permissions.count() == len(codenames)
-        client = Client()
-        client.force_login(user)
-        return client
-
-    return log_in
 
 
 def page_of(failed):
@@ -324,3 +310,40 @@ class TestHostileStrings:
             assert not re.search(r"\son\w+=", page)
             assert "style=" not in page
             assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
+
+
+REASON = re.compile(
+    r"""(?:Reject(?:ed|ion)\(\s*|Failure\(\s*reason=|reason = |reason=)"([a-z]+(?:-[a-z]+)*)\""""
+)
+NOT_OF_DEAD_LETTERS = {"revoked"}
+
+
+def reasons_in_the_code():
+    package = Path(django_jobs.__file__).parent
+    told = {
+        reason
+        for path in package.rglob("*.py")
+        if "testing" not in path.parts and "admin" not in path.parts
+        for reason in REASON.findall(path.read_text(encoding="utf-8"))
+    }
+    named = {f"rejected-{name}" for name in ("site", "backend", "queue")}
+    return (told | named | {"expired", "unknown-handler", "unknown-version"}) - NOT_OF_DEAD_LETTERS
+
+
+class TestReasons:
+    def test_are_all_found(self):
+        found = reasons_in_the_code()
+        assert {"exhausted", "crashed", "rejected-payload", "cannot-wait", "timed-out"} <= found
+        assert len(found) >= 18
+
+    @pytest.mark.parametrize("reason", sorted(reasons_in_the_code()))
+    def test_are_each_told_in_plain_words(self, admin_client, reason):
+        failed = die(reason=reason)
+        told = why_it_died(reason)
+        assert "for the reason" not in told
+        assert told.endswith((".", "?"))
+        assert reason not in told
+        assert escape(told) in admin_client.get(page_of(failed)).text
+
+    def test_of_another_release_are_told_as_they_are(self):
+        assert why_it_died("of-tomorrow") == "It ended for the reason “of-tomorrow”."

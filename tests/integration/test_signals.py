@@ -120,7 +120,7 @@ def test_a_receiver_that_raises_is_told_of_and_the_others_are_called(heard, conn
     assert process_once().status == "dead-lettered"
     assert [told["job_id"] for told in heard] == [handle.id]
     (failed,) = of_kind(emitted, events.ReceiverFailed)
-    assert (failed.signal, failed.job_id) == ("job_dead", handle.id)
+    assert (failed.signal, failed.about) == ("job_dead", handle.id)
     assert "stumbles" in failed.receiver
     assert str(failed.error) == "nobody there"
 
@@ -136,7 +136,7 @@ def test_a_receiver_that_takes_too_long_is_interrupted(connected, emitted, monke
     handle = fail.using(max_retries=0).enqueue()
     assert process_once().status == "dead-lettered"
     (lost,) = of_kind(emitted, events.SignalLost)
-    assert (lost.signal, lost.job_id) == ("job_dead", handle.id)
+    assert (lost.signal, lost.about) == ("job_dead", handle.id)
     assert "more than 0.1 seconds" in lost.why
 
 

@@ -20,7 +20,10 @@ _EXPLAIN = {
 
 @dataclass
 class Plan:
-    """``rows``: how many were read, filtered ones included; SQLite does not count them."""
+    """``rows``: how many were read, filtered ones included; SQLite does not count them.
+
+    ``covered``: whether indexes alone were read, and no row of the table itself.
+    """
 
     sql: str
     text: str
@@ -28,6 +31,7 @@ class Plan:
     rows: int = 0
     sorted_rows: int = 0
     scans: bool = False
+    covered: bool = True
 
     def __str__(self) -> str:
         where = self.sql.partition(" WHERE ")[2][:160]
@@ -60,6 +64,7 @@ def _postgresql(sql: str, rows: list[Any]) -> Plan:
             read = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
             plan.rows += int(read * node["Actual Loops"])
         plan.scans |= kind == "Seq Scan"
+        plan.covered &= kind not in {"Seq Scan", "Index Scan", "Bitmap Heap Scan"}
         if "Sort" in kind:
             plan.sorted_rows += max(int(node["Plans"][0]["Actual Rows"]), 1)
     return plan
@@ -75,6 +80,7 @@ def _mariadb(sql: str, rows: list[Any]) -> Plan:
             # What a query made for itself has no index; it counts as rows.
             own = str(node.get("table_name", "")).startswith("<")
             plan.scans |= node["access_type"] == "ALL" and not own
+            plan.covered &= own or bool(node.get("using_index"))
         if "filesort" in node:
             plan.sorted_rows += int(node["filesort"].get("r_output_rows") or 0)
         assert "temporary_table" not in node, plan.text
@@ -89,6 +95,8 @@ def _sqlite(sql: str, rows: list[Any]) -> Plan:
         if using:
             plan.indexes.add(index.split()[0])
         plan.scans |= line.startswith("SCAN django_jobs") and not using
+        reads = line.startswith(("SCAN django_jobs", "SEARCH django_jobs"))
+        plan.covered &= not reads or "COVERING INDEX" in line
     return plan
 
 

@@ -11,13 +11,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from django_jobs import checks
-from django_jobs.checks import configuration, databases
+from django_jobs.checks import databases
 from django_jobs.conf import DATABASE_BACKEND, read
 from tests.unit import backends_of_tests as own
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "django_jobs"
-SOURCES = [*sorted((PACKAGE / "checks").glob("*.py")), PACKAGE / "tasks" / "checks.py"]
+PLACES = ("checks/*.py", "tasks/checks.py", "backends/*/checking.py")
+SOURCES = [path for place in PLACES for path in sorted(PACKAGE.glob(place))]
 DOCS = ROOT / "docs" / "reference" / "checks.md"
 OWN = "tests.unit.backends_of_tests"
 A_SIGNAL = "django.core.signals.request_started"
@@ -49,6 +50,7 @@ triggered: dict[str, dict] = {
     "E032": {"ALLOWED_URLS": [{"URL": "https://a.example/", "HEADERS": ["Host"]}]},
     "E033": {"ALLOWED_URLS": [{"URL": "https://a.example/", "PRIVATE": ["0.0.0.0/0"]}]},
     "E034": {"ALLOWED_URLS": [{"URL": "https://a.example/", "CA_FILE": "/no/such.pem"}]},
+    "E050": {"METRICS": [f"{OWN}.NotABackend"]},
     "W001": {"VERIFY_SIGNATURES": False},
     "W002": {"SIGNING_KEYS": ["only twenty-one bytes"]},
     "W003": {"KILL_GRACE": 0},
@@ -56,7 +58,6 @@ triggered: dict[str, dict] = {
     "W005": {"QUEUES": {"mail": {"HANDLERS": ["shop.nobody.knows"]}}},
     "W006": {"QUEUES": {"mail": {"HANDLERS": ["command"]}}, "ALLOWED_EVENTS": [A_SIGNAL]},
     "W007": {"BACKENDS": {"database": {**DATABASE, "OPTIONS": {"DATABASE": "other"}}}},
-    "W011": {"SCHEDULE": {"nightly": {"cron": "0 3 * * *"}}},
     "W020": {"ALLOWED_COMMANDS": ["clearsesions"]},
     "W021": {"ALLOWED_COMMANDS": {"flush": None}},
     "W022": {"ALLOWED_SHELL_COMMANDS": ["/usr/bin/env"]},
@@ -73,7 +74,10 @@ ON_A_DATABASE = {
     },
     "W010": {"vendor": "sqlite", "settings_dict": {"NAME": "x.sqlite3"}},
 }
+ON_REDIS = {"E060", "E061", "W060"}  # tests/integration/redis/test_checks.py
 TESTED_WITH_FILES = {"E021", "W023"}  # tests/unit/test_checks_reach.py
+OF_SCHEDULES = {*(f"E04{n}" for n in range(5)), "W040", "W041", "W042"}  # tests/unit/cron
+ON_AN_OUTBOX = {"E070", "W070"}  # tests/unit/test_outbox_settings.py
 
 ON_TASKS = {
     "E017": {"OPTIONS": {"BACKENT": "database"}},
@@ -140,7 +144,8 @@ def test_every_id_has_a_test_and_every_id_is_documented_in_order():
     used = set()
     for source in SOURCES:
         used |= set(re.findall(r"django_jobs\.([EW]\d{3})", source.read_text()))
-    tested = ON_A_DATABASE.keys() | ON_TASKS.keys() | TESTED_WITH_FILES
+    files = TESTED_WITH_FILES | OF_SCHEDULES | ON_REDIS | ON_AN_OUTBOX
+    tested = ON_A_DATABASE.keys() | ON_TASKS.keys() | files
     assert used == triggered.keys() | tested
     documented = re.findall(r"^### `django_jobs\.([EW]\d{3})`", DOCS.read_text(), re.MULTILINE)
     assert documented == sorted(used)
@@ -361,16 +366,6 @@ def test_a_locking_sqlite_is_fine(mode, settings, database):
     options = {"transaction_mode": mode}
     database(vendor="sqlite", settings_dict={"NAME": "x.sqlite3", "OPTIONS": options})
     assert messages_of(settings) == []
-
-
-def test_a_limited_queue_is_told_as_long_as_limits_are_not_enforced(
-    settings, monkeypatch, plain_database
-):
-    jobs = {"QUEUES": {"q": {"RATE_LIMIT": "5/s"}}}
-    monkeypatch.setattr(configuration, "NOT_YET_ENFORCED", frozenset({"RATE_LIMIT"}))
-    assert "QUEUES['q']['RATE_LIMIT']" in messages_of(settings, **jobs)[0].msg
-    monkeypatch.setattr(configuration, "NOT_YET_ENFORCED", frozenset())
-    assert messages_of(settings, **jobs) == []
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs import conf
-from django_jobs.conf import UNSET, JobsSettings, Kind, QueueConfig, get_settings, read
+from django_jobs.conf import JobsSettings, Kind, QueueConfig, get_settings, read
 from django_jobs.conf.reach import ANY
 from django_jobs.conf.reading import _SETTINGS
 from django_jobs.exceptions import SettingsError
+from django_jobs.unset import UNSET
 
 SECRET = "S3cret-that-must-never-be-shown-anywhere-0123456789"
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
@@ -67,9 +68,18 @@ def test_every_field_can_be_set_and_nothing_else():
         ("METRICS", "shop.metrics.Collector", ("shop.metrics.Collector",)),
         ("METRICS", ["a.B", "c.D"], ("a.B", "c.D")),
         ("METRICS", None, ()),
+        ("METRICS", [], ()),
+        ("MONITOR_TOKEN", "twenty-or-more-chars", "twenty-or-more-chars"),
+        ("DEAD_LETTER_TTL", None, None),
+        ("DEAD_LETTER_TTL", timedelta(days=30), 2_592_000.0),
         ("STATE_STORE", None, None),
         ("HANDLERS", {"resize": "shop.images.resize"}, {"resize": "shop.images.resize"}),
-        ("SCHEDULE", {"nightly": {"cron": "0 3 * * *"}}, {"nightly": {"cron": "0 3 * * *"}}),
+        (
+            "SCHEDULE",
+            {"nightly": {"CRON": "0 3 * * *", "HANDLER": "x"}},
+            {"nightly": {"CRON": "0 3 * * *", "HANDLER": "x"}},
+        ),
+        ("SCHEDULE_HANDLERS", ["shop.jobs.send_report"], ("shop.jobs.send_report",)),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -81,13 +91,13 @@ def test_nested_settings_are_read():
     settings = good(
         {
             "CIRCUIT_BREAKER": {"THRESHOLD": 2},
-            "STATE_STORE": {"BACKEND": "shop.state.Store", "OPTIONS": {"url": "redis://x"}},
+            "STATE_STORE": {"BACKEND": "database", "OPTIONS": {"a": 1}},
         }
     )
     assert (settings.circuit_breaker.threshold, settings.circuit_breaker.cooldown) == (2, 60.0)
-    assert settings.state_store.path == "shop.state.Store"
-    assert settings.state_store.options == {"url": "redis://x"}
-    assert good({"STATE_STORE": "shop.state.Store"}).state_store.path == "shop.state.Store"
+    assert settings.state_store.path == "database"
+    assert settings.state_store.options == {"a": 1}
+    assert good({"STATE_STORE": "database"}).state_store.path == "database"
     assert repr(settings.queue("mail").timeout) == "UNSET"
 
 
@@ -148,6 +158,8 @@ def test_a_queue_overrides_what_it_names_and_nothing_more():
         ({"HANDLERS": ["x"]}, "HANDLERS", "list"),
         ({"METRICS": 5}, "METRICS", "5"),
         ({"SCHEDULE": {"x": "0 3 * * *"}}, "SCHEDULE['x']", "str"),
+        ({"SCHEDULE": {"x": {"CRON": "0 3 * * *"}}}, "SCHEDULE['x']", "no HANDLER"),
+        ({"SCHEDULE_HANDLERS": ["*"]}, "SCHEDULE_HANDLERS[0]", "*"),
         ({"CIRCUIT_BREAKER": {"THRESHOLD": 0}}, "CIRCUIT_BREAKER['THRESHOLD']", "0"),
         ({"STATE_STORE": {"OPTIONS": {}}}, "STATE_STORE", "no BACKEND"),
         ({"BACKENDS": {}}, "BACKENDS", "empty"),

@@ -10,9 +10,10 @@ from django.utils.safestring import SafeString
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.definition import UNSAID, JobDefinition, Options
+from django_jobs.definition import JobDefinition, Options
 from django_jobs.exceptions import InvalidJob, InvalidOption
 from django_jobs.job_options import JobOptions
+from django_jobs.unset import UNSET
 from django_jobs.wire.opening import MAX_COUNT, MAX_SECONDS
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -219,8 +220,8 @@ def test_delay_and_run_at_exclude_each_other(run_at):
 
 
 def test_no_time_limit_is_something_else_than_saying_nothing():
-    assert Options().timeout is UNSAID
-    assert repr(Options().timeout) == "UNSAID"
+    assert Options().timeout is UNSET
+    assert repr(Options().timeout) == "UNSET"
     assert Options().using(timeout=None).timeout is None
 
 

@@ -14,10 +14,12 @@ from django_jobs.backends.base import (
     OnConflict,
     Settled,
 )
+from django_jobs.backends.closed import Closed
 from django_jobs.backends.database import keys, reading, settling
 from django_jobs.backends.database.accounting import account_of
 from django_jobs.backends.database.acking import ack
-from django_jobs.backends.database.cancelling import remove_waiting
+from django_jobs.backends.database.breaking import Breakers
+from django_jobs.backends.database.cancelling import ask_to_stop, asked_to_stop, remove_waiting
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.cursors import Cursors
@@ -25,7 +27,7 @@ from django_jobs.backends.database.glance import Glance, glance
 from django_jobs.backends.database.hints import HORIZON_SECONDS, Hints
 from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.metering import Meters
-from django_jobs.backends.database.sweeping import sweep_results
+from django_jobs.backends.database.sweeping import Sweeper
 from django_jobs.backends.database.transactions import in_reading, is_connection_lost
 from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
 from django_jobs.exceptions import InvalidBackend
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         AttemptRecord,
         Ended,
         Enqueued,
+        Evidence,
         Failure,
         Glimpse,
         Lease,
@@ -72,9 +75,11 @@ class DatabaseBackend(Backend):
         unique=True,
         keys=True,
         accounts=True,
+        breakers=True,
     )
 
     claim_class = Claim
+    shortest_memory = 3600.0
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
@@ -90,7 +95,10 @@ class DatabaseBackend(Backend):
             )
         self._hints = Hints(self.database, alias)
         self._watches = Watches()
-        self._meters = Meters(self.database, self.clock, alias)
+        self._closed = Closed()
+        self._meters = Meters(self.database, self.clock, alias, self._closed)
+        self._breakers = Breakers(self.database, self.clock, alias, self._closed)
+        self._sweeper = Sweeper(self.database)
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
@@ -102,26 +110,33 @@ class DatabaseBackend(Backend):
             self._hints.enqueued(outgoing)
         return stored
 
+    def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
+        stored = self._inserter.insert_unless_ended(self.clock, self.alias, outgoing)
+        if self._notifies and any(one.created for one in stored):
+            self._hints.enqueued(outgoing)
+        return stored
+
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         for queue in queues:
-            if self._meters.closed_for(queue):
+            if self._closed.left(queue):
                 continue
             while leases := self._from_queue(queue, limit, lease_seconds):
-                admitted = keys.admit(self.database, self.clock, leases)
+                admitted = keys.admit(self.database, self.clock, self._breakers.admit(leases))
                 self._meters.give_back(queue, len(leases) - len(admitted))
                 if admitted:
                     return admitted
         return []
 
     def _from_queue(self, queue: str, limit: int, lease_seconds: float) -> list[Lease]:
-        limits = self._meters.limits(queue)
-        if limits is None:
-            return self._claim(limit, lease_seconds).from_queue(queue)
-
         def take(count: int) -> list[Lease]:
             return self._claim(count, lease_seconds).from_queue(queue)
 
-        return self._meters.claim(queue, limits, limit, take)
+        def probe(_: int) -> list[Lease]:
+            return self._breakers.let_one_pass(queue, take)
+
+        limits = self._meters.limits(queue)
+        chosen = probe if self._breakers.is_open(queue) else take
+        return chosen(limit) if limits is None else self._meters.claim(queue, limits, limit, chosen)
 
     def _claim(self, limit: int, lease_seconds: float) -> Claim:
         return self.claim_class(
@@ -199,7 +214,14 @@ class DatabaseBackend(Backend):
         return self._glance(queues).due_in
 
     def _glance(self, queues: Sequence[str] | None) -> Glance:
-        return glance(self.database, self.clock, self.alias, queues, self._meters.closed())
+        return glance(self.database, self.clock, self.alias, queues, self._closed.all())
+
+    def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
+        self._breakers.learn(told)
+
+    def held_back(self, queues: Sequence[str]) -> str | None:
+        paused = self._read(lambda: reading.paused_with_jobs(self.database, self.alias, queues))
+        return "paused" if paused else next(filter(None, map(self._closed.why, queues)), None)
 
     def stats(self, queue: str) -> QueueStats:
         return self._read(lambda: reading.stats(self.database, self.clock, self.alias, queue))
@@ -208,33 +230,28 @@ class DatabaseBackend(Backend):
         return self._read(lambda: reading.peek(self.database, self.alias, queue, limit))
 
     def find(self, job_id: str) -> Glimpse | None:
-        key = parse_id(job_id)
-        if key is None:
-            return None
-        return self._read(lambda: reading.find(self.database, self.alias, key))
+        return self._looked_up(job_id, reading.find)
 
     def result(self, job_id: str) -> Ended | None:
-        key = parse_id(job_id)
-        if key is None:
-            return None
-        return self._read(lambda: reading.ended(self.database, self.alias, key))
+        return self._looked_up(job_id, reading.ended)
 
     def account(self, job_id: str) -> Account | None:
+        return self._looked_up(job_id, account_of)
+
+    def _looked_up(self, job_id: str, look: Callable[[str, str, str], T | None]) -> T | None:
         key = parse_id(job_id)
         if key is None:
             return None
-        return self._read(lambda: account_of(self.database, self.alias, key))
+        return self._read(lambda: look(self.database, self.alias, key))
 
     def queues(self) -> list[str]:
         return self._read(lambda: reading.queues(self.database))
 
     def tidy(self, limit: int = 1000) -> int:
         keys.wake_forgotten(self.database, self.clock, self.queues(), limit)
-        return (
-            promote(self.database, self.clock, None, limit)
-            + sweep_results(self.database, self.clock, limit)
-            + keys.sweep(self.database, self.clock, limit)
-        )
+        promoted = promote(self.database, self.clock, None, limit)
+        swept = self._sweeper.sweep(self.clock, limit)
+        return promoted + swept + keys.sweep(self.database, self.clock, limit)
 
     def joint_transaction(self) -> AbstractContextManager[Any]:
         return transaction.atomic(using=self.database)
@@ -256,6 +273,13 @@ class DatabaseBackend(Backend):
     def cancel(self, job_id: str) -> bool:
         key = parse_id(job_id)
         return key is not None and remove_waiting(self.database, self.clock, key, "cancelled")
+
+    def ask_to_stop(self, job_id: str) -> bool:
+        key = parse_id(job_id)
+        return key is not None and ask_to_stop(self.database, self.alias, key)
+
+    def asked_to_stop(self, leases: Sequence[Lease]) -> set[str]:
+        return asked_to_stop(self.database, leases)
 
     def _read(self, work: Callable[[], T]) -> T:
         return in_reading(self.database, work)

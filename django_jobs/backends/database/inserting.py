@@ -7,12 +7,14 @@ database's defaults.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from django.db import Error, IntegrityError, connections
 
 from django_jobs.backends.base import Enqueued, OnConflict
+from django_jobs.backends.database.reading import ended_among
 from django_jobs.backends.database.statements import Statement
 from django_jobs.backends.database.transactions import (
     in_statement,
@@ -21,6 +23,7 @@ from django_jobs.backends.database.transactions import (
 )
 from django_jobs.backends.database.unique import resolve_conflicts, signatures_of
 from django_jobs.exceptions import EnqueueOutcomeUnknown
+from django_jobs.models import Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,13 +54,35 @@ class Inserter:
         self, clock: StoreClock, outgoing: Sequence[Outgoing], on_conflict: OnConflict
     ) -> list[Enqueued]:
         """Store messages; see ``Backend.enqueue``."""
-        try:
+        with self._told_if_unknown(outgoing):
             if self._all_new(clock, outgoing):
                 return [Enqueued(message.id, True) for message in outgoing]  # noqa: FBT003 - a tuple's field
             return in_transition(
                 self.alias,
                 lambda connection: self._among_others(connection, clock, outgoing, on_conflict),
             )
+
+    def insert_unless_ended(
+        self, clock: StoreClock, backend: str, outgoing: Sequence[Outgoing]
+    ) -> list[Enqueued]:
+        """Store messages, but for those that have ended; see ``Backend.push``."""
+
+        def work(connection: BaseDatabaseWrapper) -> list[Enqueued]:
+            stored = self._among_others(connection, clock, outgoing, OnConflict.RETURN)
+            # In this order: an insert waits for a settle that is about to end the same job,
+            # and what that settle left is then to be seen. All are asked for: where an insert
+            # does not tell what it stored, one that lived a moment ago may be stored anew.
+            over = ended_among(self.alias, backend, [one.id for one in stored])
+            Job.objects.using(self.alias).filter(pk__in=over).delete()
+            return [Enqueued(one.id, one.created and one.id not in over) for one in stored]
+
+        with self._told_if_unknown(outgoing):
+            return in_transition(self.alias, work, sees_commits=True)
+
+    @contextmanager
+    def _told_if_unknown(self, outgoing: Sequence[Outgoing]) -> Iterator[None]:
+        try:
+            yield
         except Error as error:
             if connections[self.alias].in_atomic_block or not is_connection_lost(error):
                 raise

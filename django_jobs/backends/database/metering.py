@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django_jobs.backends.closed import LOOK_SECONDS
 from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.backends.window import Rate, Usage
 from django_jobs.clock import SECOND
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_jobs.backends.base import Lease
+    from django_jobs.backends.closed import Closed
     from django_jobs.backends.database.clock import StoreClock
 
-LOOK_SECONDS = 0.5
 FULL_SECONDS = 0.1
 UNLIMITED = "none"
 
@@ -41,45 +42,26 @@ class Limits:
 class Meters:
     """The limited queues of one backend, as this process last saw them."""
 
-    def __init__(self, alias: str, clock: StoreClock, backend: str) -> None:
+    def __init__(self, alias: str, clock: StoreClock, backend: str, closed: Closed) -> None:
+        self._closed = closed
         self._alias = alias
         self._clock = clock
         self._backend = backend
         self._set: dict[str, Limits] = {}
         self._looked_at = float("-inf")
-        self._closed: dict[str, float] = {}
-
-    def closed_for(self, queue: str) -> float:
-        """Seconds for which nothing can be claimed from a queue, as far as is known here."""
-        return max(self._closed.get(queue, 0.0) - time.monotonic(), 0.0)
-
-    def closed(self) -> dict[str, float]:
-        """The queues of which nothing can be claimed for so many seconds."""
-        return {queue: left for queue in self._closed if (left := self.closed_for(queue))}
 
     def limits(self, queue: str) -> Limits | None:
         """What a queue is limited to, if it is."""
-        if time.monotonic() - self._looked_at > LOOK_SECONDS:
+        if not self._trusted_for():
             self._set = in_reading(self._alias, self._read)
             self._looked_at = time.monotonic()
         return self._set.get(queue)
 
+    def _trusted_for(self) -> float:
+        return max(self._looked_at + LOOK_SECONDS - time.monotonic(), 0.0)
+
     def _read(self) -> dict[str, Limits]:
-        configured = get_settings().queues
-        texts = {name: queue.rate_limit or "" for name, queue in configured.items()}
-        places: dict[str, int | None] = {}
-        rows = QueueControl.objects.using(self._alias).filter(backend=self._backend)
-        for queue, rate, concurrency in rows.values_list("queue", "rate_limit", "concurrency"):
-            texts[queue] = rate or texts.get(queue, "")
-            places[queue] = concurrency
-        found = {}
-        for queue in texts.keys() | places.keys():
-            text = texts.get(queue, "")
-            known = Rate.parse(text) if text and text != UNLIMITED else None
-            limits = Limits(known, places.get(queue))
-            if limits != Limits():
-                found[queue] = limits
-        return found
+        return limits_of(self._alias, self._backend)
 
     def claim(
         self, queue: str, limits: Limits, wanted: int, take: Callable[[int], list[Lease]]
@@ -94,11 +76,13 @@ class Meters:
             if count <= 0:
                 full = usage is None or places <= 0
                 pause = FULL_SECONDS if full or usage is None else usage.free_in(now) / SECOND
-                self._closed[queue] = time.monotonic() + pause
+                # No longer than the limits are believed, lest the two waits add up.
+                self._closed.shut(queue, min(pause, self._trusted_for()), "rate-limited")
                 return []
             leases = take(count)
             if usage is not None and leases:
-                self._save(meter, usage.added(len(leases), now))
+                # As of now, not of then: on a busy machine the claim took its time.
+                self._save(meter, usage.added(len(leases), self._clock.read(connection)))
             return leases
 
         return in_transition(self._alias, work)
@@ -137,3 +121,22 @@ class Meters:
             queue=queue, state=JobState.RUNNING, backend=self._backend, lease_expires__gt=now
         )
         return limits.concurrency - running.count()
+
+
+def limits_of(alias: str, backend: str) -> dict[str, Limits]:
+    """What the settings and operators limit the queues of a backend to."""
+    configured = get_settings().queues
+    texts = {name: queue.rate_limit or "" for name, queue in configured.items()}
+    places: dict[str, int | None] = {}
+    rows = QueueControl.objects.using(alias).filter(backend=backend)
+    for queue, rate, concurrency in rows.values_list("queue", "rate_limit", "concurrency"):
+        texts[queue] = rate or texts.get(queue, "")
+        places[queue] = concurrency
+    found = {}
+    for queue in texts.keys() | places.keys():
+        text = texts.get(queue, "")
+        known = Rate.parse(text) if text and text != UNLIMITED else None
+        limits = Limits(known, places.get(queue))
+        if limits != Limits():
+            found[queue] = limits
+    return found

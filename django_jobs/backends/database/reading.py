@@ -10,11 +10,15 @@ from django.db.models import Count, Min
 from django_jobs.backends.base import Ended, QueueStats
 from django_jobs.backends.database.rows import ROW_FIELDS, glimpse_of
 from django_jobs.clock import SECOND
-from django_jobs.models import FailedJob, Job, JobResult, JobState
+from django_jobs.models import FailedJob, Job, JobResult, JobState, QueueControl
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django_jobs.backends.base import Glimpse
     from django_jobs.backends.database.clock import StoreClock
+
+IDS_PER_QUERY = 1000
 
 
 def stats(alias: str, clock: StoreClock, backend: str, queue: str) -> QueueStats:
@@ -63,6 +67,25 @@ def queues(alias: str) -> list[str]:
     while name is not None:
         found.append(name)
         name = jobs.filter(queue__gt=name).first()
+    return found
+
+
+def paused_with_jobs(alias: str, backend: str, queues: Sequence[str]) -> bool:
+    """Whether a job could be had from one of the queues, were it not paused."""
+    controls = QueueControl.objects.using(alias).filter(backend=backend, paused=True)
+    paused = list(controls.filter(queue__in=queues).values_list("queue", flat=True))
+    ready = Job.objects.using(alias).filter(backend=backend, state=JobState.READY)
+    return bool(paused) and ready.filter(queue__in=paused).exists()
+
+
+def ended_among(alias: str, backend: str, job_ids: Sequence[str]) -> set[str]:
+    """Those of some jobs that have left a result or a dead letter."""
+    found: set[str] = set()
+    for model in (JobResult, FailedJob):
+        rows = model._default_manager.using(alias).filter(backend=backend)
+        for start in range(0, len(job_ids), IDS_PER_QUERY):
+            some = rows.filter(job_id__in=job_ids[start : start + IDS_PER_QUERY])
+            found.update(map(str, some.values_list("job_id", flat=True)))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -46,6 +47,7 @@ ROW_FIELDS = (
     "due",
     "suspect",
     "created_at",
+    "cancel_requested",
     "state",
     "lease_expires",
 )
@@ -76,17 +78,25 @@ def lease_of(
 ) -> Lease:
     """The lease of a row that was read before it was claimed: this delivery is added."""
     message = _message(row, extra_deliveries)
-    suspect, created_at = row[_MESSAGE_SIZE:_LEASE_SIZE]
+    suspect, created_at, cancelled = row[_MESSAGE_SIZE:_LEASE_SIZE]
     index = message.index
     return Lease(
-        index["id"], index["queue"], token, expires_at, message, bool(suspect), created_at, handle
+        index["id"],
+        index["queue"],
+        token,
+        expires_at,
+        message,
+        bool(suspect),
+        created_at,
+        handle,
+        cancelled=bool(cancelled),
     )
 
 
 def glimpse_of(row: Sequence[Any]) -> Glimpse:
     """A row as seen without leasing it."""
     message = _message(row)
-    suspect, created_at, state, lease_expires = row[_MESSAGE_SIZE:]
+    suspect, created_at, _, state, lease_expires = row[_MESSAGE_SIZE:]
     return Glimpse(
         id=message.index["id"],
         queue=message.index["queue"],
@@ -157,10 +167,16 @@ def failed_job_of(lease: Lease, failure: Failure, now: int) -> FailedJob:
         error_message=failure.error_message,
         traceback=failure.traceback,
         output=failure.output,
-        fingerprint=failure.fingerprint,
+        fingerprint=failure.fingerprint
+        or fingerprint_without_error(index["handler"], failure.reason),
         enqueued_at=lease.created_at,
         failed_at=for_people(now),
     )
+
+
+def fingerprint_without_error(handler: str, reason: str) -> str:
+    """For a job that ended without an exception: all of one reason are one group."""
+    return hashlib.sha256(f"{handler}\n{reason}".encode()).hexdigest()[:32]
 
 
 def attempt_of(lease: Lease, record: AttemptRecord) -> JobAttempt:

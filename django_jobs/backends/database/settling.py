@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Case, F, Value, When
 
 from django_jobs.backends.base import Charge, Settled
+from django_jobs.backends.database.grouping import bury
 from django_jobs.backends.database.held import candidates, delete, held_row, matching
 from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, wake
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import to_microseconds
-from django_jobs.models import FailedJob, Job, JobAttempt, JobState
+from django_jobs.models import Job, JobAttempt, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,7 @@ def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Se
             return Settled.LOST
         keys.wake()
         dead = failed_job_of(lease, failure, clock.read(connection))
-        FailedJob.objects.using(alias).bulk_create([dead], ignore_conflicts=True)
+        bury(alias, dead)
         if failure.attempt is not None:
             _keep(alias, lease, failure.attempt)
         return Settled.SETTLED

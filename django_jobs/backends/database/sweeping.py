@@ -1,32 +1,122 @@
-"""Results whose time is over go, and what is remembered of their jobs' failed runs with them."""
+"""What is over goes: results, dead letters where the settings say so, and failed runs.
+
+Each is one bounded step by an index; several sweepers do not wait for each other. The failed
+runs of a job go with whatever is kept of it, unless it lives (again).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from django.db.models import Exists, OuterRef
+
+from django_jobs.backends.database.grouping import GROUPED, count_gone
+from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.database.transactions import in_transition
-from django_jobs.models import JobAttempt, JobResult
+from django_jobs.clock import to_microseconds
+from django_jobs.conf import get_settings
+from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import Model, QuerySet
 
     from django_jobs.backends.database.clock import StoreClock
 
+ATTEMPTS_KEPT_SECONDS = 86_400.0
+
 
 def sweep_results(alias: str, clock: StoreClock, limit: int) -> int:
-    """Delete up to ``limit`` of them; how many. Several sweepers do not wait for each other."""
+    """Delete up to ``limit`` results whose time is over; how many."""
 
     def work(connection: BaseDatabaseWrapper) -> int:
         expired = JobResult.objects.using(alias).filter(expires__lte=clock.now())
-        expired = expired.order_by("expires")
-        if connection.features.has_select_for_update_skip_locked:
-            expired = expired.select_for_update(skip_locked=True)
-        keys = list(expired.values_list("pk", flat=True)[:limit])
-        if not keys:
-            return 0
-        # Nothing refers to these tables, so no collector has to be asked.
-        JobAttempt.objects.using(alias).filter(job_id__in=keys)._raw_delete(alias)  # noqa: SLF001 - no signals, no collector
-        gone = JobResult.objects.using(alias).filter(pk__in=keys)
-        return int(gone._raw_delete(alias))  # noqa: SLF001 - as above
+        keys = _free(connection, expired.order_by("expires"), limit, "pk")
+        return _gone(alias, JobResult, [pk for (pk,) in keys], [pk for (pk,) in keys])
 
     return in_transition(alias, work)
+
+
+def sweep_dead_letters(alias: str, clock: StoreClock, ttl: float | None, limit: int) -> int:
+    """Delete up to ``limit`` dead letters that are older than that, resolved or not; how many."""
+    if ttl is None:
+        return 0
+
+    def work(connection: BaseDatabaseWrapper) -> int:
+        before = _moment_before(connection, clock, ttl)
+        old = FailedJob.objects.using(alias).filter(failed_at__lt=before)
+        keys = _free(connection, old.order_by("failed_at", "id"), limit, "pk", "job_id")
+        gone = FailedJob.objects.using(alias).filter(pk__in=[pk for pk, _ in keys])
+        count_gone(alias, gone.only(*GROUPED))
+        return _gone(alias, FailedJob, [pk for pk, _ in keys], [job_id for _, job_id in keys])
+
+    return in_transition(alias, work)
+
+
+class Sweeper:
+    """What a worker sweeps on one database, a bounded step of everything at a time."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._seen = 0
+
+    def sweep(self, clock: StoreClock, limit: int) -> int:
+        """Delete up to ``limit`` rows of each kind that are over; how many."""
+        settings = get_settings()
+        return (
+            sweep_results(self._alias, clock, limit)
+            + sweep_dead_letters(self._alias, clock, settings.dead_letter_ttl, limit)
+            + self._sweep_attempts(clock, settings.result_ttl, limit)
+        )
+
+    def _sweep_attempts(self, clock: StoreClock, ttl: float, limit: int) -> int:
+        """Look at the next ``limit`` old attempts, and delete those that nothing else is left of.
+
+        Such are the failed runs of jobs that ended well and whose result was not kept. Those
+        of dead letters may stay for years; so each step goes on where the last one ended.
+        """
+
+        def work(connection: BaseDatabaseWrapper) -> tuple[int, int]:
+            attempts = JobAttempt.objects.using(self._alias)
+            before = _moment_before(connection, clock, max(ttl, ATTEMPTS_KEPT_SECONDS))
+            old = attempts.filter(pk__gt=self._seen, finished_at__lt=before)
+            keys = list(old.order_by("pk").values_list("pk", flat=True)[:limit])
+            alone = attempts.filter(pk__in=keys).exclude(
+                _known(Job, "pk") | _known(JobResult, "job_id") | _known(FailedJob, "job_id")
+            )
+            gone = list(alone.values_list("pk", flat=True)) if keys else []
+            if gone:
+                attempts.filter(pk__in=gone)._raw_delete(self._alias)  # noqa: SLF001 - as below
+            return (keys[-1] if len(keys) == limit else 0), len(gone)
+
+        self._seen, gone = in_transition(self._alias, work)
+        return gone
+
+
+def _free(
+    connection: BaseDatabaseWrapper, rows: QuerySet[Any], limit: int, *fields: str
+) -> list[Any]:
+    """The first rows that no other sweeper has taken."""
+    if connection.features.has_select_for_update_skip_locked:
+        rows = rows.select_for_update(skip_locked=True)
+    return list(rows.values_list(*fields)[:limit])
+
+
+def _gone(alias: str, model: type[Model], keys: list[Any], job_ids: list[Any]) -> int:
+    if not keys:
+        return 0
+    # Nothing refers to these tables, so no collector has to be asked.
+    attempts = JobAttempt.objects.using(alias).filter(job_id__in=job_ids)
+    attempts.exclude(_known(Job, "pk"))._raw_delete(alias)  # noqa: SLF001 - no signals, no collector
+    gone = model._base_manager.using(alias).filter(pk__in=keys)
+    return int(gone._raw_delete(alias))  # noqa: SLF001 - as above
+
+
+def _known(model: type[Model], field: str) -> Exists:
+    return Exists(model._base_manager.filter(**{field: OuterRef("job_id")}))
+
+
+def _moment_before(connection: BaseDatabaseWrapper, clock: StoreClock, seconds: float) -> datetime:
+    return for_people(clock.read(connection) - to_microseconds(seconds))

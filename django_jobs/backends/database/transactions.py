@@ -6,6 +6,7 @@ Errors are told apart by the codes that drivers give, never by the text of a mes
 from __future__ import annotations
 
 import random
+import sqlite3
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,15 +34,19 @@ READ_COMMITTED = "READ COMMITTED"
 _POSTGRESQL_CONFLICTS = frozenset({"40001", "40P01"})
 # ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK, ER_CHECKREAD (a row changed under the statement)
 _MYSQL_CONFLICTS = frozenset({1205, 1213, 1020})
+_SQLITE_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 # server not there, gone, lost during query, lost at a packet, killed, shutting down
 _MYSQL_LOST = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 4031, 0})
 
 
-def in_transition(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
+def in_transition(
+    alias: str, work: Callable[[BaseDatabaseWrapper], T], *, sees_commits: bool = False
+) -> T:
     """Run work in one transaction, again from its start when it met a conflict.
 
     Inside a transaction of the caller it becomes a savepoint of that, and a conflict is
-    the caller's: what the caller did before it is gone too.
+    the caller's: what the caller did before it is gone too. ``sees_commits``: each
+    statement has to see what was committed before it, whatever the site's default is.
     """
     connection = connections[alias]
     if connection.in_atomic_block:
@@ -49,7 +54,7 @@ def in_transition(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
             return work(connection)
 
     def once(level: str | None) -> T:
-        with _transition(connection, level):
+        with _transition(connection, READ_COMMITTED if sees_commits else level):
             return work(connection)
 
     return _again_after_conflicts(connection, once)
@@ -151,6 +156,12 @@ def is_conflict(error: Error) -> bool:
     if getattr(cause, "sqlstate", None) in _POSTGRESQL_CONFLICTS:
         return True
     return _number(cause) in _MYSQL_CONFLICTS
+
+
+def is_locked(error: Error) -> bool:
+    """Whether SQLite's one lock was somebody else's for longer than the busy timeout."""
+    code = getattr(error.__cause__, "sqlite_errorcode", 0)
+    return code & 0xFF in _SQLITE_LOCKED  # the rest of it tells why
 
 
 def is_connection_lost(error: Error) -> bool:

@@ -25,7 +25,8 @@ class Command(JobsCommand):
     help = (
         "Pauses and resumes a queue, and limits how fast and how many of its jobs run at a time. "
         "It counts for every worker, at once for a pause and within a second for a limit. "
-        "Jobs that run are let end. Without an action it shows what is set."
+        "Jobs that run are let end. A circuit breaker can be closed by hand. "
+        "The action show changes nothing."
     )
     examples = """
         jobs_queue show mail
@@ -34,6 +35,8 @@ class Command(JobsCommand):
         jobs_queue set mail rate_limit=60/m concurrency=4
         jobs_queue set mail rate_limit=none concurrency=none
         jobs_queue reset-rate mail
+        jobs_queue reset-breaker mail
+        jobs_queue reset-breaker mail --handler shop.jobs.send_receipt
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -41,8 +44,9 @@ class Command(JobsCommand):
         add(
             "action",
             metavar="ACTION",
-            choices=("show", "pause", "resume", "set", "reset-rate"),
-            help="show, pause, resume, set, or reset-rate: forget what was started lately",
+            choices=("show", "pause", "resume", "set", "reset-rate", "reset-breaker"),
+            help="show, pause, resume, set, reset-rate: forget what was started lately, or "
+            "reset-breaker: close the circuit breaker",
         )
         add("queue", type=queue_name, metavar="NAME", help="the queue")
         add(
@@ -53,6 +57,7 @@ class Command(JobsCommand):
             "settings), concurrency=4 (none: no limit)",
         )
         add("--backend", metavar="ALIAS", help="default: the backend of the queue")
+        add("--handler", metavar="KEY", help="of reset-breaker: the breaker of this handler")
         add("--reason", default="", metavar="TEXT", help="why; it is recorded")
         add_json(parser)
 
@@ -60,6 +65,8 @@ class Command(JobsCommand):
         action, queue = options["action"], options["queue"]
         if bool(options["limits"]) != (action == "set"):
             raise InvalidOption("set takes rate_limit=… or concurrency=…, and nothing else does")
+        if options["handler"] and action != "reset-breaker":
+            raise InvalidOption("--handler goes with reset-breaker, and with nothing else")
         changed = _do(action, queue, options)
         now = operations.queue_settings(queue, backend=options["backend"])
         if options["json"]:
@@ -75,6 +82,8 @@ def _do(action: str, queue: str, options: dict[str, Any]) -> bool:
     about = {"by": system_user(), "reason": options["reason"], "backend": options["backend"]}
     if action == "set":
         return operations.limit_queue(queue, _limits(options["limits"]), **about)
+    if action == "reset-breaker":
+        return operations.reset_breaker(queue, options["handler"], **about)
     do = {
         "pause": operations.pause_queue,
         "resume": operations.resume_queue,

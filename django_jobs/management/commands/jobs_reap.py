@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.db import DEFAULT_DB_ALIAS, connections
+
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.management.arguments import queue_name
 from django_jobs.management.base import JobsCommand
+from django_jobs.models import OutboxJob
+from django_jobs.routers import job_databases
 from django_jobs.telemetry import events
+from django_jobs.worker.build import build_relay
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Iterator
 
+    from django_jobs.backends.base import Backend
+    from django_jobs.conf import JobsSettings
     from django_jobs.management.output import Output
 
 BATCH = 1000
 
 
 class Command(JobsCommand):
-    """Return jobs whose lease ended without a verdict."""
+    """Return jobs whose lease ended without a verdict, and move the outbox on."""
 
     help = (
         "Returns jobs whose worker was lost: their lease has ended and nobody settled them. "
-        "They become suspects, which workers run alone. Workers do this by themselves; "
-        "use it when none is running. Prints how many jobs were returned."
+        "They become suspects, which workers run alone. Then it moves what waits in the outbox "
+        "to the backend, of every queue. Workers do both by themselves; use it when none is "
+        "running, and before an outbox is switched off. Prints how many jobs were returned, "
+        "and how many moved."
     )
     examples = """
         jobs_reap
@@ -37,10 +47,35 @@ class Command(JobsCommand):
         add("--backend", metavar="ALIAS", help="an alias of BACKENDS; default: DEFAULT_BACKEND")
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
-        backend = backends[options["backend"] or get_settings().default_backend]
+        settings = get_settings()
+        backend = backends[options["backend"] or settings.default_backend]
         total = 0
         while count := backend.reap_expired(options["queue"], limit=BATCH):
             events.emit(events.Reaped(backend=backend.alias, count=count))
             total += count
         output.line(f"{total} jobs returned")
+        moved, left = _relayed(backend, settings)
+        if moved or left:
+            output.line(f"{moved} jobs moved from the outbox, {left} are left")
         return 0
+
+
+def _homes(settings: JobsSettings) -> Iterator[str]:
+    """Where outboxes are, or were while OUTBOX named the default database."""
+    known = job_databases(settings)
+    yield from known
+    if DEFAULT_DB_ALIAS not in known:
+        tables = connections[DEFAULT_DB_ALIAS].introspection.table_names()
+        if OutboxJob._meta.db_table in tables:
+            yield DEFAULT_DB_ALIAS
+
+
+def _relayed(backend: Backend, settings: JobsSettings) -> tuple[int, int]:
+    """Move every outbox that has jobs for a backend, also one that is switched off by now."""
+    moved = left = 0
+    for home in _homes(settings):
+        relay = build_relay(backend, settings, home)
+        while relay is not None and (step := relay.step()).jobs:
+            moved += step.jobs
+        left += OutboxJob.objects.using(home).filter(backend=backend.alias).count()
+    return moved, left

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 from django.db import DatabaseError, close_old_connections
 
 from django_jobs.management import effective_settings, status
-from django_jobs.management.arguments import positive_float, queue_name, seconds
+from django_jobs.management.arguments import positive_float, queue_name, seconds, whole
+from django_jobs.management.backlogs import BACKLOG_HEADERS, backlog_row
 from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
 from django_jobs.management.output import escaped
 from django_jobs.management.watching import Watch
+from django_jobs.operations import health, open_breakers
+from django_jobs.operations.health import Limits
+from django_jobs.outbox.looking import backlogs
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -21,8 +25,10 @@ if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
     from django_jobs.management.output import Output
+    from django_jobs.outbox.looking import Backlog
 
 SHOW = ""
+WELL = "ok: nothing is overdue, no worker was lost"
 
 
 class Command(JobsCommand):
@@ -30,7 +36,8 @@ class Command(JobsCommand):
 
     help = (
         "Shows how many jobs wait and run in each queue, how many are dead, how long the oldest "
-        "ready one has waited, what is paused, and the workers."
+        "ready one has waited, what is paused, which circuit breakers are open, the "
+        "workers, and what waits in an outbox."
     )
     examples = """
         jobs_status
@@ -54,7 +61,8 @@ class Command(JobsCommand):
             "--check",
             action="store_true",
             help="a probe: exit 1 when jobs are overdue, when leases ended more than a lease ago "
-            "and nobody reaped them, or when a backend cannot be asked",
+            "and nobody reaped them, when no worker was seen for a minute, or when a backend "
+            "cannot be asked",
         )
         add(
             "--max-age",
@@ -63,6 +71,14 @@ class Command(JobsCommand):
             metavar="TIME",
             help="how long a due job may wait before --check calls it overdue: 300, 5m; "
             "default: 5m",
+        )
+        add(
+            "--min-workers",
+            type=whole,
+            default=1,
+            metavar="N",
+            help="how few workers --check puts up with, for each backend in a database or, with "
+            "--queue, for that queue; 0: do not look; default: 1",
         )
         add(
             "--settings",
@@ -92,12 +108,15 @@ class Command(JobsCommand):
 
 def _once(output: Output, options: dict[str, Any]) -> int:
     queues = status.queues(options["queue"])
+    breakers = open_breakers()
     workers = status.workers()
     if options["json"]:
         output.document(
             {
                 "queues": [asdict(queue) for queue in queues],
+                "breakers": [asdict(breaker) for breaker in breakers],
                 "workers": [worker.document() for worker in workers],
+                "outbox": [asdict(one) for one in _waiting(options["queue"])],
             }
         )
         return 0
@@ -106,11 +125,22 @@ def _once(output: Output, options: dict[str, Any]) -> int:
     else:
         output.line("No queue has anything in it.")
     output.line()
+    if breakers:
+        rows = [status.breaker_row(breaker) for breaker in breakers]
+        output.table(status.BREAKER_HEADERS, rows)
+        output.line()
     if workers:
         output.table(status.WORKER_HEADERS, [worker.row() for worker in workers])
     else:
         output.line("No worker is known.")
+    if waiting := _waiting(options["queue"]):
+        output.line()
+        output.table(BACKLOG_HEADERS, [backlog_row(one) for one in waiting])
     return 0
+
+
+def _waiting(only: str | None) -> list[Backlog]:
+    return [one for one in backlogs() if only in {None, one.queue}]
 
 
 def _watch(output: Output, options: dict[str, Any]) -> int:
@@ -129,12 +159,14 @@ def _watch(output: Output, options: dict[str, Any]) -> int:
 
 
 def _check(output: Output, options: dict[str, Any]) -> int:
-    only = options["queue"]
-    troubles = status.troubles(status.queues(only), options["max_age"], only)
+    limits = Limits(
+        max_age=options["max_age"], min_workers=options["min_workers"], queue=options["queue"]
+    )
+    troubles = health.troubles(limits)
     if options["json"]:
         output.document({"ok": not troubles, "troubles": [asdict(one) for one in troubles]})
     else:
-        output.line("\n".join(map(str, troubles)) or "ok: nothing is overdue, no worker was lost")
+        output.line("\n".join(map(status.told, troubles)) or WELL)
     return FAILED if troubles else 0
 
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
 
 from django_jobs.backends.registry import backends
+from django_jobs.checks import TAG
 from django_jobs.conf import get_settings
+from django_jobs.cron.loop import Loop
 from django_jobs.exceptions import ConfigurationError, InvalidOption
 from django_jobs.management.arguments import positive_float, positive_int
 from django_jobs.management.reloading import Watcher, is_watched
+from django_jobs.telemetry import events
+from django_jobs.telemetry.logs import in_words, soon
 from django_jobs.worker.build import build_cycle
 from django_jobs.worker.loop import InProcessWorker, Limits
 from django_jobs.worker.pool.build import PoolWorker, processes_for, why_no_children
@@ -22,11 +29,14 @@ from django_jobs.worker.queues import parse
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Iterator
 
     from django_jobs.worker.cycle import Report
 
 MOST_PROCESSES = 1024
 MOST_CONCURRENCY = 10_000
+TOLD = frozenset({events.WorkerStarted, events.WorkerStopping})
+"""What is said of the worker itself; of its end, how much it did."""
 
 
 class Command(BaseCommand):
@@ -80,9 +90,22 @@ class Command(BaseCommand):
             action="store_true",
             help="end when nothing is due; jobs that are due later are not waited for",
         )
+        add(
+            "--with-cron",
+            action="store_true",
+            help="tick for schedules too, in a child (with --processes 0 between jobs)",
+        )
         add("--max-jobs", type=positive_int, metavar="N", help="end after N jobs")
         add("--max-seconds", type=positive_float, metavar="S", help="end after S seconds")
         add("--poll-interval", type=positive_float, metavar="S", help="default: POLL_INTERVAL")
+
+    def check(self, *args: Any, **kwargs: Any) -> None:
+        """Checks of models ask some databases; a worker comes up also while its own is away."""
+        try:
+            super().check(*args, **kwargs)
+        except OperationalError as error:
+            self.stderr.write(f"the checks were cut short, for a database does not answer: {error}")
+            super().check(tags=[TAG])
 
     def handle(self, *_args: Any, **options: Any) -> None:
         if options["reload"] and not is_watched():
@@ -92,21 +115,35 @@ class Command(BaseCommand):
             worker = self._worker(options)
         except (ConfigurationError, InvalidOption) as error:
             raise CommandError(str(error), returncode=2) from error
-        code = worker.run()
+        with self._heard() if options["verbosity"] else nullcontext():
+            code = worker.run()
         if options["verbosity"]:
             self.stdout.write(f"{worker.processed} jobs processed")
         if code:
             sys.exit(code)
 
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Whoever started it by hand sees here what the log of a site may not take down."""
+        events.subscribe(self._tell_of_itself, wants=TOLD.__contains__)
+        try:
+            yield
+        finally:
+            events.unsubscribe(self._tell_of_itself)
+
+    def _tell_of_itself(self, event: events.Event) -> None:
+        if type(event) in TOLD:
+            soon(partial(self._say, in_words(event)))
+
+    def _say(self, sentence: str) -> None:
+        self.stdout.write(sentence)
+        self.stdout.flush()
+
     def _watch(self) -> None:
         if not getattr(self, "_called_from_command_line", False):
             raise CommandError("--reload starts a command line anew, and there is none here")
 
-        def tell(sentence: str) -> None:
-            self.stdout.write(sentence)
-            self.stdout.flush()
-
-        if code := Watcher(tell).run():
+        if code := Watcher(self._say).run():
             sys.exit(code)
 
     def _worker(self, options: dict[str, Any]) -> InProcessWorker | PoolWorker:
@@ -133,7 +170,7 @@ class Command(BaseCommand):
                 settings,
                 queues,
                 limits,
-                places=Places(processes, concurrency),
+                places=Places(processes, concurrency, with_cron=options["with_cron"]),
                 poll_interval=poll_interval,
                 child_limits=child_limits,
                 on_report=on_report,
@@ -152,6 +189,7 @@ class Command(BaseCommand):
             limits,
             poll_interval=poll_interval,
             on_report=on_report,
+            cron=Loop() if options["with_cron"] else None,
         )
 
     def _tell(self, report: Report) -> None:
@@ -162,8 +200,7 @@ class Command(BaseCommand):
                 if report.reason
                 else ""
             )
-        self.stdout.write(told)
-        self.stdout.flush()
+        self._say(told)
 
 
 def _child_limits(options: dict[str, Any]) -> ChildLimits:

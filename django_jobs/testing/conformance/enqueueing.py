@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_jobs.backends.base import Enqueued, Failure, OnConflict
+from django_jobs.backends.base import Enqueued, Failure, OnConflict, ResultRecord
 from django_jobs.exceptions import DuplicateJob
 from django_jobs.ids import new_id
 from django_jobs.testing.conformance.base import QUEUE, Suite
@@ -62,6 +62,28 @@ class Enqueueing(Suite):
         lease = self.take()
         self.assertEqual(lease.message.body, outgoing.body)
         self.assert_nothing_due()
+
+    def test_pushing_a_live_id_again_leaves_the_job_alone(self) -> None:
+        outgoing = self.outgoing()
+        self.assertEqual(self.backend.push([outgoing]), [Enqueued(outgoing.id, created=True)])
+        self.assertEqual(self.backend.push([outgoing]), [Enqueued(outgoing.id, created=False)])
+        lease = self.take()
+        self.assertEqual(self.backend.push([outgoing]), [Enqueued(outgoing.id, created=False)])
+        self.assert_settled(self.backend.ack([lease])[0])
+
+    def test_pushing_an_id_that_has_ended_makes_no_job(self) -> None:
+        ended = [self.outgoing() for _ in range(2)]
+        self.backend.push(ended)
+        for lease, end in zip(self.fetch(2), ("ack", "abandon"), strict=True):
+            if end == "abandon":
+                self.backend.abandon(lease, Failure(reason="exhausted"))
+            else:
+                kept = ResultRecord(status="succeeded", ttl_seconds=86_400.0)
+                self.backend.ack([lease], {lease.id: kept})
+        fresh = self.outgoing()
+        answers = self.backend.push([*ended, fresh])
+        self.assertEqual([one.created for one in answers], [False, False, True])
+        self.assertEqual(self.fetched_ids(), [fresh.id])
 
     def test_enqueueing_a_running_id_again_does_not_disturb_its_lease(self) -> None:
         outgoing = self.outgoing()

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import selectors
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted
+from django_jobs.execution.outcome import (
+    ASKED_TO_STOP,
+    Cancelled,
+    Crashed,
+    ErrorText,
+    Failed,
+    Interrupted,
+)
 from django_jobs.telemetry import events
 from django_jobs.worker.pool.crew import Child, Lane
 from django_jobs.worker.pool.marks import Board
@@ -19,7 +26,6 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.crew import Held
     from django_jobs.worker.pool.desk import Desk
     from django_jobs.worker.pool.dispatch import Dispatch
-    from django_jobs.worker.pool.herald import Herald
     from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.pool.nursery import Nursery
 
@@ -34,6 +40,13 @@ WHY_KILLED = {
 }
 
 
+class Companion(Protocol):
+    """A process from the nursery that runs no jobs."""
+
+    def hears(self, kind: str, who: int, *rest: Any) -> bool:
+        """News of the nursery; False when they are about somebody else."""
+
+
 class Births:
     """The children of a worker, one in each slot, and their replacements."""
 
@@ -43,7 +56,7 @@ class Births:
         places: Places,
         selector: selectors.BaseSelector,
         on_readable: Callable[[Child], None],
-        herald: Herald,
+        companions: Sequence[Companion],
     ) -> None:
         self.children: dict[int, Child] = {}
         self.failures = 0
@@ -53,7 +66,7 @@ class Births:
         self._places = places
         self._selector = selector
         self._on_readable = on_readable
-        self._herald = herald
+        self._companions = companions
         self._wished: dict[int, float] = {}
         self._asked: dict[int, Channel] = {}
 
@@ -92,7 +105,7 @@ class Births:
         """The children that died, with their wait status; EOFError when the nursery did."""
         died = []
         for kind, *told in self._nursery.news():
-            if self._herald.hears(kind, *told):
+            if any(companion.hears(kind, *told) for companion in self._companions):
                 continue
             if kind == "born":
                 self._born(*told)
@@ -197,6 +210,8 @@ def _verdict(child: Child, number: int, how: str, *, alone: bool) -> Outcome:
         return Crashed(told) if alone else Interrupted(f"beside others: {told}", suspect=True)
     if child.killed == "stuck" and not alone:
         return Interrupted("a job beside it did not let the process go on", suspect=True)
+    if child.killed == "asked" and child.blamed == number:
+        return Cancelled(f"{ASKED_TO_STOP}; it did not in time, and its process was killed")
     if child.killed in {"timeout", "stuck"} and child.blamed == number:
         told = "the handler did not end in time and its process was killed"
         return Failed(ErrorText("JobTimeout", told), timed_out=True)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_jobs.telemetry import events, logs
+from django_jobs.clock import SECOND
+from django_jobs.telemetry import events, logs, metering
 from django_jobs.worker.announcing import sent_by
-from django_jobs.worker.asking import Asker
-from django_jobs.worker.build import build_cycle, worker_name
-from django_jobs.worker.cycle import events_of, report_of
+from django_jobs.worker.build import build_asker, build_cycle, build_relay, worker_name
+from django_jobs.worker.cycle import report_of
+from django_jobs.worker.happening import events_of
+from django_jobs.worker.ledger import Ledger
 from django_jobs.worker.loop import shortest_lease
 from django_jobs.worker.pool import afresh
 from django_jobs.worker.pool.child import child_main
@@ -28,7 +30,6 @@ from django_jobs.worker.pool.supervisor import Supervisor
 from django_jobs.worker.pool.telling import Teller
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.stop import Stop
-from django_jobs.worker.store import Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +87,7 @@ class PoolWorker:
         self.processed = 0
         self._backend = backend
         self._settings = settings
+        self._relay = build_relay(backend, settings)
         self._queues = queues
         self._limits = limits
         self._places = places
@@ -99,7 +101,8 @@ class PoolWorker:
         memory = shared_memory(self._places.slots)
         nursery = self._nursery(memory)
         database = getattr(self._backend, "database", None)
-        limit_connecting(database, shortest_lease(self._settings) / HANG_SHARE)
+        for alias in {database, self._relay.home if self._relay else None}:
+            limit_connecting(alias, shortest_lease(self._settings) / HANG_SHARE)
         teller = Teller()
         teller.start()
         try:
@@ -118,6 +121,7 @@ class PoolWorker:
         with sent_by(supervisor.herald.tell):
             why = supervisor.run()
         self.processed = desk.processed
+        Ledger(self._backend).end()
         if supervisor.broken:
             events.emit(events.WorkerBroken(backend=alias, why=supervisor.broken))
         if self.stop.urgent:
@@ -137,11 +141,12 @@ class PoolWorker:
         store = StoreThread(
             self._backend,
             self._settings,
-            Asker(Settler(self._backend, self._settings), Outage(self._backend.alias)),
+            build_asker(Settler(self._backend, self._settings)),
             self._queues,
             places=self._places,
             poll_interval=self._poll_interval,
             wake=wake,
+            relay=self._relay,
         )
         worker = worker_name().rpartition(":")[0]
         desk = Desk(store, partial(self._done, teller), cycle.gatekeeper.believed, worker)
@@ -163,7 +168,11 @@ class PoolWorker:
 
     def _done(self, teller: Teller, done: Done) -> None:
         if self._on_report is None and done.is_plain and not events.is_wanted(events.JobSucceeded):
-            return  # most jobs of a busy worker end so
+            # Most jobs of a busy worker end so.
+            run = done.run
+            seconds = (run.finished_at - run.started_at) / SECOND
+            metering.succeeded(run.lease.queue, seconds, run.waited)
+            return
         report = report_of(done.run, done.verdict)
         for event in events_of(done.run, done.verdict, report, done.outcome):
             events.emit(event)

@@ -15,6 +15,7 @@ from django_jobs.clock import SystemClock
 from django_jobs.execution.capture import keep_routers
 from django_jobs.execution.timeout import keep_alarm
 from django_jobs.worker.pool.channel import Channel
+from django_jobs.worker.pool.companion import tend
 from django_jobs.worker.pool.herald import recite
 from django_jobs.worker.pool.loop_child import LoopChild
 from django_jobs.worker.pool.marks import Board
@@ -78,6 +79,7 @@ class Child:
 
 def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) -> ChildMain:
     """What the nursery runs in a new child."""
+    without_jobs = {places.herald: recite, places.scheduler: tend}
 
     def lane(cycle: Cycle, marks: Marks) -> tuple[Cycle, Recorder, Marks]:
         recorder = Recorder()
@@ -87,15 +89,15 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
             marks.run_until(end)
 
         changed: dict[str, Any] = {"starting": starting, "tell": None}
-        cycle = replace(cycle, asker=recorder, renewer=ParentRenews(), **changed)
+        cycle = replace(cycle, asker=recorder, renewer=ParentRenews(marks), **changed)
         return cycle, recorder, marks
 
     def main(sock: socket.socket, slot: int, memory: int) -> None:
         random.seed()
         connections.close_all()
-        if slot == places.herald:
+        if slot in without_jobs:
             os.close(memory)
-            recite(Channel(sock))
+            without_jobs[slot](Channel(sock))
             connections.close_all()
             return
         keep_alarm()

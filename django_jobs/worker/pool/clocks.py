@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from django_jobs.worker.pool.crew import Child, Held, Lane
     from django_jobs.worker.pool.dispatch import Dispatch
+    from django_jobs.worker.pool.facts import StopAsked
 
 LOOK_SECONDS = 0.25
 MUTE_SECONDS = 1.0
@@ -44,6 +45,8 @@ def _look_at(lane: Lane, now: float) -> None:
         lane.stop("timeout", number)
     elif now > held.fence:
         lane.stop("fence", number)
+    elif lane.asked[0] == number and now > lane.asked[1]:
+        lane.stop("asked", number)
 
 
 def _look_at_overruns(child: Child, now: float, dispatch: Dispatch) -> None:
@@ -65,6 +68,20 @@ def stop_lost(child: Child, dispatch: Dispatch, is_lost: Callable[[Held], bool])
             lane.stop("lost", running[0])
         if any(is_lost(held) for held in lane.given.values()):
             dispatch.ready.extend(lane.take_back_all())
+
+
+def ask_to_stop(children: Iterable[Child], dispatch: Dispatch, asked: StopAsked) -> None:
+    """Tell what runs; what does not yet will not."""
+    lanes = [lane for child in children for lane in child.lanes]
+    for lane in lanes:
+        running = lane.running()
+        if running is not None and running[1].lease.id in asked.ids:
+            lane.ask_to_stop(running[0], asked.kill_at)
+        if any(held.lease.id in asked.ids for held in lane.given.values()):
+            dispatch.ready.extend(lane.take_back_all())
+    for held in dispatch.waiting():
+        if held.lease.id in asked.ids:
+            held.lease = held.lease._replace(cancelled=True)
 
 
 def pause(children: Iterable[Child]) -> float:

@@ -56,6 +56,7 @@ class Lane:
     given: OrderedDict[int, Held] = field(default_factory=OrderedDict)
     revoked: set[int] = field(default_factory=set)
     given_at: float = 0.0
+    asked: tuple[int, float] = (0, 0.0)
 
     def give(self, held: Sequence[Held]) -> None:
         """Hand leases over, with the child's next frame."""
@@ -120,6 +121,12 @@ class Lane:
         if not self.revoked:
             self.marks.allow_all()
         return self.given.pop(number, None)
+
+    def ask_to_stop(self, number: int, kill_at: float) -> None:
+        """Let what it runs see that it is to stop; one that does not is stopped in time."""
+        if self.asked[0] != number:
+            self.asked = (number, kill_at)
+            self.marks.ask_to_stop(number)
 
     def stop(self, why: str, number: int) -> None:
         """End what it runs: at once where it is alone; among others first only its own run."""

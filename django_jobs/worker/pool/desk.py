@@ -70,7 +70,7 @@ class Desk:
 
     def settled_by(self, child: Child, held: Held, status: str, seconds: float) -> None:
         """A child settled it inside the handler's transaction."""
-        self._store.settled_elsewhere(held.lease)
+        self._store.settled_elsewhere(held.lease, status, seconds)
         self.processed += 1
         self._tell(by_child(held.lease, status, seconds, f"{self._worker}:{child.pid}"))
 

@@ -64,7 +64,15 @@ class Renewed:
     asked_at: float
 
 
-Fact = Fetched | Done | Renewed
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """Somebody wants jobs to stop. What runs on at ``kill_at`` is stopped."""
+
+    ids: frozenset[str]
+    kill_at: float
+
+
+Fact = Fetched | Done | Renewed | StopAsked
 
 
 def by_child(lease: Lease, status: str, seconds: float, worker: str) -> Done:

@@ -22,6 +22,7 @@ class Holdings:
 
     def __init__(self, shortest_lease: float) -> None:
         self._held: dict[str, tuple[Lease, float, float]] = {}
+        self._since: dict[str, float] = {}
         self._lock = threading.Lock()
         self._every = shortest_lease / LOOKS_PER_LEASE
         self._look_at = 0.0
@@ -30,13 +31,23 @@ class Holdings:
         with self._lock:
             for lease in leases:
                 self._held[lease.id] = (lease, seconds, asked_at + seconds)
+                self._since[lease.id] = asked_at
 
     def drop(self, lease: Lease) -> None:
         """Renew a lease no more: it ended."""
         with self._lock:
             known = self._held.get(lease.id)
             if known is not None and known[0].token == lease.token:
-                del self._held[lease.id]
+                del self._held[lease.id], self._since[lease.id]
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def long_held(self, seconds: float) -> list[Lease]:
+        """What has been held for so long, renewed or not."""
+        since = time.monotonic() - seconds
+        with self._lock:
+            return [lease for job, (lease, _, _) in self._held.items() if self._since[job] <= since]
 
     def due(self) -> dict[float, list[Lease]]:
         """What has to be renewed now, by the length of the lease; looked at now and then."""

@@ -14,6 +14,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.clock import SystemClock
+from django_jobs.execution.outcome import ASKED_TO_STOP
 from django_jobs.execution.shared_loop import Cut
 from django_jobs.worker.pool.messages import lease_from_tuple
 from django_jobs.worker.pool.recording import told_end
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 0.25
 WHY_CUT = {
+    "asked": ASKED_TO_STOP,
     "fence": "its lease could not be renewed in time",
     "lost": "its lease was lost",
     "timeout": "its time was up",

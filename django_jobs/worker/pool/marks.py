@@ -15,8 +15,8 @@ import threading
 import time
 from dataclasses import dataclass
 
-_STARTED, _LIMIT, _DEADLINE, _DONE, _RUNS, _BEGAN, _BEAT, _FENCE = range(8)
-_WORDS = 8
+_STARTED, _LIMIT, _DEADLINE, _DONE, _RUNS, _BEGAN, _BEAT, _FENCE, _ASKED = range(9)
+_WORDS = 9
 _WORD_SIZE = 8
 SLOT_SIZE = _WORDS * _WORD_SIZE
 NO_LIMIT = (1 << 63) - 1
@@ -34,6 +34,7 @@ class Places:
 
     processes: int
     concurrency: int = 1
+    with_cron: bool = False
 
     @property
     def lanes(self) -> int:
@@ -55,6 +56,11 @@ class Places:
     def herald(self) -> int:
         """The number of the process that tells signals. It has no lanes."""
         return self.spares.stop
+
+    @property
+    def scheduler(self) -> int:
+        """The number of the process that ticks for schedules. It has no lanes either."""
+        return self.herald + 1
 
     @property
     def slots(self) -> int:
@@ -143,6 +149,15 @@ class Marks:
     def beat(self, moment: float) -> None:
         """Show that the process of this lane goes on."""
         self._moments[_BEAT] = moment
+
+    def ask_to_stop(self, number: int) -> None:
+        """Let the handler of a job see that somebody wants it to stop."""
+        self._numbers[_ASKED] = number
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether what runs now was asked to stop."""
+        return 0 < self._numbers[_ASKED] == self._numbers[_RUNS]
 
     def take_back_from(self, number: int) -> int:
         """Let no job from this number on start; the last that was started all the same."""

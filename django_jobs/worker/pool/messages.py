@@ -18,6 +18,7 @@ from django_jobs.execution.outcome import (
     Succeeded,
 )
 from django_jobs.wire.envelope import Envelope, Header, Message, Terms
+from django_jobs.wire.tracing import trace_of
 from django_jobs.worker.settle import Encoded, Run, encoded_value
 
 if TYPE_CHECKING:
@@ -40,14 +41,19 @@ def lease_to_tuple(lease: Lease) -> tuple[Any, ...]:
         dict(message.index),
         lease.fence,
         lease.done_by,
+        lease.probe,
+        lease.cancelled,
+        lease.replayed,
     )
 
 
 def lease_from_tuple(told: tuple[Any, ...]) -> Lease:
     job_id, queue, token, expires_at, suspect, *rest = told
-    body, signature, key_id, counts, index, fence, done_by = rest
+    body, signature, key_id, counts, index, fence, done_by, *flags = rest
     message = Message(body, signature, key_id, Header(*counts), index)
-    return Lease(job_id, queue, token, expires_at, message, suspect, fence=fence, done_by=done_by)
+    flagged = dict(zip(("probe", "cancelled", "replayed"), flags, strict=True))
+    given = {"fence": fence, "done_by": done_by, **flagged}
+    return Lease(job_id, queue, token, expires_at, message, suspect, **given)
 
 
 _KINDS: dict[str, type[Any]] = {
@@ -100,7 +106,7 @@ def terms_to_tuple(envelope: Envelope | None) -> tuple[Any, ...] | None:
         terms.max_crashes,
         terms.retry,
         terms.result_ttl,
-        terms.trace_id,
+        terms.trace_id or trace_of(envelope),
         terms.atomic,
     )
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.cycle import Report
+    from django_jobs.worker.pool.marks import Marks
     from django_jobs.worker.settle import Run
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
@@ -46,7 +47,13 @@ class Recorder:
 
 
 class ParentRenews:
-    """In a child nothing has to be done for a lease to live."""
+    """In a child nothing has to be done for a lease to live; the marks tell what is to stop."""
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+
+    def is_asked(self, _lease: Lease) -> bool:
+        return self._marks.is_asked
 
     def holding(self, _lease: Lease, _seconds: float) -> AbstractContextManager[None]:
         return _NOTHING

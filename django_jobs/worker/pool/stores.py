@@ -16,31 +16,34 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_jobs.backends.base import Settled
-from django_jobs.execution.outcome import Crashed, Failed, Interrupted, Succeeded
-from django_jobs.worker.batch import ENDINGS, REFUSED, UNANSWERED, settle_many
+from django_jobs.execution.outcome import Cancelled, Crashed, Failed, Interrupted
+from django_jobs.worker.batch import REFUSED, UNANSWERED, settle_many
 from django_jobs.worker.housekeeping import Housekeeping
+from django_jobs.worker.ledger import Ledger
 from django_jobs.worker.loop import shortest_lease
+from django_jobs.worker.pool.batching import next_batch
 from django_jobs.worker.pool.cutting import cut_connection
-from django_jobs.worker.pool.facts import Done, Finished, Renewed
+from django_jobs.worker.pool.facts import Done, Finished, Renewed, StopAsked
 from django_jobs.worker.pool.holdings import LOOKS_PER_LEASE, Holdings
 from django_jobs.worker.pool.looking import Looking
 from django_jobs.worker.presence import Presence
-from django_jobs.worker.settle import Encoded, Verdict
+from django_jobs.worker.relaying import RelayThread
+from django_jobs.worker.settle import Verdict
 from django_jobs.worker.store import Store
+from django_jobs.worker.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
+    from django_jobs.outbox.relay import Relay
     from django_jobs.worker.asking import Asker
     from django_jobs.worker.pool.facts import Fact, WakePipe
     from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.queues import QueueOrder
 
-SETTLE_AT_ONCE = 500
-SETTLE_BYTES = 1 << 20  # servers refuse statements that are too long
-ONE_BY_ONE = 50
+ASK_SECONDS = 2.0
 HANG_SHARE = 3  # a call may last this part of a lease
 
 
@@ -57,6 +60,7 @@ class StoreThread:
         places: Places,
         poll_interval: float,
         wake: WakePipe,
+        relay: Relay | None,
     ) -> None:
         self.news: deque[Fact] = deque()
         self.shortest_lease = shortest_lease(settings)
@@ -71,7 +75,15 @@ class StoreThread:
         self._ends = self._gives_up = False
         self._store = Store(asker.outage, lambda: self._ends)
         self._house = Housekeeping(backend, self.shortest_lease)
-        self._presence = Presence(backend, str(queues), places.processes, places.concurrency)
+        ended = self._looking.something_ended  # what was moved may be in a queue that is new
+        self._relay = RelayThread(relay, poll_interval, self.shortest_lease, ended)
+        self._ledger = Ledger(backend)
+        self._presence = Presence(
+            backend, str(queues), places.processes, places.concurrency, self.holdings.__len__
+        )
+        self._tally = Tally(backend)
+        self._kill_grace = settings.kill_grace
+        self._ask_at = 0.0
         self._busy_since = 0.0
         self._house_waits = True
         self._connection: Any = None
@@ -82,11 +94,23 @@ class StoreThread:
     def start(self) -> None:
         self._thread.start()
         self._looking.waiter.start()
+        self._relay.start()
 
     @property
     def empty(self) -> bool:
         """Whether nothing was due when it was last looked, and nothing has happened since."""
         return self._looking.empty
+
+    def nothing_comes(self, *, idle: bool) -> bool:
+        """Whether the outbox was found empty since this was first asked of an ``idle`` worker."""
+        if not idle:
+            self._relay.ask_again()
+        return idle and self._relay.has_nothing()
+
+    @property
+    def draining(self) -> bool:
+        """Whether an operator asked this worker to end."""
+        return self._presence.draining
 
     @property
     def fetching(self) -> bool:
@@ -102,9 +126,10 @@ class StoreThread:
             self._finished.extend(finished)
             self._changed.notify()
 
-    def settled_elsewhere(self, lease: Lease) -> None:
+    def settled_elsewhere(self, lease: Lease, status: str, seconds: float) -> None:
         """A child settled a delivery itself."""
         self.holdings.drop(lease)
+        self._tally.ended(lease.queue, status, seconds)
         self._looking.something_ended()
 
     def cut_if_hung(self) -> None:
@@ -113,6 +138,7 @@ class StoreThread:
         if since and now - since > self.shortest_lease / HANG_SHARE:
             self._busy_since = now
             cut_connection(self._connection)
+        self._relay.cut_if_hung(cut_connection)
 
     def end(self, *, patience: float) -> None:
         """End when everything is settled; after so many seconds end all the same."""
@@ -120,6 +146,7 @@ class StoreThread:
             self._ends = True
             self._changed.notify()
         self._looking.waiter.end()
+        self._relay.end()
         self._thread.join(timeout=patience)
         self._looking.waiter.join()
         self._gives_up = True
@@ -133,7 +160,8 @@ class StoreThread:
             while not (self._ends and (self._gives_up or not self._finished)):
                 if not self._turn():
                     self._wait()
-            self._call(self._presence.end)
+            self._call(self._tally.end, proves=False)
+            self._call(self._presence.end, proves=False)  # it puts up with no answer
         except BaseException as error:  # noqa: BLE001 - the supervisor ends the worker for it
             self.failed = error
         finally:
@@ -153,7 +181,8 @@ class StoreThread:
         # Work first, for somebody waits for it; but the house is never passed over twice.
         if self._house_waits or not self._looking.begin():
             self._house_waits = False
-            self._call(self._keep_house, proves=False)  # it may have nothing to ask
+            asks = not self._house.seconds_left()
+            self._call(self._keep_house, proves=asks)
             return self._looking.seconds_left() <= 0
         self._house_waits = True
         try:
@@ -175,9 +204,23 @@ class StoreThread:
 
     def _keep_house(self) -> None:
         self._presence.tell()
+        self._ledger.tell()
         if self._house.step():
             self._looking.hint()
         self._looking.keep_up()
+        self._tally.tell_now_and_then()
+        self._ask()
+
+    def _ask(self) -> None:
+        """Whether what has run for a while is to stop."""
+        if (now := time.monotonic()) < self._ask_at:
+            return
+        self._ask_at = now + ASK_SECONDS
+        if (held := self.holdings.long_held(ASK_SECONDS)) and (
+            asked := self._backend.asked_to_stop(held)
+        ):
+            self.news.append(StopAsked(frozenset(asked), now + self._kill_grace))
+            self._wake.wake()
 
     def _fetch(self) -> None:
         if fetched := self._looking.look():
@@ -186,7 +229,7 @@ class StoreThread:
 
     def _settle(self) -> None:
         """Everything that finished since the last round trip, in as few steps as can be."""
-        batch = self._batch()
+        batch = next_batch(self._finished)
         again = {place for place, one in enumerate(batch) if one.again}
         verdicts = settle_many(self._asker, [(one.run, one.outcome) for one in batch], again)
         unanswered: list[Finished] = []
@@ -195,7 +238,9 @@ class StoreThread:
                 unanswered.append(Finished(one.run, one.outcome, again=True))
                 continue
             self.holdings.drop(one.run.lease)
-            self.news.append(Done(one.run, one.outcome, self._judged(one, verdict)))
+            done = Done(one.run, one.outcome, self._judged(one, verdict))
+            self._tally.done(done.run, done.outcome, done.verdict)
+            self.news.append(done)
         with self._changed:
             self._finished.extend(unanswered)  # behind the others, lest one blocks them
         self._looking.something_ended()
@@ -203,25 +248,10 @@ class StoreThread:
         if unanswered:
             raise ConnectionError("the connection broke while jobs were settled")
 
-    def _batch(self) -> list[Finished]:
-        """What to settle in one step: bounded in number and size, and alone what failed before."""
-        batch: list[Finished] = []
-        alone = size = 0
-        while self._finished and len(batch) < SETTLE_AT_ONCE and alone < ONE_BY_ONE:
-            head = self._finished[0]
-            size += _size(head)
-            if batch and (head.again or size > SETTLE_BYTES):
-                break
-            batch.append(self._finished.popleft())
-            alone += not isinstance(head.outcome, ENDINGS)
-            if head.again:
-                break
-        return batch
-
     def _judged(self, one: Finished, verdict: Verdict) -> Verdict:
         """An atomic job that nobody heard of again may have been committed: then it is over."""
         envelope = one.run.envelope
-        cut = isinstance(one.outcome, Crashed | Failed | Interrupted)
+        cut = isinstance(one.outcome, Cancelled | Crashed | Failed | Interrupted)
         lost = verdict.answer is Settled.LOST and cut
         if lost and envelope and envelope.terms.atomic and self._asker.is_gone(one.run, 0.0):
             return Verdict("acked", Settled.SETTLED)
@@ -249,11 +279,3 @@ class StoreThread:
             )
             if pause > 0:
                 self._changed.wait(pause)
-
-
-def _size(one: Finished) -> int:
-    size = len(one.run.lease.message.body)
-    if isinstance(one.outcome, Succeeded):
-        value = one.outcome.value
-        size += len(one.outcome.output) + (len(value.json) if isinstance(value, Encoded) else 0)
-    return size

@@ -13,13 +13,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Settled
+from django_jobs.telemetry import events
 from django_jobs.worker.pool import clocks
 from django_jobs.worker.pool.births import MOST_FAILURES, Births, clear_desk
+from django_jobs.worker.pool.companion import Scheduler
 from django_jobs.worker.pool.crew import Held, told_end
 from django_jobs.worker.pool.dispatch import Dispatch
-from django_jobs.worker.pool.facts import Done, Fetched
+from django_jobs.worker.pool.facts import Done, Fetched, StopAsked
 from django_jobs.worker.pool.herald import Herald
 from django_jobs.worker.pool.recycling import Recycling
+from django_jobs.worker.presence import DRAINING
 
 if TYPE_CHECKING:
     from django_jobs.worker.loop import Limits
@@ -61,7 +64,9 @@ class Supervisor:
         self._wake = wake
         self._selector = selectors.DefaultSelector()
         self.herald = Herald(nursery, places.herald, self._selector)
-        self._births = Births(nursery, places, self._selector, self._on_child, self.herald)
+        self.scheduler = Scheduler(nursery, places.scheduler, wanted=places.with_cron)
+        companions = (self.herald, self.scheduler)
+        self._births = Births(nursery, places, self._selector, self._on_child, companions)
         self._children = self._births.children
         self._dispatch = Dispatch(self._children, desk, places, child_limits)
         self._recycling = Recycling(child_limits, self._births, self._dispatch)
@@ -86,16 +91,18 @@ class Supervisor:
         return self.broken or self._why
 
     def _step(self) -> None:
-        self._why = self._why or self._reason_to_end()
+        self._why = self._why or self._begun_to_end()
         if self._stop.urgent:
             for child in self._children.values():
                 child.kill("stop")
         if self._why:
             self._dispatch.return_all("the worker stops")
+            self.scheduler.leave()
         else:
             self._recycling.step()
             self._births.step()
             self._dispatch.step()
+            self.scheduler.step()
             self._births.wish_for_hermits(len(self._dispatch.suspects))
         self._desk.flush()
         self.herald.step()
@@ -117,6 +124,14 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------- the end
 
+    def _begun_to_end(self) -> str:
+        """A reason to end, once there is one; then it is told what still runs."""
+        if why := self._reason_to_end():
+            lanes = (lane for child in self._children.values() for lane in child.lanes)
+            if running := sum(bool(lane.given) for lane in lanes):
+                events.emit(events.WorkerStopping(running=running, why=why))
+        return why
+
     def _reason_to_end(self) -> str:
         limits, processed = self._limits, self._desk.processed
         most = limits.max_jobs or float("inf")
@@ -127,6 +142,7 @@ class Supervisor:
         reasons = (
             (bool(self.broken), self.broken),
             (self._stop.asked.is_set(), self._told_to()),
+            (self._store.draining, DRAINING),
             (
                 processed >= most,
                 f"{limits.max_jobs} jobs were processed",
@@ -144,7 +160,7 @@ class Supervisor:
         self.broken = self.broken or why
 
     def _nothing_due(self) -> bool:
-        return self._store.empty and not self._outstanding()
+        return self._store.nothing_comes(idle=self._store.empty and not self._outstanding())
 
     def _outstanding(self) -> int:
         unheard = self._store.fetching + len(self._store.news)
@@ -154,7 +170,8 @@ class Supervisor:
         if not self._why:
             return False
         if not self._outstanding() or self._store.failed is not None:
-            return bool(self._stop.urgent or self.broken or self.herald.is_over())
+            left = self.herald.is_over() and self.scheduler.is_over()
+            return bool(self._stop.urgent or self.broken or left)
         if not all(child.is_idle for child in self._children.values()):
             self._idle_since = 0.0
             return False
@@ -168,6 +185,7 @@ class Supervisor:
     def _end(self) -> None:
         self._births.close()
         self.herald.close()
+        self.scheduler.kill()
         self._store.end(patience=URGENT_PATIENCE)
         self._nursery.close()
         self._selector.close()
@@ -197,6 +215,8 @@ class Supervisor:
                 self._dispatch.ready.extend(held)
             elif isinstance(fact, Done):
                 self._desk.done(fact)
+            elif isinstance(fact, StopAsked):
+                clocks.ask_to_stop(self._children.values(), self._dispatch, fact)
             else:
                 self._on_renewed(fact)
 

@@ -7,22 +7,16 @@ packages of requirements.txt beside this file.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
-import tempfile
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.harness import write_json
-from tests.benchmarks.rivals.conditions import conditions, processor
+from tests.benchmarks.rivals.arena import run
 from tests.benchmarks.rivals.contestants import ADAPTERS
-from tests.benchmarks.rivals.processes import adopt_orphans, below, kill_all
 from tests.benchmarks.rivals.rounds import Extent, Figures, Tournament
-from tests.benchmarks.rivals.site import POSTGRES
-from tests.benchmarks.rivals.stores import sweep
 from tests.benchmarks.rivals.tables import failures, tables
 
 FULL = Extent(rounds=3, seconds=1.5, most=200_000, idle=10.0, samples=201)
@@ -48,35 +42,6 @@ def main() -> int:
         Path(options.markdown).write_text(_markdown(told, tournament.figures), encoding="utf-8")
     write_json(options.json, _plain(told, tournament.figures))
     return 1 if paragraphs else 0
-
-
-def run(tournament: Tournament) -> dict[str, str]:
-    """Measure, and leave nothing behind; the conditions, by vendor."""
-    adopt_orphans()
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    vendors = dict.fromkeys(one.site.vendor for one in tournament.figures.values())
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rivals-")))
-        if POSTGRES in vendors:
-            stack.callback(sweep)
-        stack.callback(kill_all, lambda: below(os.getpid()))
-        try:
-            told = {vendor: _conditions(vendor, folder) for vendor in vendors}
-            tournament.enter(folder, stack)
-            tournament.run()
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)
-    return {vendor: f"{text}\n  load at the end = {_load()}" for vendor, text in told.items()}
-
-
-def _conditions(vendor: str, folder: Path) -> str:
-    text = conditions(vendor, folder)
-    return f"{vendor}: {text}\n  processor = {processor()}\n  load at the start = {_load()}"
-
-
-def _load() -> str:
-    return " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 
 def _markdown(told: dict[str, str], figures: dict[str, Figures]) -> str:

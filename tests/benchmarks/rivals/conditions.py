@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tests.benchmarks.rivals.contestants import OURS
 from tests.benchmarks.rivals.processes import ContestantFailed
-from tests.benchmarks.rivals.site import MACHINE, POSTGRES
+from tests.benchmarks.rivals.site import MACHINE, POSTGRES, REDIS
 from tests.benchmarks.rivals.surroundings import ROOT, Surroundings
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 def conditions(vendor: str, folder: Path) -> str:
     """Python, machine and server settings, as the other benchmarks print them."""
+    if vendor == REDIS:
+        from tests.benchmarks.rivals.redis_server import conditions_of
+
+        return conditions_of(folder)
     name, database = (OURS, "postgres") if vendor == POSTGRES else (f"sqlite:{OURS}", "conditions")
     if vendor != POSTGRES:
         database = str(folder / database)

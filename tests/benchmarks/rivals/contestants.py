@@ -25,12 +25,24 @@ ADAPTERS = {
     "sqlite:django_jobs": "ours:OurSqliteSite",
     "sqlite:huey": "huey:HueySqliteSite",
     "sqlite:django-tasks-db": "tasks_db:TasksDbSqliteSite",
+    "redis:bare": "redis_bare:BareRedisSite",
+    "redis:django_jobs": "ours:OurRedisSite",
+    "redis:dramatiq": "redis_rivals:DramatiqSite",
+    "redis:celery": "redis_rivals:CelerySite",
+    "redis:rq": "redis_rivals:RqSite",
+    "redis:huey": "redis_rivals:HueyRedisSite",
 }
+TASKS = {
+    "tasks:django_jobs": "ours:OurTasksSite",
+    "django-ox": ADAPTERS["django-ox"],
+    "django-tasks-db": ADAPTERS["django-tasks-db"],
+}
+"""Backends of Django's Tasks, ours among them, for ``tests.benchmarks.tasks``."""
 
 
 def site(name: str) -> type[Site]:
     """The adapter of a contestant; importing it imports nothing of the contestant's own."""
-    module, _, wanted = ADAPTERS[name].partition(":")
+    module, _, wanted = {**ADAPTERS, **TASKS}[name].partition(":")
     found: type[Site] = getattr(import_module(f"tests.benchmarks.rivals.adapters.{module}"), wanted)
     return found
 

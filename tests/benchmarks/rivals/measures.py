@@ -100,6 +100,17 @@ class Contestant:
             enqueued=enqueued,
         )
 
+    def enqueue(self, jobs: int) -> float:
+        """Enqueue one by one into empty tables; how many a second."""
+        self.store.empty()
+        rate: float = self.producer.ask("fill", within=120, jobs=jobs, singly=jobs)["one"]
+        return rate
+
+    def look_up(self, reads: int) -> dict[str, float]:
+        """Read the "results" that the last drain left, and bare "rows"; how many a second."""
+        rates: dict[str, float] = self.producer.ask("look_up", within=120, reads=reads)
+        return rates
+
     def calm(self, way: Way, seconds: float, samples: int) -> Calm:
         """Let a worker idle, then wake it again and again; one job at a time."""
         self.store.empty()

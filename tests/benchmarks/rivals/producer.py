@@ -18,6 +18,7 @@ from tests.benchmarks.rivals.contestants import chosen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.benchmarks.rivals.adapters.djangos_tasks import TasksSite
     from tests.benchmarks.rivals.site import Site
 
 SOONEST, LATEST = 0.05, 0.15
@@ -57,7 +58,16 @@ def trickle(site: Site, first: int, jobs: int, seed: int) -> list[int]:
     return returned
 
 
-ORDERS: dict[str, Callable[..., Any]] = {"prepare": prepare, "fill": fill, "trickle": trickle}
+def look_up(site: TasksSite, reads: int) -> dict[str, float]:
+    return site.look_up(reads)
+
+
+ORDERS: dict[str, Callable[..., Any]] = {
+    "prepare": prepare,
+    "fill": fill,
+    "look_up": look_up,
+    "trickle": trickle,
+}
 
 
 def main() -> None:

@@ -66,14 +66,16 @@ class Tournament:
 
     def run(self) -> None:
         for number in range(1, self.extent.rounds + 1):
-            told = f"round {number} of {self.extent.rounds}"
-            for name in dict.fromkeys(
-                way.name for figures in self.figures.values() for way in figures.site.ways
-            ):
-                for contestant in self._contestants.values():
-                    self._drain(contestant, name, told)
+            self._round(f"round {number} of {self.extent.rounds}")
+
+    def _round(self, told: str) -> None:
+        for name in dict.fromkeys(
+            way.name for figures in self.figures.values() for way in figures.site.ways
+        ):
             for contestant in self._contestants.values():
-                self._calm(contestant, told)
+                self._drain(contestant, name, told)
+        for contestant in self._contestants.values():
+            self._calm(contestant, told)
 
     def _drain(self, contestant: Contestant, name: str, told: str) -> None:
         figures = self.figures[contestant.name]
@@ -87,7 +89,7 @@ class Tournament:
         def drained() -> None:
             drain = contestant.drain(way, self.extent.seconds, self.extent.most)
             drains[-1] = drain
-            _progress(f"{told}: {contestant.name}, {name}: {drain.per_second:,.0f}/s")
+            progress(f"{told}: {contestant.name}, {name}: {drain.per_second:,.0f}/s")
 
         self._try(figures, name, drained)
 
@@ -102,7 +104,7 @@ class Tournament:
             calm = contestant.calm(way, extent.idle / rounds, -(-extent.samples // rounds))
             figures.calms.append(calm)
             middle = sorted(calm.delays_ms)[len(calm.delays_ms) // 2]
-            _progress(f"{told}: {contestant.name}, woken after {middle:.1f} ms")
+            progress(f"{told}: {contestant.name}, woken after {middle:.1f} ms")
 
         self._try(figures, what, calmed)
 
@@ -113,11 +115,11 @@ class Tournament:
             kind = "" if isinstance(error, ContestantFailed) else f"{type(error).__name__}: "
             figures.failures[what] = f"{kind}{error}".strip()
             told = figures.failures[what].splitlines()[-1]
-            _progress(f"FAILED {figures.site.vendor} {figures.site.name}, {what}: {told}")
+            progress(f"FAILED {figures.site.vendor} {figures.site.name}, {what}: {told}")
 
 
 BEGAN = time.monotonic()
 
 
-def _progress(text: str) -> None:
+def progress(text: str) -> None:
     print(f"{time.monotonic() - BEGAN:6.0f} s  {text}", file=sys.stderr, flush=True)

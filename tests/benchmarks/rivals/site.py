@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.rivals.surroundings import Surroundings
 
-POSTGRES, SQLITE = "PostgreSQL", "SQLite"
+POSTGRES, SQLITE, REDIS = "PostgreSQL", "SQLite", "Redis"
 DEFAULTS, ONE, MACHINE = "defaults", "one process", "whole machine"
 CORES = os.cpu_count() or 1
 
@@ -36,7 +36,7 @@ class Site:
     vendor: ClassVar[str]
     distribution: ClassVar[str]  # whose version is told
     keeps: ClassVar[str]  # what it keeps or gives up for its speed
-    left: ClassVar[str]  # SQL: how many jobs are not finished
+    left: ClassVar[str]  # SQL, or a script of Redis: how many jobs are not finished
     ways: ClassVar[tuple[Way, ...]]
     bulk: ClassVar[bool] = True
     together: ClassVar[int] = 1_000_000  # how many jobs one call of ``many`` is given

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from testproject.databases import server_details
 from tests.benchmarks.rivals.processes import reaped_by, seconds_of, stat_of
-from tests.benchmarks.rivals.site import POSTGRES
+from tests.benchmarks.rivals.site import POSTGRES, REDIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +28,7 @@ class Store(ABC):
 
     name: str
     postmaster: int | None = None  # None: there is no server
+    alone: bool = False  # nobody else uses the server meanwhile, and one process is all of it
 
     @abstractmethod
     def _connected(self) -> AbstractContextManager[Any]:
@@ -76,6 +77,8 @@ class Price:
             return 0.0
         if not stat_of(self._store.postmaster):
             return math.nan  # the server is on another machine
+        if self._store.alone:
+            return seconds_of(self._store.postmaster)
         ended = reaped_by(self._store.postmaster) if self._reaped else 0.0
         return sum(map(seconds_of, self._store.backends() - self._others)) + ended
 
@@ -139,6 +142,10 @@ class SqliteStore(Store):
 
 def store_for(vendor: str, folder: Path, label: str) -> Store:
     """An empty database for a contestant, there until ``sweep``."""
+    if vendor == REDIS:
+        from tests.benchmarks.rivals.redis_server import RedisStore
+
+        return RedisStore(folder, label)
     return PostgresStore(label) if vendor == POSTGRES else SqliteStore(folder, label)
 
 

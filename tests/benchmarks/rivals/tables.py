@@ -51,14 +51,14 @@ def tables(figures: dict[str, Figures], vendor: str) -> list[Table]:
     key = f"{prefix}:" if prefix else ""
     shown = {name: one for name, one in figures.items() if _is(one, vendor)}
     ours, bare = figures.get(key + OURS), figures.get(key + BARE)
-    return [_draining(shown, ours, bare, vendor), _rest(shown, ours, vendor), _kept(shown, vendor)]
+    return [draining(shown, ours, bare, vendor), _rest(shown, ours, vendor), _kept(shown, vendor)]
 
 
 def _is(figures: Figures, vendor: str) -> bool:
     return figures.site.vendor == vendor
 
 
-def _draining(
+def draining(
     shown: dict[str, Figures], ours: Figures | None, bare: Figures | None, vendor: str
 ) -> Table:
     headings = [
@@ -103,10 +103,10 @@ def _ratio(
         return NOTHING
     pairs = zip(one.drains.get(way, ()), other.drains.get(others_way or way, ()), strict=False)
     found = [_value(a, what) / _value(b, what) for a, b in pairs if a and b and _value(b, what)]
-    return _multiple(_median(found)) if found else NOTHING
+    return multiple(_median(found)) if found else NOTHING
 
 
-def _multiple(value: float) -> str:
+def multiple(value: float) -> str:
     """With about as many digits as one may believe."""
     digits = 0 if value >= 10 else 1 if value >= 1 else 2 if value >= 0.1 else 3
     return f"{value:,.{digits}f}"
@@ -126,7 +126,7 @@ def _rest(shown: dict[str, Figures], ours: Figures | None, vendor: str) -> Table
         for how in ("one", "many"):
             rate, mine = _enqueued(figures, how), _enqueued(ours, how) if ours else None
             row.append(f"{rate:,.0f}" if rate else NOTHING)
-            row.append(_multiple(mine / rate) if rate and mine else NOTHING)
+            row.append(multiple(mine / rate) if rate and mine else NOTHING)
         delays = sorted(delay for calm in figures.calms for delay in calm.delays_ms)
         row += [f"{delays[int(len(delays) * at)]:,.1f}" if delays else NOTHING for at in QUANTILES]
         idle = statistics.fmean(calm.idle for calm in figures.calms) if figures.calms else None

@@ -52,6 +52,25 @@ def test_what_is_not_registered_is_not_there(registry):
     assert len(registry) == 0
 
 
+def test_only_a_key_that_is_not_registered_is_looked_for_further(registry):
+    known, found, asked = made_from(send_mail), made_from(send_letter, "found"), []
+
+    def finder(key):
+        asked.append(key)
+        return found if key == "found" else None
+
+    registry.register(known)
+    assert registry.get_verified("shop.send") is known
+    assert registry.get_verified("found") is None  # there is nobody who could find it
+    registry.finder = finder
+    assert registry.get_verified("shop.send") is known
+    assert asked == []
+    assert registry.get_verified("found") is found
+    assert registry.get_verified("nowhere") is None
+    assert asked == ["found", "nowhere"]
+    assert registry.get("found") is None
+
+
 def test_an_unknown_key_is_refused_with_the_nearest_one(registry):
     registry.register(made_from(send_mail, "shop.jobs.send_mail"))
     registry.register(made_from(send_letter, "shop.jobs.burn"))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from tests.benchmarks.rivals.adapters.djangos_tasks import TasksSite
 from tests.benchmarks.rivals.site import (
     CORES,
     DEFAULTS,
     MACHINE,
     ONE,
     POSTGRES,
+    REDIS,
     SQLITE,
     DjangoSite,
     Way,
@@ -62,6 +67,19 @@ class OurSite(DjangoSite):
         enqueue_many(noop.prepare(n=n) for n in numbers)
 
 
+class OurTasksSite(TasksSite, OurSite):
+    """Tasks of Django's own decorator, on PostgreSQL."""
+
+    name = "django_jobs, @task"
+    model = "django_jobs.JobResult"
+    ways = tuple(way for way in OurSite.ways if way.name != NO_RESULTS)
+    bulk = False
+
+    def extra(self) -> dict[str, Any]:
+        tasks = {"default": {"BACKEND": "django_jobs.tasks.JobsBackend"}}
+        return {**super().extra(), "TASKS": tasks}
+
+
 class OurSqliteSite(OurSite):
     """On SQLite."""
 
@@ -71,3 +89,37 @@ class OurSqliteSite(OurSite):
         Way(ONE, ((*QUIET, "--processes", "1"),), "-v0 --processes 1", 6_000),
         Way(MACHINE, ((*QUIET, "--processes", str(CORES)),), f"-v0 --processes {CORES}", 6_000),
     )
+
+
+class OurRedisSite(OurSite):
+    """On Redis; the database of the site, for dead letters, is an SQLite file."""
+
+    vendor = REDIS
+    left = (
+        "return redis.call('HLEN', '{django_jobs:default}:1:jobs') "
+        "+ redis.call('HLEN', '{django_jobs:default}:1:dead')"
+    )
+    ways = (
+        Way(DEFAULTS, (("django", "jobs_work"),), "a line of log per job", 8_000),
+        Way(ONE, ((*QUIET, "--processes", "1"),), "-v0 --processes 1", 10_000),
+        Way(MACHINE, ((*QUIET, "--processes", str(CORES)),), f"-v0 --processes {CORES}", 12_000),
+        Way(
+            NO_RESULTS,
+            ((*QUIET, "--processes", str(CORES)),),
+            f"-v0 --processes {CORES}, RESULT_TTL 0",
+            15_000,
+        ),
+    )
+
+    def extra(self) -> dict[str, Any]:
+        path = "django_jobs.backends.redis.RedisBackend"
+        options = {"URL": self.surroundings.database}
+        jobs = super().extra()["DJANGO_JOBS"]
+        backends = {"redis": {"BACKEND": path, "OPTIONS": options}}
+        return {"DJANGO_JOBS": {**jobs, "BACKENDS": backends, "DEFAULT_BACKEND": "redis"}}
+
+    def _database(self) -> dict[str, Any]:
+        port = urlsplit(self.surroundings.database).port
+        name = Path(tempfile.gettempdir()) / f"rivals-redis-{port}.sqlite3"
+        options = {"transaction_mode": "IMMEDIATE", "timeout": 20}
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": name, "OPTIONS": options}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.benchmarks.rivals.site import CORES, DEFAULTS, MACHINE, ONE, POSTGRES, DjangoSite, Way
+from tests.benchmarks.rivals.adapters.djangos_tasks import TasksSite
+from tests.benchmarks.rivals.site import CORES, DEFAULTS, MACHINE, ONE, POSTGRES, Way
 
 WORKER = ("django", "ox_worker")
 TUNED = (*WORKER, "-v0", "--concurrency", "4")
 
 
-class OxSite(DjangoSite):
+class OxSite(TasksSite):
     """Claims one task at a time, whatever its concurrency."""
 
     name = "django-ox"
@@ -20,6 +21,7 @@ class OxSite(DjangoSite):
         "a commit per claim and one per finish, both fenced; killed work runs again "
         "when its lock is old (300 s)"
     )
+    model = "django_ox.OxTask"
     left = "SELECT count(*) FROM django_ox_oxtask WHERE status <> 'SUCCESSFUL'"
     apps = ("django_ox",)
     ways = (
@@ -35,11 +37,6 @@ class OxSite(DjangoSite):
 
     def extra(self) -> dict[str, Any]:
         return {"TASKS": {"default": {"BACKEND": "django_ox.backend.OxBackend"}}}
-
-    def one(self, n: int) -> None:
-        from tests.benchmarks.rivals.handlers.tasks import noop
-
-        noop.enqueue(n=n)
 
     def many(self, numbers: list[int]) -> None:
         from django_ox.bulk import enqueue_many

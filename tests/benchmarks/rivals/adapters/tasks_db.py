@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.benchmarks.rivals.adapters.djangos_tasks import TasksSite
 from tests.benchmarks.rivals.site import (
     CORES,
     DEFAULTS,
@@ -11,7 +12,6 @@ from tests.benchmarks.rivals.site import (
     ONE,
     POSTGRES,
     SQLITE,
-    DjangoSite,
     Way,
 )
 
@@ -19,13 +19,14 @@ WORKER = ("django", "db_worker")
 TUNED = (*WORKER, "-v0", "--no-startup-delay")
 
 
-class TasksDbSite(DjangoSite):
+class TasksDbSite(TasksSite):
     """On PostgreSQL. A worker is one process and runs one task at a time."""
 
     name = "django-tasks-db"
     vendor = POSTGRES
     distribution = "django-tasks-db"
     keeps = "two commits a task; killed work stays RUNNING for ever"
+    model = "django_tasks_database.DBTaskResult"
     left = "SELECT count(*) FROM django_tasks_database_dbtaskresult WHERE status <> 'SUCCESSFUL'"
     bulk = False
     apps = ("django_tasks_db",)
@@ -37,11 +38,6 @@ class TasksDbSite(DjangoSite):
 
     def extra(self) -> dict[str, Any]:
         return {"TASKS": {"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}}}
-
-    def one(self, n: int) -> None:
-        from tests.benchmarks.rivals.handlers.tasks import noop
-
-        noop.enqueue(n=n)
 
 
 class TasksDbSqliteSite(TasksDbSite):

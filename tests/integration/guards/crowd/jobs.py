@@ -3,6 +3,7 @@
 import os
 import random
 import time
+from pathlib import Path
 
 from django_jobs import job
 
@@ -31,3 +32,28 @@ def moody(context, diary, name):
     if fails:
         raise RuntimeError("not this time")
     write(diary, "done", name, context.fence)
+
+
+@job(key="crowd.broken", takes_context=True)
+def broken(context, diary, name, fails):
+    """Fails until so many runs have begun."""
+    write(diary, "begin", name, context.fence)
+    time.sleep(0.05)
+    write(diary, "end", name, context.fence)
+    if Path(diary).read_text().count(" begin ") <= fails:
+        raise RuntimeError("the other side is down")
+    write(diary, "done", name, context.fence)
+
+
+@job(key="crowd.stamp", takes_context=True)
+def stamp(context, diary, name):
+    """When it was claimed and when it began, by the clock of the jobs' database."""
+    from django.db import connection  # noqa: PLC0415 - the environment chooses its settings
+
+    from django_jobs.backends.database.clock import StoreClock  # noqa: PLC0415 - as above
+    from django_jobs.models import Job  # noqa: PLC0415 - as above
+
+    write(diary, "began", name, StoreClock().read(connection))
+    write(
+        diary, "claimed", name, Job.objects.values_list("leased_at", flat=True).get(pk=context.id)
+    )

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -98,7 +97,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_does_not(with_a_thread, s
     for pid in [pool.pid, *pool.family]:
         os.kill(pid, signal.SIGTERM)
     enqueue_many([gang.note.prepare(str(diary)) for _ in range(3)])
-    time.sleep(0.3)
+    until(lambda: "stopping, because a signal" in pool.said)
     assert pool.process.poll() is None
     family = pool.family
     pool.signal(signal.SIGTERM)

@@ -203,3 +203,22 @@ def test_a_childs_connection_that_the_server_ended_while_idle_hurts_no_job(start
     assert Order.objects.count() == 2
     assert len({pid for pid, _, _ in diary.lines}) == 1
     assert pool.process.poll() is None
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_worker_that_is_started_while_its_database_is_away_begins_when_it_is_back(
+    start, diary, proxy, processes
+):
+    proxy.go_away()
+    pool = start(processes=processes, environment=through(proxy))
+    until(
+        lambda: (
+            "the backend database does not answer" in pool.said
+            and "serving every queue" in pool.said
+        )
+    )
+    assert "answers again" not in pool.said
+    gang.note.enqueue(str(diary))
+    proxy.forward()
+    until(lambda: diary.words == ["ran"], patience=GOES_ON_SECONDS)
+    until(lambda: "answers again" in pool.said)

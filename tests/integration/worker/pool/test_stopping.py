@@ -13,6 +13,7 @@ from tests.integration.worker.pool.conftest import is_alive, until
 from tests.integration.worker.pool.gang import jobs as gang
 
 pytestmark = pytest.mark.django_db(transaction=True)
+STOPPING = "stopping, because a signal asked for it"
 UNCHARGED = (JobState.READY, 0, 0, False)
 
 
@@ -28,7 +29,7 @@ def test_the_first_signal_lets_running_jobs_end_and_gives_the_rest_back(start, d
     enqueue_many([gang.note.prepare(str(diary)) for _ in range(20)])
     for pid in [pool.pid, *(pool.family if everybody else [])]:
         os.kill(pid, signal.SIGTERM)
-    time.sleep(0.4)
+    until(lambda: STOPPING in pool.said)
     assert pool.process.poll() is None
     diary.gate.touch()
     assert pool.ended() == 0
@@ -61,7 +62,7 @@ def test_a_second_signal_ends_it_at_once_and_charges_nothing(start, diary, numbe
     until(lambda: len(diary.words) == 2)
     family = pool.family
     pool.signal(number)
-    time.sleep(0.3)
+    until(lambda: STOPPING in pool.said)
     began = time.monotonic()
     pool.signal(number)
     assert pool.ended() == code

@@ -39,7 +39,7 @@ def herald():
 def test_too_many_that_wait_are_not_kept(herald, lost):
     for number in range(MOST_WAITING + 2):
         herald.tell("job_dead", {"job_id": str(number)})
-    assert [event.job_id for event in lost] == [str(MOST_WAITING), str(MOST_WAITING + 1)]
+    assert [event.about for event in lost] == [str(MOST_WAITING), str(MOST_WAITING + 1)]
     assert not herald.is_over()
 
 
@@ -48,7 +48,7 @@ def test_when_no_process_can_be_started_it_gives_up(herald, lost):
     for _ in range(MOST_FAILURES):
         assert not lost
         herald.step()
-    assert [(event.job_id, event.why) for event in lost] == [
+    assert [(event.about, event.why) for event in lost] == [
         ("1", "no process could be started to tell it")
     ]
     assert herald.is_over()
@@ -63,4 +63,4 @@ def test_news_about_others_are_not_for_it(herald):
 def test_what_was_not_told_when_the_worker_ends_is_said_to_be_lost(herald, lost):
     herald.tell("job_crashed", {"job_id": "1"})
     herald.close()
-    assert [(event.signal, event.job_id) for event in lost] == [("job_crashed", "1")]
+    assert [(event.signal, event.about) for event in lost] == [("job_crashed", "1")]

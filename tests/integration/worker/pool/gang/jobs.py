@@ -241,3 +241,42 @@ def census(diary):
 @job(key="gang.fail")
 def fail(message):
     raise ValueError(message)
+
+
+@job(key="gang.fork")
+def fork(diary, how):
+    """Both processes leave the handler; the copy of the one that was asked raises there."""
+    copy = os.fork()
+    write(diary, "original" if copy else "copy")
+    if not copy and how == "raises":
+        raise ValueError("the copy fails")
+    if copy:
+        os.waitpid(copy, 0)
+
+
+@job(key="gang.async_fork")
+async def async_fork(diary, how):
+    fork(diary, how)
+
+
+@job(key="gang.watch", takes_context=True)
+def watch(context, diary, how, word="watch"):
+    """Run until somebody asks it to stop, and hear of it in one way or another."""
+    write(diary, f"{word}-begins")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if how == "progress":
+            context.progress(0.5)
+        elif how == "looks" and context.cancelled:
+            write(diary, f"{word}-saw-it")
+            raise RuntimeError("half done")
+        elif how == "returns" and context.cancelled:
+            return "tidied up"
+        time.sleep(0.02)
+    return None
+
+
+@job(key="gang.awatch")
+async def awatch(diary, word="awatch"):
+    write(diary, f"{word}-begins")
+    await asyncio.sleep(PATIENCE_SECONDS)

@@ -8,6 +8,8 @@ from testproject.settings import DATABASES as BOTH
 from testproject.settings import INSTALLED_APPS as OF_THE_PROJECT
 
 DATABASES = {"default": BOTH["default"]}  # the other one is not there in every run
+if os.environ.get("GANG_LOST_DATABASE"):
+    DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "/nowhere/at/all"}}
 INSTALLED_APPS = [*OF_THE_PROJECT, "tests.integration.worker.pool.gang"]
 DJANGO_JOBS = {"SITE": "testproject.settings", **json.loads(os.environ.get("GANG_JOBS", "{}"))}
 if os.environ.get("GANG_LOUD"):

@@ -1,0 +1,166 @@
+"""How the list of dead letters is narrowed, and what a filtered list means for a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, ORDER_VAR, PAGE_VAR, ChangeList
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from django_jobs.admin.base import RECENT_ROWS, may_view_payload
+from django_jobs.admin.cells import error_text
+from django_jobs.operations import Matching, groups, search
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, QueryDict
+
+    from django_jobs.models import FailedJob
+
+RESOLUTIONS = {"": "open", "replayed": "replayed", "discarded": "discarded"}
+GROUPS_OFFERED = 12
+OFFERED = ("queue", "handler", "reason")
+LONGEST_TEXT = 200
+_RUN_BY = {*OFFERED, "fingerprint", "failed_at__gte", "failed_at__lt", "q", "resolution"}
+_NO_MATTER = {PAGE_VAR, ORDER_VAR, ALL_VAR, ERROR_FLAG}
+
+
+class LetterList(ChangeList):
+    """Finds the keys of a page first, and reads the dead letters of those keys then.
+
+    All that a list is narrowed and ordered by stands in the indexes, so keys are found
+    without the table. Asked for whole rows, PostgreSQL takes the index in whose order they
+    lie in the table instead, and reads very many rows that do not fit.
+    """
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        found: Any = self.result_list
+        page = self.root_queryset.filter(pk__in=list(found.values_list("pk", flat=True)))
+        self.result_list = page.order_by(*self.get_ordering(request, page))
+
+
+class ResolutionFilter(admin.SimpleListFilter):
+    """Open ones unless said otherwise; a search looks among all of them."""
+
+    title = "resolution"
+    parameter_name = "resolution"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> list[tuple[str, str]]:
+        self.default = "all" if request.GET.get("q") else "open"
+        return [(word, word.capitalize()) for word in (*RESOLUTIONS.values(), "all")]
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        chosen = self.value() or self.default
+        for word, label in self.lookup_choices:
+            yield {
+                "selected": word == chosen,
+                "query_string": changelist.get_query_string({self.parameter_name: word}),
+                "display": label,
+            }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[FailedJob]) -> QuerySet[FailedJob]:
+        chosen = self.value() or self.default
+        if chosen == "all":
+            return queryset
+        return queryset.filter(resolution="" if chosen == "open" else chosen)
+
+
+class OfferedFilter(admin.SimpleListFilter):
+    """Offers what the latest rows hold, which one query finds for all such filters."""
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> list[tuple[str, str]]:
+        place = OFFERED.index(str(self.parameter_name))
+        found = {row[place] for row in _latest(request, model_admin)}
+        if chosen := self.value():
+            found.add(chosen)
+        return [(value, value) for value in sorted(found)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return queryset if value is None else queryset.filter(**{str(self.parameter_name): value})
+
+
+def offered(name: str) -> type[OfferedFilter]:
+    """The filter of one of the columns that are OFFERED."""
+    return type("Offered", (OfferedFilter,), {"title": name, "parameter_name": name})
+
+
+def _latest(request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> list[tuple[str, ...]]:
+    known: list[tuple[str, ...]] | None = getattr(request, "_dj_latest", None)
+    if known is None:
+        latest = model_admin.get_queryset(request).order_by("-failed_at", "-pk")
+        known = list(set(latest.values_list(*OFFERED)[:RECENT_ROWS]))
+        request._dj_latest = known  # type: ignore[attr-defined]  # noqa: SLF001 - ours, for this request
+    return known
+
+
+class GroupFilter(admin.SimpleListFilter):
+    """The errors that most open dead letters share."""
+
+    title = "error group"
+    parameter_name = "fingerprint"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> list[tuple[str, str]]:
+        largest = groups(limit=GROUPS_OFFERED, using=model_admin.get_queryset(request).db)
+        labels = {group.fingerprint: _label(group) for group in largest}
+        if chosen := self.value():
+            labels.setdefault(chosen, chosen)
+        return list(labels.items())
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return queryset if value is None else queryset.filter(fingerprint=value)
+
+
+def _label(group: Any) -> str:
+    function = group.handler.rpartition(".")[2]
+    what = error_text(group.error_type, "") if group.error_type else group.reason
+    return f"{what} in {function} ({group.open:,})"
+
+
+def matching_of(given: QueryDict, alias: str, request: HttpRequest) -> Matching:
+    """What a run through a list would go through that was narrowed like this.
+
+    Raises ValueError for what a run cannot be narrowed by: it must not be more than was seen.
+    """
+    if unknown := set(given) - _RUN_BY - _NO_MATTER:
+        raise ValueError(f"a run cannot be narrowed by {', '.join(sorted(unknown))}")
+    said: dict[str, Any] = {name: given.get(name) or None for name in (*OFFERED, "fingerprint")}
+    since, until = _moment(given.get("failed_at__gte")), _moment(given.get("failed_at__lt"))
+    if given.get("resolution", "open") in {"replayed", "discarded"}:
+        return Matching(**said, since=since, until=until, keys=())  # a run takes open ones only
+    text = given.get("q", "").strip()[:LONGEST_TEXT]
+    if not text:
+        return Matching(**said, since=since, until=until)
+    letters = Matching(**said, since=since, until=until).letters(alias)
+    found = search(letters, text, payloads=may_view_payload(request.user))
+    if found.fingerprint:
+        if said["fingerprint"] not in {None, found.fingerprint}:
+            return Matching(**said, since=since, until=until, keys=())
+        said["fingerprint"] = found.fingerprint
+        return Matching(**said, since=since, until=until)
+    return Matching(**said, since=since, until=until, keys=tuple(found.keys))
+
+
+def _moment(text: str | None) -> datetime | None:
+    if not text:
+        return None
+    moment = parse_datetime(text)
+    if moment is None:
+        raise ValueError(f"{text!r} is no moment")
+    if settings.USE_TZ and timezone.is_naive(moment):
+        return timezone.make_aware(moment)
+    return moment

@@ -1,0 +1,200 @@
+"""Live jobs: what waits and runs, why it does not, and calling it off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin
+from django.http import HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.html import format_html
+
+from django_jobs import operations
+from django_jobs.admin.acting import ActingAdmin, Subject, Verb
+from django_jobs.admin.base import may_view_payload, recent_values
+from django_jobs.admin.cells import badge, handler_cell, moment_cell, moment_of
+from django_jobs.admin.presentation import meta_of, payload_of, visible
+from django_jobs.admin.tables import OfAJob
+from django_jobs.ids import parse_id
+from django_jobs.models import Job, JobAttempt, JobState
+from django_jobs.operations import jobs_database
+from django_jobs.operations.explaining import explain_row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+    from django_jobs.admin.acting import Log
+
+ATTEMPTS_SHOWN = 50
+CANCEL = Verb(
+    label="Cancel or stop",
+    permission="cancel_job",
+    note="A job that waits is cancelled: it ends here, and is kept as a result. A job that runs "
+    "is asked to stop: its handler sees context.cancelled, and one that does not listen within "
+    "KILL_GRACE has its process stopped. Neither is retried. To have the work done after all, "
+    "enqueue it again.",
+    sentences={
+        "cancelled": "{} cancelled.",
+        "asked": "{} asked to stop.",
+        "already-asked": "{} had been asked to stop before.",
+        "gone": "{} had ended by then.",
+    },
+    done=frozenset({"cancelled", "asked"}),
+    danger=True,
+)
+
+
+class StateFilter(admin.SimpleListFilter):
+    """By state, and those that run alone."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> list[tuple[str, str]]:
+        states = [(state.label, state.label.capitalize()) for state in JobState]
+        return [*states, ("suspect", "Suspect")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
+        value = self.value()
+        states = {state.label: state for state in JobState}
+        if value == "suspect":
+            return queryset.filter(suspect=True)
+        return queryset.filter(state=states[value]) if value in states else queryset
+
+
+@admin.register(Job)
+class JobAdmin(ActingAdmin, OfAJob):
+    """Jobs that have not ended."""
+
+    id_field = "pk"
+    verbs: ClassVar[dict[str, Verb]] = {"cancel": CANCEL}
+    kind_titles = ("State", "Handler", "Queue")
+    actions = ("cancel_selected",)
+    list_display = (
+        "shown_handler",
+        "queue",
+        "shown_state",
+        "shown_priority",
+        "due_when",
+        "attempts",
+    )
+    list_filter = (StateFilter, recent_values("queue"), recent_values("handler"))
+    ordering = ("-id",)
+    search_fields = ("id",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
+        match = request.resolver_match
+        found: QuerySet[Job] = super().get_queryset(request)
+        in_a_list = match is None or not str(match.url_name).endswith("_change")
+        return found.defer("body", "signature", "meta") if in_a_list else found.defer("meta")
+
+    @admin.display(description="state")
+    def shown_state(self, job: Job) -> str:
+        worker = job.worker if job.state == JobState.RUNNING else ""
+        return format_html(
+            '{} <span class="dj-where">{}</span>', state_badge(job), visible(worker or "")
+        )
+
+    @admin.display(description="priority")
+    def shown_priority(self, job: Job) -> int:
+        return job.priority
+
+    @admin.display(description="due")
+    def due_when(self, job: Job) -> str:
+        return moment_cell(moment_of(job.due))
+
+    @admin.display(description="handler")
+    def shown_handler(self, row: Job) -> str:
+        return handler_cell(row.handler)
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, "cancel")
+
+    @admin.action(description="Cancel or stop selected jobs", permissions=["cancel"])
+    def cancel_selected(self, request: HttpRequest, chosen: QuerySet[Job]) -> HttpResponse:
+        return self.ask(request, "cancel", [str(pk) for pk in chosen.values_list("pk", flat=True)])
+
+    def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
+        keys = [key for one in ids if (key := parse_id(one))]
+        rows = self.get_queryset(request).filter(pk__in=keys).order_by("pk")
+        return [
+            Subject(id=str(job.pk), kind=(_state_of(job), visible(job.handler), job.queue))
+            for job in rows
+        ]
+
+    def perform(
+        self, verb: str, subject: Subject, data: dict[str, Any], log: Log
+    ) -> tuple[str, str]:
+        state, handler, _ = subject.kind
+        del state
+
+        def witness(status: str) -> None:
+            what = "Cancelled." if status == "cancelled" else "Asked to stop."
+            log.write(Job(pk=subject.id, handler=handler), what)
+
+        called = operations.call_off(subject.id, by=log.by, reason=log.reason, witness=witness)
+        return called.status, ""
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """One job: why it does not run, what it was given, what happened so far."""
+        job = self.looked_at(request, object_id)
+        if isinstance(job, HttpResponse):
+            return job
+        context = {
+            **self.admin_site.each_context(request),
+            **self._detail(request, job),
+            "opts": self.opts,
+            "media": self.media,
+            "has_view_permission": True,
+            "original": job.name or job.handler,
+            "title": job.name or job.handler,
+            **(extra_context or {}),
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, "admin/django_jobs/job/detail.html", context)
+
+    def _detail(self, request: HttpRequest, job: Job) -> dict[str, Any]:
+        may_view = may_view_payload(request.user)
+        attempts = JobAttempt.objects.using(jobs_database()).filter(job_id=job.pk)
+        return {
+            "job": job,
+            "state": state_badge(job),
+            "explanation": explain_row(job, jobs_database()),
+            "due": moment_of(job.due),
+            "leased": moment_of(job.leased_at) if job.state == JobState.RUNNING else None,
+            "lease_ends": moment_of(job.lease_expires),
+            "expires": moment_of(job.expires),
+            "may_view_payload": may_view,
+            "payload": payload_of(job.body) if may_view else None,
+            "meta": meta_of(job.body) if may_view else "",
+            "attempts": attempts.order_by("number", "pk")[:ATTEMPTS_SHOWN],
+            "may_cancel": self.may(request, "cancel"),
+        }
+
+
+def _state_of(job: Job) -> str:
+    return str(JobState(job.state).label) if job.state in JobState else "unknown"
+
+
+def state_badge(job: Job) -> str:
+    """The state of a live job, and what else there is to know at first sight."""
+    also = [
+        badge(word)
+        for word, holds in (("suspect", job.suspect), ("stopping", job.cancel_requested))
+        if holds
+    ]
+    shown = badge(_state_of(job))
+    for one in also:
+        shown += one
+    return shown

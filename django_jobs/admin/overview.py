@@ -1,0 +1,225 @@
+"""All queues and workers on one page, which refreshes itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.forms.widgets import Script
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.utils.http import urlencode
+
+from django_jobs import operations
+from django_jobs.admin.base import ReadOnlyAdmin
+from django_jobs.admin.charts import chart
+from django_jobs.admin.presentation import shortened, visible
+from django_jobs.models import Overview
+from django_jobs.operations import jobs_database
+from django_jobs.operations.breakers import until
+from django_jobs.operations.causes import span
+from django_jobs.operations.database import moments
+from django_jobs.operations.depths import COUNTED_AT_MOST, depths
+from django_jobs.operations.history import Counts, by_queue, series
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.http import HttpRequest, HttpResponse
+    from django.urls import URLPattern
+
+    from django_jobs.operations.depths import QueueDepth
+    from django_jobs.operations.workers import WorkerSeen
+
+REFRESH_SECONDS = 5
+WORKERS_SHOWN = 50
+JOBS_SHOWN = 8
+_MICRO = 1_000_000
+_COLUMNS = ("ready", "scheduled", "running", "blocked")
+
+
+@admin.register(Overview)
+class OverviewAdmin(ReadOnlyAdmin):
+    """What there is to see at three in the morning, before anything else."""
+
+    class Media:
+        css = {"all": ("django_jobs/overview.css",)}
+        js = (Script("django_jobs/overview.js", defer=True),)
+
+    def get_urls(self) -> list[URLPattern]:
+        name = f"{self.opts.app_label}_{self.opts.model_name}"
+        wrap = self.admin_site.admin_view
+        # There are no rows to look at one by one.
+        return [
+            path("", wrap(self.page), name=f"{name}_changelist"),
+            path("fragment/", wrap(self.fragment), name=f"{name}_fragment"),
+        ]
+
+    def page(self, request: HttpRequest) -> HttpResponse:
+        """The whole page."""
+        context = {
+            **self.admin_site.each_context(request),
+            **self._live(request),
+            "opts": self.opts,
+            "media": self.media,
+            "title": "Overview",
+            "has_view_permission": True,
+            "refresh_seconds": REFRESH_SECONDS,
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, "admin/django_jobs/overview/page.html", context)
+
+    def fragment(self, request: HttpRequest) -> HttpResponse:
+        """The part of it that changes."""
+        answer = TemplateResponse(
+            request, "admin/django_jobs/overview/live.html", self._live(request)
+        )
+        answer["Cache-Control"] = "no-store"
+        return answer
+
+    def _live(self, request: HttpRequest) -> dict[str, Any]:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        at = moments()
+        hour, day = series(60, 1, at), series(48, 30, at)
+        found, lately, broken = depths(at), by_queue(60, at), _breakers(at[jobs_database()])
+        seen = operations.workers(with_jobs=True, at=at)
+        may = _Rights(request)
+        return {
+            "tiles": _tiles(found, seen, hour.total),
+            "queues": [
+                _queue(one, lately.get((one.backend, one.queue)), may)
+                | {"breakers": broken.get((one.backend, one.queue), [])}
+                for one in found
+            ],
+            "breakers": broken.get(("", ""), []),
+            "workers": [_worker(one, may) for one in seen[:WORKERS_SHOWN]],
+            "more_workers": max(len(seen) - WORKERS_SHOWN, 0),
+            "charts": [
+                chart("dj-hour", "The last hour, by minute", hour),
+                chart("dj-day", "The last day, by half hour", day),
+            ],
+            "may": may,
+        }
+
+
+def _breakers(now: int) -> dict[tuple[str, str], list[str]]:
+    """Those that are open, by backend and queue; of handlers, which queues share, apart."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for breaker in operations.open_breakers():
+        of_queue = breaker.kind == "queue"
+        place = (breaker.backend, breaker.name) if of_queue else ("", "")
+        whose = "" if of_queue else f" of {shortened(breaker.name, 60)}"
+        found.setdefault(place, []).append(f"breaker{whose} {until(breaker, now)}")
+    return found
+
+
+class _Rights:
+    """What somebody may do from here."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        def may(*names: str) -> bool:
+            return request.user.has_perms([f"django_jobs.{name}" for name in names])
+
+        self.see_jobs = may("view_job")
+        self.see_dead = may("view_failedjob")
+        self.pause = may("view_queuecontrol", "pause_queue")
+        self.limit = may("view_queuecontrol", "limit_queue")
+        self.drain = may("view_worker", "drain_worker")
+
+
+def _number(count: int) -> str:
+    return f"{COUNTED_AT_MOST:,}+" if count > COUNTED_AT_MOST else f"{count:,}"
+
+
+def _sum(numbers: Iterable[int]) -> str:
+    counts = list(numbers)
+    more = "+" if any(count > COUNTED_AT_MOST for count in counts) else ""
+    return f"{sum(min(count, COUNTED_AT_MOST) for count in counts):,}{more}"
+
+
+def _tiles(
+    found: list[QueueDepth], seen: list[WorkerSeen], hour: Counts
+) -> list[dict[str, str | bool]]:
+    present = sum(worker.is_present for worker in seen)
+    oldest = max((queue.oldest_seconds for queue in found), default=0.0)
+    dead = _sum(queue.dead for queue in found)
+    return [
+        {"name": "Ready", "value": _sum(queue.ready for queue in found)},
+        {"name": "Running", "value": _sum(queue.running for queue in found)},
+        {"name": "Oldest wait", "value": span(oldest * _MICRO) if oldest else "–"},
+        {"name": "Dead letters", "value": dead, "bad": dead != "0"},
+        {"name": "Workers", "value": str(present), "bad": not present},
+        {"name": "Done in an hour", "value": f"{hour.succeeded:,}"},
+    ]
+
+
+def _queue(depth: QueueDepth, lately: Counts | None, may: _Rights) -> dict[str, Any]:
+    named = urlencode({"ids": f"{depth.backend}/{depth.queue}", "back": "overview"})
+    listed = reverse("admin:django_jobs_job_changelist")
+    dead = reverse("admin:django_jobs_failedjob_changelist")
+    verbs = []
+    if may.pause:
+        verb = "resume" if depth.paused else "pause"
+        verbs.append((verb.capitalize(), reverse(f"admin:django_jobs_queuecontrol_{verb}")))
+    if may.limit:
+        verbs.append(("Limit", reverse("admin:django_jobs_queuecontrol_limit")))
+    return {
+        "name": depth.queue,
+        "backend": depth.backend,
+        "cells": [
+            {
+                "name": state,
+                "count": _number(getattr(depth, state)),
+                "zero": not getattr(depth, state),
+                "url": f"{listed}?{urlencode({'state': state, 'queue': depth.queue})}"
+                if may.see_jobs
+                else "",
+            }
+            for state in _COLUMNS
+        ],
+        "dead": _number(depth.dead),
+        "has_dead": depth.dead > 0,
+        "dead_url": f"{dead}?{urlencode({'queue': depth.queue})}" if may.see_dead else "",
+        "oldest": span(depth.oldest_seconds * _MICRO) if depth.ready else "–",
+        "lately": lately or Counts(),
+        "paused": depth.paused,
+        "reason": shortened(depth.paused_reason),
+        "rate": f"{depth.used} of {depth.rate}" if depth.rate else "",
+        "places": depth.concurrency,
+        "problem": shortened(depth.problem),
+        "verbs": [{"label": label, "url": f"{url}?{named}"} for label, url in verbs],
+    }
+
+
+def _worker(seen: WorkerSeen, may: _Rights) -> dict[str, Any]:
+    worker = seen.worker
+    named = urlencode({"ids": str(worker.pk), "back": "overview"})
+    state = "draining" if worker.draining else "here"
+    return {
+        "name": visible(str(worker)),
+        "backend": worker.backend,
+        "queues": visible(worker.queues),
+        "size": f"{worker.processes} × {worker.concurrency}" if worker.processes else "1",
+        "state": state if seen.is_present else "lost",
+        "seen": span(seen.seconds_ago * _MICRO),
+        "jobs": [
+            {
+                "handler": shortened(job.name or job.handler, 60),
+                "queue": job.queue,
+                "since": span(max(seen.now - (job.leased_at or seen.now), 0)),
+                "stopping": job.cancel_requested,
+                "url": reverse("admin:django_jobs_job_change", args=[job.pk])
+                if may.see_jobs
+                else "",
+            }
+            for job in seen.jobs[:JOBS_SHOWN]
+        ],
+        "more": max(len(seen.jobs) - JOBS_SHOWN, 0),
+        "drain_url": (
+            f"{reverse('admin:django_jobs_worker_drain')}?{named}"
+            if may.drain and not worker.draining
+            else ""
+        ),
+    }

@@ -1,0 +1,134 @@
+"""Schedules that are made in the admin: a form that refuses what could never run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import JsonResponse
+from django.urls import path
+from django.utils import timezone
+
+from django_jobs.admin.base import AnyAdmin
+from django_jobs.clock import to_datetime
+from django_jobs.cron import stored
+from django_jobs.cron.problems import unreadable
+from django_jobs.cron.registry import declared, exposed_handlers
+from django_jobs.cron.schedule import Missed, Overlap, Schedule
+from django_jobs.cron.zones import zone_of
+from django_jobs.definition import JobDefinition
+from django_jobs.models import AdminSchedule
+from django_jobs.operations import jobs_database
+from django_jobs.operations.database import store_now
+from django_jobs.operations.schedules import next_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django.db.models import Model, QuerySet
+    from django.http import HttpRequest, HttpResponse
+    from django.urls import URLPattern
+
+    AnyForm = forms.ModelForm[AdminSchedule]
+else:
+    AnyForm = forms.ModelForm  # generic in its type stubs only
+
+NO_ARGUMENTS: Mapping[str, Any] = {"args": [], "kwargs": {}}
+RUNS_PREVIEWED = 10
+LONGEST_EXPRESSION = 255
+
+
+class AdminScheduleForm(AnyForm):
+    """What is saved could run: the same checks as for schedules in code."""
+
+    class Meta:
+        model = AdminSchedule
+        exclude = ("changed_by", "changed_at")
+        widgets: ClassVar[dict[str, Any]] = {"description": forms.Textarea(attrs={"rows": 2})}
+        help_texts: ClassVar[dict[str, str]] = {
+            "expression": "Minute, hour, day of the month, month, day of the week.",
+            "timezone": "A zone of the IANA database, such as Europe/Paris.",
+            "queue": "Without one it runs in a child of the scheduler, once.",
+            "payload": 'For a function: {"args": [], "kwargs": {}}.',
+            "deadline": "Seconds after which a missed tick is not made up for.",
+            "timeout": "Seconds; without it, that of the handler or the queue.",
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        exposed = [(key, key) for key in exposed_handlers()]
+        replaced: dict[str, list[tuple[str, str]]] = {
+            "handler": exposed,
+            "missed": [(word.value, word.value) for word in Missed],
+            "overlap": [(word.value, word.value) for word in Overlap],
+        }
+        for name, choices in replaced.items():
+            if name in self.fields:
+                initial = getattr(AdminSchedule(), name)
+                self.fields[name] = forms.ChoiceField(choices=choices, initial=initial)
+        if "payload" in self.fields:
+            self.fields["payload"].initial = dict(NO_ARGUMENTS)
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if self.errors:
+            return cleaned
+        name = cleaned["name"]
+        if any(schedule.name == name for schedule in declared()):
+            self.add_error("name", f"a schedule in code or settings is named {name!r} already")
+        if cleaned.get("payload") is None:
+            cleaned["payload"] = dict(NO_ARGUMENTS)
+        row = AdminSchedule(**{key: cleaned[key] for key in cleaned if key != "id"})
+        for problem in stored.problems(row):
+            self.add_error(None, problem)
+        return cleaned
+
+
+@admin.register(AdminSchedule)
+class AdminScheduleAdmin(AnyAdmin):
+    """Made, changed and deleted here; everything else about schedules is on their own page."""
+
+    form = AdminScheduleForm
+    list_display = ("name", "expression", "timezone", "handler", "queue", "enabled")
+    ordering = ("name",)
+    change_form_template = "admin/django_jobs/adminschedule/change_form.html"
+
+    class Media:
+        css: ClassVar[dict[str, Any]] = {"all": ("django_jobs/admin.css",)}
+        js = ("django_jobs/schedule-preview.js",)
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        name = "django_jobs_adminschedule_preview"
+        return [path("preview/", wrap(self.preview_view), name=name), *super().get_urls()]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).using(jobs_database())
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(exposed_handlers()) and super().has_add_permission(request)
+
+    def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        del form, change
+        row: Any = obj
+        row.changed_by = request.user.get_username()[:150]
+        row.changed_at = timezone.now()
+        row.save(using=jobs_database())
+
+    def preview_view(self, request: HttpRequest) -> HttpResponse:
+        """The next runs of an expression in a zone, or what is wrong with it; as JSON."""
+        if not (self.has_add_permission(request) or self.has_change_permission(request)):
+            raise PermissionDenied
+        expression = request.GET.get("expression", "")[:LONGEST_EXPRESSION].strip()
+        zone = request.GET.get("timezone", "").strip() or "UTC"
+        job = JobDefinition("")
+        schedule = Schedule(name="preview", expression=expression, timezone=zone, job=job)
+        if problem := unreadable(schedule):
+            return JsonResponse({"problem": problem.message, "runs": []})
+        now = to_datetime(store_now(jobs_database()))
+        local = zone_of(zone)
+        runs = next_runs(schedule, now, RUNS_PREVIEWED)
+        told = [f"{moment.astimezone(local):%a %d %b %Y, %H:%M:%S %Z}" for moment in runs]
+        return JsonResponse({"problem": "", "runs": told})

@@ -1,0 +1,211 @@
+"""Queues: pausing, resuming and limiting them while workers run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Q
+
+from django_jobs import operations
+from django_jobs.admin.acting import ActingAdmin, Subject, Verb, WhyForm
+from django_jobs.admin.cells import badge, moment_cell, two_lines
+from django_jobs.admin.presentation import shortened
+from django_jobs.backends.database.metering import UNLIMITED
+from django_jobs.backends.window import Rate
+from django_jobs.conf import get_settings
+from django_jobs.exceptions import InvalidOption
+from django_jobs.models import QueueControl
+from django_jobs.operations.queues import MOST_PLACES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse
+
+    from django_jobs.admin.acting import Log
+
+
+class LimitForm(WhyForm):
+    """The two limits that operators set."""
+
+    field_order = ("rate_limit", "concurrency", "reason")
+    rate_limit = forms.CharField(
+        required=False,
+        max_length=32,
+        label="Rate limit",
+        help_text="Such as 60/m or 5/s (s, m, h, d). “none”: no limit. "
+        "Empty: that of the settings.",
+    )
+    concurrency = forms.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=MOST_PLACES,
+        label="At a time",
+        help_text="How many jobs of this queue may run at once, in all workers together. "
+        "Empty: no limit.",
+    )
+
+    def clean_rate_limit(self) -> str:
+        text = str(self.cleaned_data["rate_limit"]).strip()
+        if text not in {"", UNLIMITED}:
+            try:
+                Rate.parse(text)
+            except ValueError as error:
+                raise forms.ValidationError(str(error)) from None
+        return text
+
+
+_SAME = "{} changed nothing: it was so already."
+_REFUSED = {"refused": "{} refused."}
+PAUSE = Verb(
+    label="Pause",
+    permission="pause_queue",
+    note="Nothing more is claimed from a paused queue, by whatever worker, from now on. "
+    "What runs is let end, and what is enqueued waits until somebody resumes the queue.",
+    sentences={"done": "{} paused.", "same": _SAME, **_REFUSED},
+    done=frozenset({"done"}),
+    danger=True,
+)
+RESUME = Verb(
+    label="Resume",
+    permission="pause_queue",
+    note="Workers go on with what waits in the queue.",
+    sentences={"done": "{} resumed.", "same": _SAME, **_REFUSED},
+    done=frozenset({"done"}),
+)
+LIMIT = Verb(
+    label="Set the limits",
+    permission="limit_queue",
+    note="All workers follow within a second; what runs already is let end.",
+    sentences={"done": "Limits of {} set.", "same": _SAME, **_REFUSED},
+    done=frozenset({"done"}),
+    form=LimitForm,
+)
+
+
+@admin.register(QueueControl)
+class QueueControlAdmin(ActingAdmin):
+    """Queues for which operators have set something. The overview has all of them."""
+
+    verbs: ClassVar[dict[str, Verb]] = {"pause": PAUSE, "resume": RESUME, "limit": LIMIT}
+    kind_titles = ("Queue", "Backend", "Now", "Rate limit", "At a time")
+    actions = ("pause_selected", "resume_selected", "limit_selected")
+    list_display = ("shown_queue", "state", "shown_rate", "shown_places", "shown_reason", "changed")
+    list_filter = ("paused",)
+    ordering = ("queue", "backend")
+
+    @admin.display(description="queue")
+    def shown_queue(self, control: QueueControl) -> str:
+        return two_lines(control.queue, control.backend)
+
+    @admin.display(description="state")
+    def state(self, control: QueueControl) -> str:
+        return badge("paused" if control.paused else "running")
+
+    @admin.display(description="rate limit")
+    def shown_rate(self, control: QueueControl) -> str:
+        return rate_of(control)
+
+    @admin.display(description="at a time")
+    def shown_places(self, control: QueueControl) -> str:
+        return places_of(control)
+
+    @admin.display(description="reason")
+    def shown_reason(self, control: QueueControl) -> str:
+        return shortened(control.reason) or "–"
+
+    @admin.display(description="changed")
+    def changed(self, control: QueueControl) -> str:
+        return two_lines(control.changed_by or "–", "") + moment_cell(control.changed_at)
+
+    def has_pause_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, "pause")
+
+    def has_limit_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, "limit")
+
+    @admin.action(description="Pause selected queues", permissions=["pause"])
+    def pause_selected(self, request: HttpRequest, chosen: QuerySet[QueueControl]) -> HttpResponse:
+        return self.ask(request, "pause", _ids(chosen))
+
+    @admin.action(description="Resume selected queues", permissions=["pause"])
+    def resume_selected(self, request: HttpRequest, chosen: QuerySet[QueueControl]) -> HttpResponse:
+        return self.ask(request, "resume", _ids(chosen))
+
+    @admin.action(description="Limit selected queues", permissions=["limit"])
+    def limit_selected(self, request: HttpRequest, chosen: QuerySet[QueueControl]) -> HttpResponse:
+        return self.ask(request, "limit", _ids(chosen))
+
+    def subject_id(self, row: QueueControl) -> str:
+        return f"{row.backend}/{row.queue}"
+
+    def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
+        """Queues as backend/name, whether something was set for them before or not."""
+        known = set(get_settings().backends)
+        names = [tuple(one.split("/", 1)) for one in dict.fromkeys(ids) if "/" in one]
+        wanted = [(backend, queue) for backend, queue in names if backend in known and queue]
+        either = Q(pk__in=[])
+        for backend, queue in wanted:
+            either |= Q(backend=backend, queue=queue)
+        rows = {(row.backend, row.queue): row for row in self.get_queryset(request).filter(either)}
+        return [
+            _subject(rows.get(name) or QueueControl(backend=name[0], queue=name[1]))
+            for name in wanted
+        ]
+
+    def perform(
+        self, verb: str, subject: Subject, data: dict[str, Any], log: Log
+    ) -> tuple[str, str]:
+        backend, _, queue = subject.id.partition("/")
+
+        def witness(control: QueueControl) -> None:
+            log.write(control, _told(verb, control))
+
+        about: dict[str, Any] = {"by": log.by, "reason": log.reason, "witness": witness}
+        try:
+            if verb == "limit":
+                limits = {name: data[name] for name in ("rate_limit", "concurrency")}
+                changed = operations.limit_queue(queue, limits, backend=backend, **about)
+            else:
+                do = operations.pause_queue if verb == "pause" else operations.resume_queue
+                changed = do(queue, backend=backend, **about)
+        except InvalidOption as refusal:
+            return "refused", f"{queue}: {refusal}"
+        return ("done" if changed else "same"), ""
+
+
+def rate_of(control: QueueControl) -> str:
+    """The rate limit that holds, and where it is from."""
+    if control.rate_limit:
+        return "no limit" if control.rate_limit == UNLIMITED else control.rate_limit
+    configured = get_settings().queues.get(control.queue)
+    text = configured.rate_limit if configured is not None else None
+    return f"{text} (settings)" if text else "no limit"
+
+
+def places_of(control: QueueControl) -> str:
+    """How many may run at a time."""
+    return "no limit" if control.concurrency is None else str(control.concurrency)
+
+
+def _told(verb: str, control: QueueControl) -> str:
+    if verb == "limit":
+        rate = control.rate_limit or "as in the settings"
+        return f"Limited: rate {rate}, at a time {places_of(control)}."
+    return "Paused." if verb == "pause" else "Resumed."
+
+
+def _ids(chosen: QuerySet[QueueControl]) -> list[str]:
+    return [f"{backend}/{queue}" for backend, queue in chosen.values_list("backend", "queue")]
+
+
+def _subject(control: QueueControl) -> Subject:
+    now = "paused" if control.paused else "running"
+    return Subject(
+        id=f"{control.backend}/{control.queue}",
+        kind=(control.queue, control.backend, now, rate_of(control), places_of(control)),
+        initial={"rate_limit": control.rate_limit, "concurrency": control.concurrency},
+    )

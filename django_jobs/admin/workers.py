@@ -1,0 +1,102 @@
+"""Workers: who is there, what each runs, and asking one to drain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin
+
+from django_jobs import operations
+from django_jobs.admin.acting import ActingAdmin, Subject, Verb
+from django_jobs.admin.cells import badge, moment_cell, moment_of, two_lines
+from django_jobs.admin.presentation import visible
+from django_jobs.ids import parse_id
+from django_jobs.models import Worker
+from django_jobs.operations.database import clock_of, jobs_database
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse
+
+    from django_jobs.admin.acting import Log
+
+DRAIN = Verb(
+    label="Drain",
+    permission="drain_worker",
+    note="A worker that drains takes no new job, finishes what it runs, gives back the rest "
+    "uncharged and ends with exit code 0. It hears of it within some seconds. Whoever started "
+    "it may start it again: systemd does so with Restart=always, not with Restart=on-failure.",
+    sentences={
+        "asked": "{} asked to drain.",
+        "already-asked": "{} had been asked before.",
+        "gone": "{} had ended by then.",
+    },
+    done=frozenset({"asked"}),
+)
+
+
+@admin.register(Worker)
+class WorkerAdmin(ActingAdmin):
+    """Those that told of themselves lately."""
+
+    verbs: ClassVar[dict[str, Verb]] = {"drain": DRAIN}
+    kind_titles = ("Worker", "Backend", "Queues")
+    actions = ("drain_selected",)
+    list_display = ("shown_worker", "state", "queues", "size", "running", "started", "last_seen")
+    list_display_links = ("shown_worker",)
+    ordering = ("-seen", "id")
+    hidden = ("seen",)
+    derived = ("state", "last_seen")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
+        found: QuerySet[Worker] = super().get_queryset(request)
+        return found.annotate(store_now=clock_of(jobs_database()).now())
+
+    @admin.display(description="worker")
+    def shown_worker(self, worker: Worker) -> str:
+        return two_lines(visible(str(worker)), worker.backend)
+
+    @admin.display(description="state")
+    def state(self, worker: Worker) -> str:
+        seen = operations.WorkerSeen(worker=worker, now=getattr(worker, "store_now", worker.seen))
+        if not seen.is_present:
+            return badge("lost")
+        return badge("draining" if worker.draining else "here")
+
+    @admin.display(description="processes")
+    def size(self, worker: Worker) -> str:
+        each = f" × {worker.concurrency}" if worker.concurrency > 1 else ""
+        return f"{worker.processes}{each}" if worker.processes else "in one process"
+
+    @admin.display(description="started")
+    def started(self, worker: Worker) -> str:
+        return moment_cell(worker.started_at)
+
+    @admin.display(description="seen")
+    def last_seen(self, worker: Worker) -> str:
+        return moment_cell(moment_of(worker.seen))
+
+    def has_drain_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, "drain")
+
+    @admin.action(description="Drain selected workers", permissions=["drain"])
+    def drain_selected(self, request: HttpRequest, chosen: QuerySet[Worker]) -> HttpResponse:
+        return self.ask(request, "drain", [str(pk) for pk in chosen.values_list("pk", flat=True)])
+
+    def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
+        keys = [key for one in ids if (key := parse_id(one))]
+        return [
+            Subject(id=str(worker.pk), kind=(visible(str(worker)), worker.backend, worker.queues))
+            for worker in self.get_queryset(request).filter(pk__in=keys)
+        ]
+
+    def perform(
+        self, verb: str, subject: Subject, data: dict[str, Any], log: Log
+    ) -> tuple[str, str]:
+        def witness(worker: Worker) -> None:
+            log.write(worker, "Asked to drain.")
+
+        drained = operations.drain(subject.id, by=log.by, reason=log.reason, witness=witness)
+        return drained.status, ""

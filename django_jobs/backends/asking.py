@@ -1,0 +1,134 @@
+"""The breaker between this process and a backend that fails: per backend and queue.
+
+It is of one process, for what is broken cannot keep what several would have to share. The
+store of a worker is asked with patience of its own; this is for who enqueues and for
+``process_once()``, who had better hear at once that it is of no use.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from django.core.signals import setting_changed
+
+from django_jobs.backends.circuit import CLOSED, Circuit
+from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.conf import get_settings
+from django_jobs.exceptions import BackendUnavailable, EnqueueOutcomeUnknown, JobsError
+from django_jobs.telemetry import events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from django_jobs.backends.base import Backend, Enqueued, OnConflict
+    from django_jobs.wire.envelope import Outgoing
+
+_circuits: dict[tuple[str, str], Circuit] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def asking(backend: str, queue: str) -> Iterator[None]:
+    """Ask a backend something in the block; raises BackendUnavailable where it is no use.
+
+    What a job did wrong, and what the backend refuses on purpose, is no fault of it.
+    """
+    token = _passed(backend, queue)
+    try:
+        yield
+    except EnqueueOutcomeUnknown:
+        _ended(backend, queue, token, failed=True)
+        raise
+    except JobsError:
+        _ended(backend, queue, token, failed=False)
+        raise
+    except Exception:
+        _ended(backend, queue, token, failed=True)
+        raise
+    except BaseException:  # the caller was stopped: that says nothing, but ends a probe
+        _given_up(backend, queue, token)
+        raise
+    _ended(backend, queue, token, failed=False)
+
+
+def asking_to_enqueue(
+    backend: Backend, outgoing: Sequence[Outgoing], conflict: OnConflict
+) -> list[Enqueued]:
+    """Enqueue, unless the backend failed again and again for one of the queues.
+
+    The site's own database, in a transaction of the caller, is asked in any case.
+    """
+    with ExitStack() as asked:
+        if not backend.capabilities.transactional_enqueue:
+            for queue in sorted({message.terms.queue for message in outgoing}):
+                asked.enter_context(asking(backend.alias, queue))
+        return backend.enqueue(outgoing, on_conflict=conflict)
+
+
+def _passed(backend: str, queue: str) -> str:
+    circuit = _circuits.get((backend, queue), CLOSED)
+    if not circuit.is_open:
+        return ""
+    config = get_settings().circuit_breaker
+    with _lock:
+        circuit = _circuits.get((backend, queue), CLOSED)
+        left = circuit.cools_for(_now(), to_microseconds(config.cooldown))
+        if left or circuit.probe:
+            told = f"for {left / SECOND:.0f} s more" if left else "until one try has succeeded"
+            raise BackendUnavailable(
+                f"the backend {backend!r} failed {circuit.failures} times in a row for the queue "
+                f"{queue!r}; nothing is asked of it {told}"
+            )
+        token = uuid4().hex if circuit.is_open else ""
+        _circuits[backend, queue] = circuit.probed_by(token)
+        return token
+
+
+def _ended(backend: str, queue: str, token: str, *, failed: bool) -> None:
+    if not failed and (backend, queue) not in _circuits:
+        return
+    config = get_settings().circuit_breaker
+    with _lock:
+        before = _circuits.get((backend, queue), CLOSED)
+        if failed:
+            after = before.failed(token, _now(), config.threshold)
+        else:
+            after = before.succeeded(token)
+        _keep(backend, queue, after)
+    about = {"kind": "backend", "backend": backend, "subject": queue}
+    if after.is_open and after.opened_at != before.opened_at:
+        opened = events.BreakerOpened(**about, failures=after.failures, seconds=config.cooldown)
+        events.emit(opened)
+    elif before.is_open and not after.is_open:
+        events.emit(events.BreakerClosed(**about))
+
+
+def _given_up(backend: str, queue: str, token: str) -> None:
+    with _lock:
+        circuit = _circuits.get((backend, queue), CLOSED)
+        if token and circuit.probe == token:
+            _keep(backend, queue, circuit.probed_by(""))
+
+
+def _keep(backend: str, queue: str, circuit: Circuit) -> None:
+    if circuit == CLOSED:
+        _circuits.pop((backend, queue), None)
+    else:
+        _circuits[backend, queue] = circuit
+
+
+def _now() -> int:
+    return to_microseconds(time.monotonic())
+
+
+def forget(**_kwargs: object) -> None:
+    """Close them all: other settings, or an operator's word in this process."""
+    with _lock:
+        _circuits.clear()
+
+
+setting_changed.connect(forget)

@@ -1,0 +1,166 @@
+"""Circuit breakers in the database.
+
+A breaker has a row as soon as there is something to count, and is decided upon with the
+row locked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from django.db.models import F
+
+from django_jobs.backends.breaking import (
+    PROBED_SECONDS,
+    TRUSTED_SECONDS,
+    Rule,
+    SharedBreakers,
+    rule_of_queue,
+    waits_for,
+)
+from django_jobs.backends.circuit import CLOSED, Circuit
+from django_jobs.backends.database.transactions import in_reading, in_transition
+from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.models import Breaker, Job, JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import QuerySet
+
+    from django_jobs.backends.base import Lease
+    from django_jobs.backends.closed import Closed
+    from django_jobs.backends.database.clock import StoreClock
+
+
+class Breakers(SharedBreakers):
+    """The breakers of one backend in its database."""
+
+    def __init__(self, alias: str, clock: StoreClock, backend: str, closed: Closed) -> None:
+        super().__init__(backend)
+        self._alias = alias
+        self._clock = clock
+        self._closed = closed
+
+    def let_one_pass(self, queue: str, take: Callable[[int], list[Lease]]) -> list[Lease]:
+        """Of an open breaker: a probe when it is time for one, and nothing else."""
+        rule = rule_of_queue(queue)
+        if rule is None:
+            return take(1)
+        left = in_reading(self._alias, lambda: self._cools_for(rule))
+        if left:
+            self._closed.shut(queue, left, "circuit-open")
+            return []
+
+        def work(connection: BaseDatabaseWrapper) -> tuple[list[Lease], Circuit, Circuit]:
+            row, now = self._locked(rule), self._clock.read(connection)
+            before = after = _circuit(row)
+            began = self._probe_began(row, now)
+            if began is not None and now - began > to_microseconds(TRUSTED_SECONDS):
+                after = before.on_trust(rule.threshold)
+            elif began is not None or before.cools_for(now, rule.cooldown):
+                self._closed.shut(queue, PROBED_SECONDS, "circuit-open")
+                return [], before, before
+            leases = take(1)
+            if leases and after.is_open:
+                after = before.probed_by(leases[0].token)
+                leases = [lease._replace(probe=True) for lease in leases]
+            self._save(row, after, leases)
+            return leases, before, after
+
+        leases, before, after = in_transition(self._alias, work)
+        self._turned(rule, before, after)
+        return leases
+
+    def _cools_for(self, rule: Rule) -> float:
+        row = self._rows(rule).annotate(now=self._clock.now()).first()
+        return _circuit(row).cools_for(row.now, rule.cooldown) / SECOND if row else 0.0
+
+    def _probe(self, rule: Rule, leases: list[Lease]) -> list[Lease]:
+        def work(connection: BaseDatabaseWrapper) -> list[Lease]:
+            row, now = self._locked(rule), self._clock.read(connection)
+            circuit = _circuit(row)
+            if not circuit.is_open:
+                return leases
+            pause = circuit.cools_for(now, rule.cooldown)
+            passes, waiting = leases[:1], leases[1:]
+            if pause or self._probe_began(row, now) is not None:
+                passes, waiting = [], leases
+            else:
+                self._save(row, circuit.probed_by(passes[0].token), passes)
+            self._put_off(waiting, now + waits_for(rule, pause))
+            return [lease._replace(probe=True) for lease in passes]
+
+        return in_transition(self._alias, work)
+
+    def _put_off(self, leases: Sequence[Lease], due: int) -> None:
+        """As if they had never been leased, but due later."""
+        rows = Job.objects.using(self._alias).filter(
+            pk__in=sorted(lease.id for lease in leases),
+            lease_token__in={lease.token for lease in leases},
+        )
+        rows.update(
+            state=JobState.SCHEDULED,
+            due=due,
+            lease_token=None,
+            lease_expires=None,
+            worker=None,
+            deliveries=F("deliveries") - 1,
+        )
+
+    def _change(
+        self, rule: Rule, decide: Callable[[Circuit, int], Circuit], *, make: bool
+    ) -> tuple[Circuit, Circuit]:
+        def work(connection: BaseDatabaseWrapper) -> tuple[Circuit, Circuit]:
+            if not make and not self._rows(rule).exists():
+                return CLOSED, CLOSED
+            row, now = self._locked(rule), self._clock.read(connection)
+            before = _circuit(row)
+            after = decide(before, now)
+            if after != before:
+                self._save(row, after)
+            return before, after
+
+        return in_transition(self._alias, work)
+
+    def _read(self) -> dict[tuple[str, str], Circuit]:
+        def work() -> dict[tuple[str, str], Circuit]:
+            rows = Breaker.objects.using(self._alias)
+            counted = rows.filter(backend=self._backend, failures__gt=0)
+            return {(row.kind, row.name): _circuit(row) for row in counted}
+
+        return in_reading(self._alias, work)
+
+    def _rows(self, rule: Rule) -> QuerySet[Breaker]:
+        rows = Breaker.objects.using(self._alias)
+        return rows.filter(backend=self._backend, kind=rule.kind, name=rule.name)
+
+    def _locked(self, rule: Rule) -> Breaker:
+        mine = self._rows(rule).select_for_update()
+        row = mine.first()
+        if row is None:
+            new = Breaker(backend=self._backend, kind=rule.kind, name=rule.name)
+            Breaker.objects.using(self._alias).bulk_create([new], ignore_conflicts=True)
+            row = mine.get()
+        return row
+
+    def _save(self, row: Breaker, circuit: Circuit, probed: Sequence[Lease] = ()) -> None:
+        row.failures, row.opened_at = circuit.failures, circuit.opened_at
+        row.probe = circuit.probe
+        row.probe_job = UUID(probed[0].id) if probed and circuit.probe else None
+        row.save(using=self._alias)
+
+    def _probe_began(self, row: Breaker, now: int) -> int | None:
+        """Since when the probe is leased, if it still is."""
+        if row.probe_job is None:
+            return None
+        probe = Job.objects.using(self._alias).filter(
+            pk=row.probe_job, lease_token=row.probe, lease_expires__gt=now
+        )
+        return probe.values_list("leased_at", flat=True).first()
+
+
+def _circuit(row: Breaker) -> Circuit:
+    return Circuit(row.failures, row.opened_at, row.probe)

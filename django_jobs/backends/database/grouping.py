@@ -1,0 +1,143 @@
+"""The counts of dead letters that share an error, kept in the step that changes them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import Count, F, Max, Min, Q
+
+from django_jobs.backends.database.transactions import in_transition
+from django_jobs.models import FailedJob, FailureGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SLOTS = 8
+_MESSAGE = 255
+GROUPED = ("fingerprint", "resolution", "handler", "reason", "error_type", "failed_at")
+"""What ``count_gone`` reads of a dead letter."""
+
+
+def bury(alias: str, dead: FailedJob) -> bool:
+    """Add a dead letter, and count it; False when it is there already, and stays as it is.
+
+    In the caller's transaction, which holds what the dead letter is made of.
+    """
+    letters = FailedJob.objects.using(alias)
+    if letters.filter(backend=dead.backend, job_id=dead.job_id).exists():
+        return False
+    letters.bulk_create([dead], ignore_conflicts=True)
+    count_new(alias, dead)
+    return True
+
+
+def count_new(alias: str, failed: FailedJob) -> None:
+    """Add a dead letter to its group, in the caller's transaction."""
+    changes = {"open": F("open") + 1, "seen": F("seen") + 1, "last_seen": failed.failed_at}
+    rows = _mine(alias, failed.fingerprint)
+    if rows.update(**changes):
+        return
+    group = FailureGroup(
+        fingerprint=failed.fingerprint,
+        slot=_slot(),
+        handler=failed.handler,
+        reason=failed.reason,
+        error_type=failed.error_type,
+        error_message=failed.error_message[:_MESSAGE],
+        first_seen=failed.failed_at,
+        last_seen=failed.failed_at,
+    )
+    FailureGroup.objects.using(alias).bulk_create([group], ignore_conflicts=True)
+    rows.update(**changes)
+
+
+def count_resolved(alias: str, failed: FailedJob) -> None:
+    """Take a dead letter that is open no more from its group, in the caller's transaction."""
+    if not _mine(alias, failed.fingerprint).update(open=F("open") - 1):
+        _of(alias, failed.fingerprint, failed, open=-1)
+
+
+def count_gone(alias: str, letters: Iterable[FailedJob]) -> None:
+    """Take dead letters that are being deleted from their groups, in the caller's transaction."""
+    gone: dict[str, list[int]] = {}
+    any_of = {}
+    for failed in letters:
+        counts = gone.setdefault(failed.fingerprint, [0, 0])
+        counts[0] += 1
+        counts[1] += not failed.resolution
+        any_of[failed.fingerprint] = failed
+    # In one order, so that two who delete do not wait for each other crosswise.
+    for fingerprint, (seen, still_open) in sorted(gone.items()):
+        changes: dict[str, Any] = {"seen": F("seen") - seen, "open": F("open") - still_open}
+        if not _mine(alias, fingerprint).update(**changes):
+            _of(alias, fingerprint, any_of[fingerprint], seen=-seen, open=-still_open)
+
+
+def recount(alias: str) -> int:
+    """Count all groups anew from the dead letters themselves; how many groups there are.
+
+    Reads the whole table: for rows that came by another way than a settle.
+    """
+
+    def work(_: Any) -> int:
+        told = (
+            FailedJob.objects.using(alias)
+            .order_by()
+            .values("fingerprint")
+            .annotate(
+                told_seen=Count("pk"),
+                told_open=Count("pk", filter=Q(resolution="")),
+                first=Min("failed_at"),
+                last=Max("failed_at"),
+                latest=Max("pk"),
+            )
+        )
+        groups = [_counted(alias, row) for row in told]
+        FailureGroup.objects.using(alias).all().delete()
+        FailureGroup.objects.using(alias).bulk_create(groups)
+        return len(groups)
+
+    return in_transition(alias, work)
+
+
+def _counted(alias: str, row: Mapping[str, Any]) -> FailureGroup:
+    failed = (
+        FailedJob.objects.using(alias).defer("body", "traceback", "output").get(pk=row["latest"])
+    )
+    return FailureGroup(
+        fingerprint=row["fingerprint"],
+        slot=0,
+        handler=failed.handler,
+        reason=failed.reason,
+        error_type=failed.error_type,
+        error_message=failed.error_message[:_MESSAGE],
+        open=row["told_open"],
+        seen=row["told_seen"],
+        first_seen=row["first"],
+        last_seen=row["last"],
+    )
+
+
+def _of(alias: str, fingerprint: str, failed: FailedJob, **counts: int) -> None:
+    """Begin a slot with what was taken: another process's slot has what was added."""
+    group = FailureGroup(
+        fingerprint=fingerprint,
+        slot=_slot(),
+        handler=failed.handler,
+        reason=failed.reason,
+        error_type=failed.error_type,
+        first_seen=failed.failed_at,
+        last_seen=failed.failed_at,
+    )
+    FailureGroup.objects.using(alias).bulk_create([group], ignore_conflicts=True)
+    changes = {name: F(name) + count for name, count in counts.items()}
+    _mine(alias, fingerprint).update(**changes)
+
+
+def _mine(alias: str, fingerprint: str) -> Any:
+    return FailureGroup.objects.using(alias).filter(fingerprint=fingerprint, slot=_slot())
+
+
+def _slot() -> int:
+    return os.getpid() % SLOTS

@@ -1,0 +1,49 @@
+"""Counts per queue and minute: added to by workers, dropped when they are old."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db.models import F
+
+from django_jobs.backends.database.transactions import in_transition
+from django_jobs.clock import SECOND
+from django_jobs.models import QueueMinute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_jobs.backends.database.clock import StoreClock
+
+MINUTE = 60 * SECOND
+KEPT_MINUTES = 8 * 24 * 60
+_SWEPT_EVERY_MINUTES = 60
+
+
+def add_counts(
+    alias: str, clock: StoreClock, backend: str, counts: Mapping[str, Mapping[str, int]]
+) -> None:
+    """Add counts, by queue and column, to the minute that it is on the store's clock."""
+
+    def work(connection: BaseDatabaseWrapper) -> None:
+        minute = clock.read(connection) // MINUTE
+        # In their order, so that two workers never wait for each other in a ring.
+        for queue in sorted(counts):
+            _add(alias, backend, queue, minute, counts[queue])
+
+    in_transition(alias, work)
+
+
+def _add(alias: str, backend: str, queue: str, minute: int, counts: Mapping[str, int]) -> None:
+    minutes = QueueMinute.objects.using(alias)
+    mine = minutes.filter(backend=backend, queue=queue)
+    more = {name: F(name) + count for name, count in counts.items()}
+    if mine.filter(minute=minute).update(**more):
+        return
+    new = QueueMinute(backend=backend, queue=queue, minute=minute)
+    minutes.bulk_create([new], ignore_conflicts=True)
+    mine.filter(minute=minute).update(**more)
+    if minute % _SWEPT_EVERY_MINUTES == 0:
+        mine.filter(minute__lt=minute - KEPT_MINUTES).delete()

@@ -1,0 +1,252 @@
+"""The Redis backend: the verbs of the contract, each a script."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.backends.base import (
+    Backend,
+    Capabilities,
+    Charge,
+    Chores,
+    Enqueued,
+    Lease,
+    OnConflict,
+    Settled,
+)
+from django_jobs.backends.redis.checking import check_server
+from django_jobs.backends.redis.claiming import Claims
+from django_jobs.backends.redis.clock import StoreClock
+from django_jobs.backends.redis.connecting import Connection
+from django_jobs.backends.redis.enqueueing import Enqueuer
+from django_jobs.backends.redis.options import Options
+from django_jobs.backends.redis.packing import attempt_text, failure_text, result_text
+from django_jobs.backends.redis.reading import Reader
+from django_jobs.backends.redis.relaying import AT_ONCE, Relay
+from django_jobs.backends.redis.store import Store
+from django_jobs.backends.redis.waiting import TOLD_FACTOR, Waiting
+from django_jobs.clock import to_microseconds
+from django_jobs.conf import get_settings
+from django_jobs.exceptions import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from django_jobs.backends.base import (
+        Account,
+        AttemptRecord,
+        Ended,
+        Evidence,
+        Failure,
+        Glimpse,
+        QueueStats,
+        ResultRecord,
+        Standing,
+    )
+    from django_jobs.wire.envelope import Outgoing
+
+_CANCELLED = '{"status":"cancelled"}'
+_CANCELLED_KEPT_MS = 86_400_000
+
+
+class RedisBackend(Backend):
+    """Jobs in Redis 7 or Valkey. ``OPTIONS``: see ``options.py``."""
+
+    capabilities = Capabilities(
+        delay=True,
+        priority=True,
+        renew=True,
+        batch=True,
+        results=True,
+        peek=True,
+        cancel=True,
+        unique=True,
+        keys=True,
+        accounts=True,
+        breakers=True,
+    )
+
+    def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
+        super().__init__(alias, options)
+        given = Options.read(alias, self.options)
+        connection = Connection(
+            given.url, clustered=given.cluster, timeout=given.timeout, options=given.client
+        )
+        self.store = Store(connection, given.layout, alias)
+        self.clock = StoreClock()
+        self._claims = Claims(self.store, alias)
+        self._reader = Reader(self.store, alias)
+        self._relay = Relay(self.store, alias)
+        self._remembered_ms = round(given.remember * 1000)
+        self._enqueuer = Enqueuer(self.store, self._remembered_ms)
+        self._waiting = Waiting(connection, given.layout, self._claims.due_in)
+
+    @property
+    def clock(self) -> StoreClock:
+        return self.store.clock
+
+    @clock.setter
+    def clock(self, clock: StoreClock) -> None:
+        self.store.clock = clock
+
+    def enqueue(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
+        return self._enqueuer.enqueue(outgoing, on_conflict) if outgoing else []
+
+    def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
+        return self._enqueuer.push(outgoing) if outgoing else []
+
+    def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
+        return self._claims.fetch(queues, limit, lease_seconds)
+
+    def ack(
+        self, leases: Sequence[Lease], results: Mapping[str, ResultRecord] | None = None
+    ) -> list[Settled]:
+        kept = results or {}
+        remembered = to_microseconds(get_settings().idempotency_ttl) // 1000
+
+        def args(mine: Sequence[Lease]) -> list[Any]:
+            told: list[Any] = [remembered, self._remembered_ms]
+            for lease in mine:
+                record = kept.get(lease.id)
+                if record is None:
+                    told += [lease.id, lease.token, "", 0]
+                else:
+                    life = max(round(record.ttl_seconds * 1000), 1)
+                    told += [lease.id, lease.token, result_text(lease, record), life]
+            return told
+
+        return self._settled("ack", leases, args)
+
+    def nack(
+        self,
+        lease: Lease,
+        delay_seconds: float | None = None,
+        *,
+        charge: Charge = Charge.ATTEMPT,
+        attempt: AttemptRecord | None = None,
+    ) -> Settled:
+        delay = "" if delay_seconds is None else to_microseconds(max(delay_seconds, 0))
+        args = [lease.id, lease.token, delay, charge.value, attempt_text(attempt)]
+        return self._settled("nack", [lease], lambda _: args)[0]
+
+    def abandon(self, lease: Lease, failure: Failure) -> Settled:
+        attempt = attempt_text(failure.attempt)
+        told = [attempt, failure_text(failure), self._remembered_ms]
+        args = [lease.id, lease.token, failure.charge.value, *told]
+        answer = self._settled("abandon", [lease], lambda _: args)[0]
+        if answer is Settled.SETTLED:
+            self._relay.carry(lease.queue, AT_ONCE)
+        return answer
+
+    def renew(self, leases: Sequence[Lease], lease_seconds: float) -> list[Settled]:
+        length = to_microseconds(lease_seconds)
+
+        def args(mine: Sequence[Lease]) -> list[Any]:
+            return [length, *(part for lease in mine for part in (lease.id, lease.token))]
+
+        return self._settled("renew", leases, args)
+
+    def _settled(
+        self, script: str, leases: Sequence[Lease], args: Callable[[Sequence[Lease]], list[Any]]
+    ) -> list[Settled]:
+        """The answers for leases, of whatever queues; unknown where none came."""
+        by_queue: dict[str, list[int]] = {}
+        for place, lease in enumerate(leases):
+            by_queue.setdefault(lease.queue, []).append(place)
+        answers = [Settled.UNKNOWN] * len(leases)
+        for queue, places in by_queue.items():
+            try:
+                told = self.store.run(script, queue, args([leases[place] for place in places]))
+            except StoreUnavailable as error:
+                if error.undone and len(by_queue) == 1:
+                    raise
+                continue
+            counted = told if isinstance(told, list) else [told]
+            for place, one in zip(places, counted, strict=True):
+                answers[place] = Settled.SETTLED if int(one) else Settled.LOST
+        return answers
+
+    def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
+        reaped = 0
+        for name in self.store.queues() if queue is None else [queue]:
+            if reaped < limit:
+                reaped += int(self.store.run("reap", name, [limit - reaped]))
+        return reaped
+
+    def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
+        names = self.store.queues() if queues is None else list(queues)
+        if timeout <= 0:
+            return self._claims.due_in(names) == 0
+        return self._waiting.wait(names, timeout)
+
+    def stop_waiting(self) -> None:
+        self._waiting.stop()
+
+    def look_every(self, poll_interval: float) -> float:
+        """Less often where new jobs wake the worker."""
+        return poll_interval * (1.0 if self.store.layout.clustered else TOLD_FACTOR)
+
+    def next_due_in(self, queues: Sequence[str]) -> float | None:
+        return self._claims.due_in(queues)
+
+    def chores(self) -> Chores:
+        seen = self._claims.look(self.store.queues())
+        return Chores(
+            reap=any(0 <= one.lease_ends <= one.now for one in seen),
+            tidy=any(0 <= one.due <= one.now or one.parked for one in seen),
+        )
+
+    def tidy(self, limit: int = 1000) -> int:
+        done = 0
+        for queue in self.store.queues():
+            done += int(self.store.run("tidy", queue, [limit]))
+            done += self._relay.carry(queue, limit)
+        return done
+
+    def forget_rate(self, queue: str) -> bool:
+        key = self.store.layout.base(queue) + "rate"
+        return bool(self.store.connection.ask(lambda client: client.delete(key)))
+
+    def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
+        self._claims.breakers.learn(told)
+
+    def held_back(self, queues: Sequence[str]) -> str | None:
+        return self._claims.held_back(queues)
+
+    def open_breakers(self) -> list[Standing]:
+        return self._claims.breakers.standing()
+
+    def forget_breaker(self, kind: str, name: str) -> bool:
+        return self._claims.breakers.forget(kind, name)
+
+    def stats(self, queue: str) -> QueueStats:
+        return self._reader.stats(queue)
+
+    def peek(self, queue: str, limit: int = 20) -> list[Glimpse]:
+        return self._reader.peek(queue, limit)
+
+    def find(self, job_id: str) -> Glimpse | None:
+        return self._reader.find(job_id)
+
+    def queues(self) -> list[str]:
+        names = self.store.queues()
+        there = self.store.each(names, lambda pipe, base: pipe.exists(base + "jobs"))
+        return [name for name, is_there in zip(names, there, strict=True) if is_there]
+
+    def cancel(self, job_id: str) -> bool:
+        queue = self._reader.queue_of(job_id)
+        if queue is None:
+            return False
+        told = [job_id, _CANCELLED, _CANCELLED_KEPT_MS, self._remembered_ms]
+        return bool(self.store.run("cancel", queue, told))
+
+    def result(self, job_id: str) -> Ended | None:
+        return self._reader.ended(job_id)
+
+    def account(self, job_id: str) -> Account | None:
+        return self._reader.account(job_id)
+
+    def check(self) -> list[Any]:
+        return check_server(self.alias, self.store.connection)

@@ -1,0 +1,192 @@
+"""Circuit breakers in Redis.
+
+A breaker is one text in a hash. What becomes of it is decided here, by the arithmetic that
+every store uses, and stored only where the text is still the one that was decided upon.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from django_jobs.backends.base import Standing
+from django_jobs.backends.breaking import (
+    PROBED_SECONDS,
+    TRUSTED_SECONDS,
+    Rule,
+    SharedBreakers,
+    rule_of_queue,
+    waits_for,
+)
+from django_jobs.backends.circuit import CLOSED, Circuit
+from django_jobs.backends.redis.scripts import SCRIPTS
+from django_jobs.clock import SECOND, to_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_jobs.backends.base import Lease
+    from django_jobs.backends.closed import Closed
+    from django_jobs.backends.redis.store import Store
+
+RESERVED_SECONDS = 5.0
+"""So long may the one who is to try look for a job."""
+
+
+class Kept(NamedTuple):
+    """A breaker with its probe: which job it is, once there is one, and since when."""
+
+    circuit: Circuit = CLOSED
+    job: str = ""
+    queue: str = ""
+    began: int = 0
+
+    @property
+    def text(self) -> str:
+        """What stands in Redis; nothing for one that has counted nothing."""
+        if self.circuit == CLOSED:
+            return ""
+        circuit = self.circuit
+        told = [circuit.failures, circuit.opened_at, circuit.probe, self.job, self.queue]
+        return json.dumps([*told, self.began])
+
+    @classmethod
+    def read(cls, text: bytes) -> Kept:
+        """What cannot be read has counted nothing."""
+        try:
+            failures, opened_at, probe, job, queue, began = json.loads(text or b"[]")
+            opened = None if opened_at is None else int(opened_at)
+            return cls(Circuit(int(failures), opened, str(probe)), str(job), str(queue), int(began))
+        except (ValueError, TypeError):
+            return cls()
+
+
+class Breakers(SharedBreakers):
+    """The breakers of one backend in Redis."""
+
+    def __init__(self, store: Store, backend: str, closed: Closed) -> None:
+        super().__init__(backend)
+        self._store = store
+        self._closed = closed
+
+    def let_one_pass(self, queue: str, take: Callable[[str], list[Lease]]) -> list[Lease]:
+        """Of an open breaker: a probe when it is time for one, and nothing else.
+
+        The right to try is taken first, and a job for it then.
+        """
+        rule, token = rule_of_queue(queue), uuid4().hex
+        if rule is None:
+            return take(token)
+        trusted = to_microseconds(TRUSTED_SECONDS)
+
+        def decide(kept: Kept, now: int) -> Kept:
+            if not kept.circuit.is_open:
+                return kept
+            began, left = self._probe_began(kept, now), kept.circuit.cools_for(now, rule.cooldown)
+            if began is not None and now - began > trusted:
+                return Kept(kept.circuit.on_trust(rule.threshold))
+            if began is not None or left:
+                seconds = left / SECOND or PROBED_SECONDS
+                self._closed.shut(queue, seconds, "circuit-open")
+                return kept
+            return Kept(kept.circuit.probed_by(token), "", queue, now)
+
+        before, after, _ = self._decided(rule, decide)
+        self._turned(rule, before.circuit, after.circuit)
+        if after.circuit.is_open and after.circuit.probe != token:
+            return []
+        leases = take(token)
+        if not after.circuit.is_open:
+            return leases
+        found = after._replace(job=leases[0].id) if leases else before._replace(job="")
+        self._swap(rule, after.text, found.text)
+        return [lease._replace(probe=True) for lease in leases]
+
+    def _probe(self, rule: Rule, leases: list[Lease]) -> list[Lease]:
+        first = leases[0]
+
+        def decide(kept: Kept, now: int) -> Kept:
+            busy = self._probe_began(kept, now) is not None
+            if not kept.circuit.is_open or busy or kept.circuit.cools_for(now, rule.cooldown):
+                return kept
+            return Kept(kept.circuit.probed_by(first.token), first.id, first.queue, now)
+
+        before, after, now = self._decided(rule, decide)
+        if not after.circuit.is_open:
+            return leases
+        passes = leases[:1] if after != before else []
+        pause = after.circuit.cools_for(now, rule.cooldown)
+        self._put_off(leases[len(passes) :], now + waits_for(rule, pause))
+        return [lease._replace(probe=True) for lease in passes]
+
+    def _put_off(self, leases: Sequence[Lease], due: int) -> None:
+        if leases:
+            named = [part for lease in leases for part in (lease.id, lease.token)]
+            self._store.run("putoff", leases[0].queue, [due, *named])
+
+    def _change(
+        self, rule: Rule, decide: Callable[[Circuit, int], Circuit], *, make: bool
+    ) -> tuple[Circuit, Circuit]:
+        def decided(kept: Kept, now: int) -> Kept:
+            if kept.circuit == CLOSED and not make:
+                return kept
+            return kept._replace(circuit=decide(kept.circuit, now))
+
+        before, after, _ = self._decided(rule, decided)
+        return before.circuit, after.circuit
+
+    def _decided(self, rule: Rule, decide: Callable[[Kept, int], Kept]) -> tuple[Kept, Kept, int]:
+        """Before, after, and when. Whoever is overtaken decides anew: somebody got on."""
+        while True:
+            told, stood, _ = self._ask(rule)
+            before, now = Kept.read(stood), int(told)
+            after = decide(before, now)
+            if after == before or self._swap(rule, stood, after.text):
+                return before, after, now
+
+    def _swap(self, rule: Rule, stood: bytes | str, text: str) -> bool:
+        return bool(int(self._ask(rule, stood, text)[2]))
+
+    def _ask(self, rule: Rule, *change: bytes | str) -> tuple[bytes, bytes, int]:
+        args = [self._store.clock.arg(), f"{rule.kind}:{rule.name}", *change]
+        keys = [self._store.layout.breakers]
+        now, stood, changed = self._store.connection.run(SCRIPTS["breaker"], keys, args)
+        return now, stood, changed
+
+    def _probe_began(self, kept: Kept, now: int) -> int | None:
+        """Since when somebody tries, if it is still so."""
+        if not kept.circuit.probe:
+            return None
+        if not kept.job:
+            return kept.began if now < kept.began + to_microseconds(RESERVED_SECONDS) else None
+        began = int(self._store.run("leased", kept.queue, [kept.job, kept.circuit.probe]))
+        return None if began < 0 else began
+
+    def _read(self) -> dict[tuple[str, str], Circuit]:
+        return {(kind, name): kept.circuit for (kind, name), kept in self._all().items()}
+
+    def _all(self) -> dict[tuple[str, str], Kept]:
+        key = self._store.layout.breakers
+        told = self._store.connection.ask(lambda client: client.hgetall(key))
+        found = {}
+        for raw, text in told.items():
+            kind, _, name = raw.decode("utf-8", "replace").partition(":")
+            found[kind, name] = Kept.read(text)
+        return found
+
+    def standing(self) -> list[Standing]:
+        """Those that are open, and how they stand now."""
+        found = []
+        for (kind, name), kept in self._all().items():
+            if kept.circuit.is_open:
+                told, *_ = self._ask(Rule(kind, name, 0, 0))
+                found.append(Standing(kind, name, kept.circuit, int(told)))
+        return found
+
+    def forget(self, kind: str, name: str) -> bool:
+        """Close one, and let it count anew."""
+        key = self._store.layout.breakers
+        self._seen.pop((kind, name), None)
+        self._closed.open(name)
+        return bool(self._store.connection.ask(lambda client: client.hdel(key, f"{kind}:{name}")))

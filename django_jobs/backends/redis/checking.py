@@ -1,0 +1,73 @@
+"""System checks of a Redis server: what it is, and whether it would drop jobs.
+
+A server that does not answer is no finding: ``manage.py check`` runs where none is, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
+
+from django_jobs.backends.redis.connecting import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.core.checks import CheckMessage
+
+    from django_jobs.backends.redis.connecting import Connection
+
+PATIENCE_SECONDS = 1.0
+OLDEST = 7
+
+
+def check_server(alias: str, connection: Connection) -> list[CheckMessage]:
+    """What is wrong with the server of an alias, if it answers."""
+    try:
+        client = connection.make(PATIENCE_SECONDS)
+        nodes = _nodes(client)
+    except Exception as error:  # noqa: BLE001 - asked in passing; who needs the server is told by it
+        translated(error)
+        return []
+    found: dict[str, CheckMessage] = {}
+    for told in nodes:
+        found.update((str(message.id), message) for message in _messages(alias, told))
+    return list(found.values())
+
+
+def _nodes(client: Any) -> list[dict[str, Any]]:
+    """What every server says of itself."""
+    wanted = ("server", "memory", "persistence")
+    told: dict[str, dict[str, Any]] = {}
+    for section in wanted:
+        answer = client.info(section)
+        nodes = answer if isinstance(next(iter(answer.values()), None), dict) else {"": answer}
+        for node, values in nodes.items():
+            told.setdefault(node, {}).update(values)
+    return list(told.values())
+
+
+def _messages(alias: str, told: dict[str, Any]) -> Iterator[CheckMessage]:
+    version = str(told.get("redis_version", ""))
+    if version.partition(".")[0].isdigit() and int(version.partition(".")[0]) < OLDEST:
+        yield Error(
+            f"The backend {alias!r} is on Redis {version}, whose scripts cannot do what is needed.",
+            hint=f"Use Redis {OLDEST} or newer, or Valkey.",
+            id="django_jobs.E060",
+        )
+    policy = str(told.get("maxmemory_policy", "noeviction"))
+    if policy != "noeviction":
+        yield Error(
+            f"The backend {alias!r} is on a Redis that drops keys when its memory is full "
+            f"(maxmemory-policy {policy}): jobs would be lost without a word.",
+            hint="Set maxmemory-policy to noeviction, or use a server of its own for jobs.",
+            id="django_jobs.E061",
+        )
+    if str(told.get("aof_enabled", "1")) == "0":
+        yield Warning(
+            f"The backend {alias!r} is on a Redis without an append-only file: what was "
+            "enqueued since its last snapshot is lost when it ends.",
+            hint="Set appendonly to yes; see the page on Redis for what each setting may lose.",
+            id="django_jobs.W060",
+        )

@@ -1,0 +1,127 @@
+"""Claiming from queues in turn, past what closes them."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from django_jobs.backends.closed import Closed
+from django_jobs.backends.redis.breaking import Breakers
+from django_jobs.backends.redis.limits import QueueLimits
+from django_jobs.backends.redis.packing import lease_of
+from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.ids import process_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_jobs.backends.base import Lease
+    from django_jobs.backends.redis.store import Store
+
+PROMOTED_AT_ONCE = 1000
+FETCHED_AT_ONCE = 1000
+
+
+class Seen(NamedTuple):
+    """How queues stand: moments on the store's clock, -1 for none."""
+
+    now: int
+    soonest: int
+    lease_ends: int
+    due: int
+    parked: int
+
+
+class Claims:
+    """The claims of one backend."""
+
+    def __init__(self, store: Store, backend: str) -> None:
+        self._store = store
+        self._backend = backend
+        self._limits = QueueLimits(backend)
+        self._broken = Closed()
+        self._limited = Closed()
+        self.breakers = Breakers(store, backend, self._broken)
+
+    def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
+        """See ``Backend.fetch``."""
+        for group in self._turns(queues):
+            while leases := self._from(group, min(limit, FETCHED_AT_ONCE), lease_seconds):
+                if admitted := self.breakers.admit(leases):
+                    self._store.announce([admitted[0].queue])
+                    return admitted
+        return []
+
+    def _turns(self, queues: Sequence[str]) -> list[list[str]]:
+        """As many as one script may be asked about, and a queue with an open breaker alone."""
+        turns: list[list[str]] = []
+        together: list[str] = []
+        for queue in queues:
+            if self.breakers.is_open(queue):
+                turns += [*self._store.layout.groups(together), [queue]]
+                together = []
+            else:
+                together.append(queue)
+        return [*turns, *self._store.layout.groups(together)]
+
+    def _from(self, group: list[str], limit: int, lease_seconds: float) -> list[Lease]:
+        if self.breakers.is_open(group[0]):
+            if self._broken.left(group[0]):
+                return []
+            return self.breakers.let_one_pass(
+                group[0], lambda token: self._take(group, 1, lease_seconds, token)
+            )
+        return self._take(group, limit, lease_seconds, uuid4().hex)
+
+    def _take(self, queues: list[str], limit: int, lease_seconds: float, token: str) -> list[Lease]:
+        length = to_microseconds(lease_seconds)
+        args = [limit, length, token, _process(os.getpid()), PROMOTED_AT_ONCE]
+        told = self._store.run_on("fetch", queues, [*args, *self._limits.args(queues)])
+        if int(told[0]) < 0:
+            for queue, till in zip(queues, told[1:], strict=True):
+                if int(till) > 0:
+                    self._limited.shut(queue, int(till) / SECOND, "rate-limited")
+            return []
+        queue, expires_at = queues[int(told[0]) - 1], int(told[1])
+        return [
+            lease_of(
+                *told[at : at + 3],
+                queue=queue,
+                backend=self._backend,
+                token=token,
+                expires_at=expires_at,
+            )
+            for at in range(2, len(told), 3)
+        ]
+
+    def held_back(self, queues: Sequence[str]) -> str | None:
+        """See ``Backend.held_back``."""
+        for queue in queues:
+            why = self._broken.why(queue) or self._limited.why(queue)
+            why = "paused" if self._limits.is_paused(queue) else why
+            if why and int(self._store.run("stats", queue, [])[0]):
+                return why
+        return None
+
+    def due_in(self, queues: Sequence[str]) -> float | None:
+        """Seconds until something can be fetched, as far as anything tells."""
+        closed = [left for queue in queues if (left := self._broken.left(queue))]
+        others = [queue for queue in queues if not self._broken.left(queue)]
+        found = [seen.soonest / SECOND for seen in self.look(others) if seen.soonest >= 0]
+        return min([*found, *closed], default=None)
+
+    def look(self, queues: Sequence[str]) -> list[Seen]:
+        """For each group of queues that one script may be asked about."""
+        return [
+            Seen(*map(int, self._store.run_on("look", group, self._limits.args(group))))
+            for group in self._store.layout.groups(list(queues))
+        ]
+
+
+@lru_cache(maxsize=1)
+def _process(pid: int) -> str:
+    """The name of this process, asked for once; a fork has another pid."""
+    del pid
+    return process_name()

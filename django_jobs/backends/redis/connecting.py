@@ -1,0 +1,128 @@
+"""The connection to Redis: one client per process, and its errors in words that we know.
+
+redis-py's own retries are off. A script that was sent and not answered may have counted;
+whoever asked knows whether to ask again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.exceptions import StoreUnavailable
+
+try:
+    import redis
+    from redis import exceptions
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+except ImportError as error:
+    raise ImportError(
+        "the Redis backend needs the package redis; install django-jobs[redis]"
+    ) from error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_jobs.backends.redis.scripts import Script
+
+TIMEOUT_SECONDS = 5.0
+
+_PASSING = (
+    exceptions.ConnectionError,  # also LOADING, and a refused password
+    exceptions.TimeoutError,
+    exceptions.ReadOnlyError,
+    exceptions.ClusterDownError,
+    exceptions.MasterDownError,
+    exceptions.TryAgainError,
+    exceptions.ClusterError,
+    exceptions.RedisClusterException,
+    OSError,
+)
+_PASSING_WORDS = ("OOM", "MISCONF", "NOREPLICAS", "BUSY", "MASTERDOWN", "UNBLOCKED", "READONLY")
+_REFUSED = (
+    exceptions.AuthenticationError,
+    exceptions.BusyLoadingError,
+    exceptions.ClusterDownError,
+    exceptions.ReadOnlyError,
+)
+_NEVER_SENT = "connecting to"
+
+
+class Connection:
+    """Runs scripts and commands; raises StoreUnavailable when Redis does not serve them."""
+
+    def __init__(
+        self, url: str, *, clustered: bool, timeout: float, options: dict[str, Any]
+    ) -> None:
+        self._url = url
+        self._clustered = clustered
+        self.timeout = timeout
+        self._options = options
+        self._client: Any = None
+        self._pid = 0
+        self._lock = threading.Lock()
+
+    @property
+    def client(self) -> Any:
+        """The client of this process. One that was made before a fork is left to its maker."""
+        if self._client is None or self._pid != os.getpid():
+            with self._lock:
+                if self._client is None or self._pid != os.getpid():
+                    self._client, self._pid = self.make(self.timeout), os.getpid()
+        return self._client
+
+    def make(self, timeout: float) -> Any:
+        """A client of one's own."""
+        settings = {
+            "protocol": 2,
+            "socket_keepalive": True,
+            **self._options,
+            "socket_timeout": timeout,
+            "socket_connect_timeout": min(timeout, self.timeout),
+            "retry": Retry(NoBackoff(), 0),
+            "decode_responses": False,
+        }
+        try:
+            if self._clustered:
+                return redis.RedisCluster.from_url(self._url, **settings)
+            return redis.Redis.from_url(self._url, **settings)
+        except _PASSING as error:
+            raise translated(error) from error
+
+    def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """A script's answer. A server that does not know it yet is told its text."""
+        client = self.client
+        try:
+            try:
+                return client.evalsha(script.sha, len(keys), *keys, *args)
+            except exceptions.NoScriptError:
+                return client.eval(script.text, len(keys), *keys, *args)
+        except (exceptions.RedisError, OSError) as error:
+            raise translated(error) from error
+
+    def ask(self, work: Callable[[Any], Any]) -> Any:
+        """What plain commands answer."""
+        try:
+            return work(self.client)
+        except (exceptions.RedisError, OSError) as error:
+            raise translated(error) from error
+
+
+def translated(error: Exception) -> Exception:
+    """What a worker takes for an outage, if it is one; else the error itself."""
+    text = str(error)
+    if isinstance(error, exceptions.OutOfMemoryError) or text.startswith("OOM"):
+        return StoreUnavailable(
+            "Redis has no memory left (maxmemory) and refused to store more; nothing was "
+            "stored. Raise maxmemory, or let workers drain the queues",
+            undone=True,
+        )
+    if isinstance(error, _PASSING) or text.startswith(_PASSING_WORDS):
+        refused = isinstance(error, _REFUSED) or text.startswith(_PASSING_WORDS)
+        return StoreUnavailable(
+            f"Redis does not serve: {type(error).__name__}: {text}",
+            undone=refused or _NEVER_SENT in text,
+        )
+    return error

@@ -1,0 +1,43 @@
+"""The names of keys. All keys of a queue, and only they, share a hash slot."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LAYOUT = 1
+"""Part of every key: a layout that changes leaves the keys of the old one alone."""
+
+
+class Layout(NamedTuple):
+    """Where a backend keeps what.
+
+    ``clustered``: then a script reaches the keys of one queue, and what jobs share
+    (unique_key, concurrency_key, single_instance, idempotency_key) counts within a queue.
+    """
+
+    prefix: str
+    clustered: bool
+
+    def base(self, queue: str) -> str:
+        """The beginning of all keys of a queue."""
+        return f"{{{self.prefix}:{queue}}}:{LAYOUT}:"
+
+    def guards(self, queue: str) -> str:
+        """The beginning of the keys that jobs of a queue share with others."""
+        return self.base(queue) if self.clustered else f"{{{self.prefix}}}:{LAYOUT}:"
+
+    @property
+    def known_queues(self) -> str:
+        """The set of the names of all queues."""
+        return f"{{{self.prefix}}}:{LAYOUT}:queues"
+
+    @property
+    def breakers(self) -> str:
+        """The hash of all circuit breakers that have counted something."""
+        return f"{{{self.prefix}}}:{LAYOUT}:breakers"
+
+    def groups(self, queues: list[str]) -> list[list[str]]:
+        """The queues that one script may be asked about together."""
+        if self.clustered:
+            return [[queue] for queue in queues]
+        return [queues] if queues else []

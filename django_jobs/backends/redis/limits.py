@@ -1,0 +1,80 @@
+"""What operators and settings hold queues to, as scripts are told it.
+
+It stands in the Django database, where operators set it. While that is away, what was
+read last holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import NamedTuple
+
+from django.db import Error
+
+from django_jobs.backends.closed import LOOK_SECONDS
+from django_jobs.backends.database.metering import Limits, limits_of
+from django_jobs.backends.database.transactions import in_reading
+from django_jobs.backends.window import LATE_MICROSECONDS, SLOTS
+from django_jobs.conf import get_settings
+from django_jobs.models import QueueControl
+from django_jobs.routers import job_databases
+
+logger = logging.getLogger("django_jobs.redis")
+
+LOOK_AGAIN_SECONDS = 5.0
+_NONE = Limits()
+
+
+class Held(NamedTuple):
+    """What holds for the queues of a backend."""
+
+    limits: dict[str, Limits]
+    paused: frozenset[str]
+
+
+class QueueLimits:
+    """The limits of one backend's queues, at most half a second old."""
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self._held = Held({}, frozenset())
+        self._look_at = float("-inf")
+
+    def args(self, queues: list[str]) -> list[str | int]:
+        """Six values for each queue: paused, rate, window, slots, lateness, places."""
+        held = self._current()
+        told: list[str | int] = []
+        for queue in queues:
+            limits = held.limits.get(queue, _NONE)
+            rate, places = limits.rate, limits.concurrency
+            told += [
+                int(queue in held.paused),
+                rate.limit if rate else 0,
+                rate.window if rate else 0,
+                SLOTS,
+                LATE_MICROSECONDS,
+                -1 if places is None else places,
+            ]
+        return told
+
+    def is_paused(self, queue: str) -> bool:
+        """Whether an operator lets nothing be claimed from the queue."""
+        return queue in self._current().paused
+
+    def _current(self) -> Held:
+        if time.monotonic() >= self._look_at:
+            try:
+                database = job_databases(get_settings())[0]
+                self._held = in_reading(database, lambda: self._read(database))
+                self._look_at = time.monotonic() + LOOK_SECONDS
+            except Error as error:
+                logger.warning("the limits of queues could not be read: %s", type(error).__name__)
+                self._look_at = time.monotonic() + LOOK_AGAIN_SECONDS
+        return self._held
+
+    def _read(self, database: str) -> Held:
+        paused = QueueControl.objects.using(database).filter(backend=self._backend, paused=True)
+        return Held(
+            limits_of(database, self._backend), frozenset(paused.values_list("queue", flat=True))
+        )

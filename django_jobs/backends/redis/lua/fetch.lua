@@ -1,0 +1,136 @@
+-- ARGV: now, limit, lease in microseconds, token, worker, how many due ones to ready; for
+-- each queue its limits. Answers the number of the queue, the end of the leases, and for each
+-- job its place, message and state; or, where there was nothing to take, -1 and for each
+-- queue the microseconds for which it is closed.
+local guards, now = KEYS[1], clock(ARGV[1])
+local limit, expires = tonumber(ARGV[2]), now + tonumber(ARGV[3])
+local token, worker, bound = ARGV[4], ARGV[5], tonumber(ARGV[6])
+
+local function promote(base)
+  local due = redis.call('ZRANGEBYSCORE', base .. 'later', '-inf', number(now), 'LIMIT', 0, bound)
+  for _, place in ipairs(due) do redis.call('ZADD', base .. 'ready', 0, place) end
+  if #due > 0 then redis.call('ZREM', base .. 'later', unpack(due)) end
+end
+
+-- What the keys of a job say: the job that did its work, or the key it has to wait for.
+local function admit(id, keys)
+  if keys.once then
+    local done_by = is_done(guards, keys.once, now)
+    if done_by ~= '' then return done_by end
+  end
+  local full
+  if keys.once and redis.call('SCARD', guards .. 'h:i:' .. keys.once) >= 1 then
+    full = 'i:' .. keys.once
+  end
+  if keys.lock and redis.call('SCARD', guards .. 'h:c:' .. keys.lock) >= (tonumber(keys.places) or 1) then
+    full = 'c:' .. keys.lock
+  end
+  if full then return nil, full end
+  if keys.once then redis.call('SADD', guards .. 'h:i:' .. keys.once, id) end
+  if keys.lock then redis.call('SADD', guards .. 'h:c:' .. keys.lock, id) end
+  local fence = math.max(now, (tonumber(redis.call('GET', guards .. 'fence') or '0') or 0) + 1)
+  redis.call('SET', guards .. 'fence', number(fence))
+  return '', nil, fence
+end
+
+local function block(base, place, id, key, keys)
+  redis.call('ZREM', base .. 'ready', place)
+  redis.call('ZADD', base .. 'w:' .. key, 0, place)
+  redis.call('SADD', guards .. 'q:' .. key, base)
+  redis.call('HSET', base .. 'blocked', id, key)
+  -- The other key may have let it go on, and has a place left then for the next in line.
+  for kind, name in pairs({['i:'] = keys.once, ['c:'] = keys.lock}) do
+    if kind .. name ~= key then pass_on(guards, kind .. name, false) end
+  end
+end
+
+-- The state of a job without keys at its first lease, as state_text would write it.
+local fresh = token .. '|0:1:0:0:'
+local after = ':' .. number(now) .. ':0:0::' .. worker
+local ends = number(expires)
+
+local function take(base, wanted)
+  local taken, places, rounds = {}, {}, 0
+  local alone = false
+  while #places < wanted and not alone and rounds < 20 do
+    rounds = rounds + 1
+    local seen = redis.call('ZRANGE', base .. 'ready', 0, wanted - #places - 1)
+    if #seen == 0 then break end
+    local ids = {}
+    for i, place in ipairs(seen) do ids[i] = id_of(place) end
+    local messages = redis.call('HMGET', base .. 'jobs', unpack(ids))
+    local states = redis.call('HMGET', base .. 'state', unpack(ids))
+    local gone, leased, changed = {}, {}, {}
+    for i, place in ipairs(seen) do
+      local id, message, state = ids[i], messages[i], nil
+      local is_copy = has_ended(base, id)
+      local is_fresh = message and not states[i] and not is_copy and string.byte(message, 1) == 45
+      if not is_fresh then state = state_of(states[i] or nil) end
+      if is_fresh and is_message(message) then
+        local text = fresh .. string.sub(place, 4, 19) .. after
+        gone[#gone + 1] = place
+        leased[#leased + 1], leased[#leased + 2] = ends, id
+        changed[#changed + 1], changed[#changed + 2] = id, text
+        places[#places + 1] = place
+        taken[#taken + 1], taken[#taken + 2], taken[#taken + 3] = place, message, text
+      elseif not is_message(message) or not state or state.token ~= NO_TOKEN then
+        redis.call('ZREM', base .. 'ready', place)
+        bury(guards, base, id, message, state, now)
+      elseif state.suspect == 1 and #places > 0 then
+        alone = true
+        break
+      else
+        local done_by, full, fence = '', nil, 0
+        local keys = keys_of(message)
+        if is_copy then
+          done_by = id -- somebody put it back: whoever opens it refuses it
+        elseif keys then
+          done_by, full, fence = admit(id, keys)
+        end
+        if full then
+          block(base, place, id, full, keys)
+        else
+          state.token, state.leased, state.worker = token, now, worker
+          state.deliveries, state.due = state.deliveries + 1, due_of(place)
+          state.fence, state.done_by, state.keyed = fence or 0, done_by, keys and 1 or 0
+          local text = state_text(state)
+          gone[#gone + 1] = place
+          leased[#leased + 1], leased[#leased + 2] = ends, id
+          changed[#changed + 1], changed[#changed + 2] = id, text
+          places[#places + 1] = place
+          taken[#taken + 1], taken[#taken + 2], taken[#taken + 3] = place, message, text
+          if state.suspect == 1 then
+            alone = true
+            break
+          end
+        end
+      end
+    end
+    if #gone > 0 then
+      redis.call('ZREM', base .. 'ready', unpack(gone))
+      redis.call('ZADD', base .. 'leased', unpack(leased))
+      redis.call('HSET', base .. 'state', unpack(changed))
+    end
+  end
+  return taken, #places
+end
+
+local closed = {-1}
+for i = 2, #KEYS do
+  local base, limits = KEYS[i], limits_at(7 + (i - 2) * 6)
+  promote(base)
+  local free, till = gate(base, limits, now)
+  if limits.paused then free, till = 0, 500000 end
+  closed[#closed + 1] = number(till)
+  if free > 0 then
+    local taken, count = take(base, math.min(limit, free))
+    if count > 0 then
+      count_starts(base, limits, count, now)
+      if redis.call('EXISTS', base .. 'ready') == 0 then redis.call('DEL', base .. 'wake') end
+      table.insert(taken, 1, number(expires))
+      table.insert(taken, 1, i - 1)
+      return taken
+    end
+  end
+end
+return closed

@@ -1,0 +1,22 @@
+-- ARGV: now, id, token, delay in microseconds or "", charge, attempt or "".
+local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
+local id, token, delay, charge = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local state = held(base, id, token)
+if not state then return 0 end
+local message = redis.call('HGET', base .. 'jobs', id)
+if not is_message(message) then
+  bury(guards, base, id, message, state, now)
+  return 1
+end
+if delay ~= '' then state.due = now + tonumber(delay) end
+if charge == 'attempt' then state.attempts = state.attempts + 1 end
+if charge == 'crash' then state.crashes = state.crashes + 1 end
+if charge ~= 'nothing' or delay ~= '' then
+  state.suspect = (charge == 'crash' or charge == 'suspicion') and 1 or 0
+end
+keep_unleased(base, id, state)
+keep_attempt(base, id, ARGV[6])
+put_place(base, place_of(string.sub(message, 2, 4), state.due, id), now)
+wake(base, 1)
+release(guards, id, keys_of(message), false)
+return 1

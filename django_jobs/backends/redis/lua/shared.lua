@@ -1,0 +1,318 @@
+-- What every script shares. Each script is this text and its own, nothing else: values come
+-- as KEYS and ARGV only.
+--
+-- KEYS[1] is the base of the keys that jobs share (`guards`), the others are the bases of
+-- queues. A queue's keys are its base and one of these words:
+--   jobs     hash: id -> the message, written once
+--   state    hash: id -> counters and lease; absent until the first lease
+--   ready    sorted set of places, all of score 0, and so in the order of their text
+--   later    sorted set of places by the moment they are due
+--   suspects set: ids of jobs that are to run alone
+--   leased   sorted set of ids by the end of their lease; whatever runs is in it
+--   blocked  hash: id -> the key that it waits for
+--   w:<key>  sorted set of places that wait for a key
+--   dead     hash: id -> a dead letter that was not copied to the database yet
+--   rate     hash: the starts of a queue with a rate limit, by slot
+--   wake     list: one entry for each idle worker that is to look
+--   pushed:<id> set while it is remembered that a relay has pushed the job
+--   ended:<first 8 of id> set of the rest of ids that have ended, while that is remembered
+--   res:<id> a result; att:<id> the runs that did not succeed
+--
+-- A place is rank (3 digits), due (16 digits) and id. A message is "k" when it has keys and
+-- else "-", its place without the id, a line of JSON, and the body.
+
+local NO_TOKEN = string.rep('-', 32)
+local ATTEMPTS_KEPT = 100
+local KEY_FIELDS = {unique = 5, lock = 6, places = 7, once = 8}
+
+local function number(n)
+  return string.format('%.0f', n)
+end
+
+local function clock(given)
+  if given ~= '' then return tonumber(given) end
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+local function id_of(place)
+  return string.sub(place, 20)
+end
+
+local function due_of(place)
+  return tonumber(string.sub(place, 4, 19))
+end
+
+local function place_of(rank, due, id)
+  return rank .. string.format('%016.0f', math.max(due, 0)) .. id
+end
+
+-- Counters and lease of a job; those of a fresh one when there are none.
+local function state_of(text)
+  local state = {token = NO_TOKEN, attempts = 0, deliveries = 0, crashes = 0, suspect = 0,
+                 due = -1, leased = 0, fence = 0, keyed = 0, done_by = '', worker = ''}
+  if not text then return state end
+  local token, a, d, c, s, due, leased, fence, keyed, done_by, worker = string.match(text,
+    '^(' .. string.rep('.', 32) .. ')|(%d+):(%d+):(%d+):(%d):(%-?%d+):(%d+):(%d+):(%d):([^:]*):(.*)$')
+  if not token then return nil end
+  state.token, state.attempts, state.deliveries = token, tonumber(a), tonumber(d)
+  state.crashes, state.suspect, state.due = tonumber(c), tonumber(s), tonumber(due)
+  state.leased, state.fence, state.keyed = tonumber(leased), tonumber(fence), tonumber(keyed)
+  state.done_by, state.worker = done_by, worker
+  return state
+end
+
+local function state_text(state)
+  return state.token .. string.format('|%d:%d:%d:%d:%.0f:%.0f:%.0f:%d:', state.attempts,
+    state.deliveries, state.crashes, state.suspect, state.due, state.leased, state.fence,
+    state.keyed) .. state.done_by .. ':' .. state.worker
+end
+
+-- The keys of a job, from the line of JSON in its message.
+local function keys_of(message)
+  if not message or string.byte(message, 1) ~= 107 then return nil end
+  local line = string.match(message, '^.' .. string.rep('%d', 19) .. '([^\n]*)\n')
+  local known, fields = pcall(cjson.decode, line or '')
+  if not known or type(fields) ~= 'table' then return nil end
+  local keys = {}
+  for name, place in pairs(KEY_FIELDS) do
+    local value = fields[place]
+    if type(value) == 'string' or type(value) == 'number' then keys[name] = value end
+  end
+  return keys
+end
+
+local function is_message(message)
+  return message and string.find(message, '^[k-]' .. string.rep('%d', 19) .. '[^\n]*\n') ~= nil
+end
+
+local function wake(base, count)
+  if redis.call('LLEN', base .. 'wake') < 64 then
+    for _ = 1, math.min(count, 8) do redis.call('LPUSH', base .. 'wake', '1') end
+  end
+end
+
+-- Lets a job wait: for its turn, or for its time.
+local function put_place(base, place, now)
+  if due_of(place) > now then
+    redis.call('ZADD', base .. 'later', number(due_of(place)), place)
+  else
+    redis.call('ZADD', base .. 'ready', 0, place)
+  end
+end
+
+-- Makes ready what waits for a key that has places now.
+local function pass_on(guards, key, all)
+  local taken = redis.call('SCARD', guards .. 'h:' .. key)
+  for _, base in ipairs(redis.call('SMEMBERS', guards .. 'q:' .. key)) do
+    local line, woken = base .. 'w:' .. key, 0
+    while woken < 1000 do
+      local place = redis.call('ZRANGE', line, 0, 0)[1]
+      if not place then
+        redis.call('SREM', guards .. 'q:' .. key, base)
+        break
+      end
+      local id = id_of(place)
+      local keys = keys_of(redis.call('HGET', base .. 'jobs', id)) or {}
+      local places = tonumber(keys.places) or 1
+      if string.sub(key, 1, 2) == 'i:' then places = 1 end
+      if not all and taken + woken >= places then break end
+      redis.call('ZREM', line, place)
+      redis.call('HDEL', base .. 'blocked', id)
+      redis.call('ZADD', base .. 'ready', 0, place)
+      woken = woken + 1
+    end
+    if woken > 0 then wake(base, woken) end
+  end
+end
+
+local function is_done(guards, once, now)
+  local told = redis.call('GET', guards .. 'd:' .. once)
+  local till, id = string.match(told or '', '^(%d+):(.+)$')
+  return till and tonumber(till) > now and id or ''
+end
+
+-- Gives back what a lease held, and lets the next ones go on.
+local function release(guards, id, keys, done)
+  if not keys then return end
+  if keys.once then
+    redis.call('SREM', guards .. 'h:i:' .. keys.once, id)
+    pass_on(guards, 'i:' .. keys.once, done)
+  end
+  if keys.lock then
+    redis.call('SREM', guards .. 'h:c:' .. keys.lock, id)
+    pass_on(guards, 'c:' .. keys.lock, false)
+  end
+end
+
+local function free_unique(guards, base, id, keys)
+  if keys and keys.unique then
+    local name = guards .. 'u:' .. keys.unique
+    if redis.call('GET', name) == id .. '|' .. base then redis.call('DEL', name) end
+  end
+end
+
+-- Takes a job out, whatever it was doing; what it held is given back by the caller.
+local function forget(base, id)
+  redis.call('HDEL', base .. 'jobs', id)
+  redis.call('HDEL', base .. 'state', id)
+  redis.call('ZREM', base .. 'leased', id)
+  redis.call('SREM', base .. 'suspects', id)
+end
+
+-- Where a waiting job stands: the set, its place, and the key it waits for.
+local function find_waiting(base, id, message, state)
+  local due = state.due
+  if due < 0 then due = tonumber(string.sub(message, 5, 20)) or 0 end
+  local place = place_of(string.sub(message, 2, 4), due, id)
+  if redis.call('ZSCORE', base .. 'ready', place) then return base .. 'ready', place end
+  if redis.call('ZSCORE', base .. 'later', place) then return base .. 'later', place end
+  local key = redis.call('HGET', base .. 'blocked', id)
+  if key then return base .. 'w:' .. key, place, key end
+  return nil, place
+end
+
+-- Takes a waiting job out; false when it runs or is not there.
+local function remove_waiting(guards, base, id)
+  local message = redis.call('HGET', base .. 'jobs', id)
+  if not message then return false end
+  local state = state_of(redis.call('HGET', base .. 'state', id) or nil) or state_of(nil)
+  if state.token ~= NO_TOKEN then return false end
+  local set, place, key = find_waiting(base, id, message, state)
+  if set then redis.call('ZREM', set, place) end
+  if key then redis.call('HDEL', base .. 'blocked', id) end
+  forget(base, id)
+  local keys = keys_of(message)
+  free_unique(guards, base, id, keys)
+  -- It may have been let go on already, and then others wait for the place it does not take.
+  release(guards, id, keys, false)
+  return true
+end
+
+-- Ids that begin alike were made within a minute: so many share a key, and its expiry.
+local function ended_with(base, id)
+  return base .. 'ended:' .. string.sub(id, 1, 8), string.sub(id, 9)
+end
+
+local function remember(base, ids, ms)
+  if tonumber(ms) <= 0 then return end
+  local alike = {}
+  for _, id in ipairs(ids) do
+    local key, rest = ended_with(base, id)
+    alike[key] = alike[key] or {}
+    table.insert(alike[key], rest)
+  end
+  for key, rests in pairs(alike) do
+    redis.call('SADD', key, unpack(rests))
+    redis.call('PEXPIRE', key, ms)
+  end
+end
+
+local function has_ended(base, id)
+  return redis.call('SISMEMBER', ended_with(base, id)) == 1
+end
+
+local function keep_result(base, id, result, ttl)
+  redis.call('SET', base .. 'res:' .. id, result, 'PX', ttl)
+  if redis.call('EXISTS', base .. 'att:' .. id) == 1 then
+    redis.call('PEXPIRE', base .. 'att:' .. id, ttl)
+  end
+end
+
+local function keep_attempt(base, id, attempt)
+  if attempt == '' then return end
+  redis.call('RPUSH', base .. 'att:' .. id, attempt)
+  redis.call('LTRIM', base .. 'att:' .. id, -ATTEMPTS_KEPT, -1)
+end
+
+-- The state of a job that this token holds, or nil.
+local function held(base, id, token)
+  local state = state_of(redis.call('HGET', base .. 'state', id) or nil)
+  if state and state.token == token and token ~= NO_TOKEN then return state end
+  return nil
+end
+
+-- Writes what a job has come to, without a lease.
+local function keep_unleased(base, id, state)
+  state.token, state.leased, state.fence, state.done_by, state.worker = NO_TOKEN, 0, 0, '', ''
+  redis.call('HSET', base .. 'state', id, state_text(state))
+  redis.call('ZREM', base .. 'leased', id)
+  redis.call(state.suspect == 1 and 'SADD' or 'SREM', base .. 'suspects', id)
+end
+
+-- Parks a dead letter, in the words that the relay reads.
+local function park(base, id, message, state, failure, now)
+  redis.call('HSETNX', base .. 'dead', id, cjson.encode({
+    message = message or '', failure = failure, now = number(now), attempts = state.attempts,
+    deliveries = state.deliveries, crashes = state.crashes}))
+end
+
+-- What cannot be read becomes a dead letter, or it would be tried for ever.
+local function bury(guards, base, id, message, state, now)
+  park(base, id, message, state or state_of(nil), cjson.encode({reason = 'rejected-malformed',
+    error_type = 'CorruptEntry', error_message = 'what Redis keeps of this job cannot be read'}), now)
+  local keys = keys_of(message)
+  forget(base, id)
+  free_unique(guards, base, id, keys)
+  release(guards, id, keys, false)
+end
+
+-- How many may start now, of a queue with limits, and else the microseconds until one may.
+local function gate(base, limits, now)
+  local free = math.huge
+  if limits.places >= 0 then
+    free = limits.places - redis.call('ZCOUNT', base .. 'leased', '(' .. number(now), '+inf')
+    if free <= 0 then return 0, 100000 end
+  end
+  if limits.rate > 0 then
+    local slot = math.floor(limits.window / limits.slots)
+    local kept = limits.slots + 1 + math.ceil(limits.late / slot)
+    local first = math.floor(now / slot) - kept + 1
+    local told, sum, counts = redis.call('HGETALL', base .. 'rate'), 0, {}
+    for i = 1, #told, 2 do
+      local start = tonumber(told[i])
+      if told[i] == 'slot' then
+        if tonumber(told[i + 1]) ~= slot then
+          redis.call('DEL', base .. 'rate')
+          counts, sum = {}, 0
+          break
+        end
+      elseif start < first then
+        redis.call('HDEL', base .. 'rate', told[i])
+      else
+        counts[#counts + 1] = {start, tonumber(told[i + 1])}
+        sum = sum + tonumber(told[i + 1])
+      end
+    end
+    if sum >= limits.rate then
+      table.sort(counts, function(a, b) return a[1] < b[1] end)
+      local over, till = sum - limits.rate + 1, 0
+      for _, pair in ipairs(counts) do
+        over = over - pair[2]
+        if over <= 0 then
+          till = math.max((pair[1] + kept) * slot - now, 0)
+          break
+        end
+      end
+      return 0, till
+    end
+    free = math.min(free, limits.rate - sum)
+  end
+  return free, 0
+end
+
+local function count_starts(base, limits, count, now)
+  if limits.rate > 0 and count > 0 then
+    local slot = math.floor(limits.window / limits.slots)
+    redis.call('HSET', base .. 'rate', 'slot', number(slot))
+    redis.call('HINCRBY', base .. 'rate', number(math.floor(now / slot)), count)
+    redis.call('PEXPIRE', base .. 'rate', number(math.ceil(limits.window / 1000) * 2 + 60000))
+  end
+end
+
+-- Limits as they come in ARGV: paused, rate, window, slots, late, places.
+local function limits_at(place)
+  return {paused = ARGV[place] == '1', rate = tonumber(ARGV[place + 1]),
+          window = tonumber(ARGV[place + 2]), slots = tonumber(ARGV[place + 3]),
+          late = tonumber(ARGV[place + 4]), places = tonumber(ARGV[place + 5])}
+end

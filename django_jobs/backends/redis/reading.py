@@ -1,0 +1,191 @@
+"""What Redis knows of a job or a queue, without changing it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django_jobs.backends.base import Account, Ended, QueueStats
+from django_jobs.backends.database.accounting import dead_account
+from django_jobs.backends.redis.packing import attempts_of, glimpse_of
+from django_jobs.backends.redis.relaying import Parked, parked_of
+from django_jobs.clock import SECOND
+from django_jobs.conf import get_settings
+from django_jobs.routers import job_databases
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_jobs.backends.base import AttemptRecord, Glimpse
+    from django_jobs.backends.redis.store import Store
+
+
+class Reader:
+    """Looks things up for one backend."""
+
+    def __init__(self, store: Store, backend: str) -> None:
+        self._store = store
+        self._backend = backend
+
+    def stats(self, queue: str) -> QueueStats:
+        told = self._store.run("stats", queue, [])
+        ready, scheduled, running, blocked, suspect, waited = map(int, told)
+        return QueueStats(
+            ready=ready,
+            scheduled=scheduled,
+            running=running,
+            blocked=blocked,
+            suspect=suspect,
+            oldest_ready_seconds=waited / SECOND,
+        )
+
+    def peek(self, queue: str, limit: int) -> list[Glimpse]:
+        now, *told = self._store.run("peek", queue, [limit])
+        return [
+            glimpse_of(
+                *told[at : at + 3],
+                queue=queue,
+                backend=self._backend,
+                stands="scheduled" if int(told[at][3:19]) > int(now) else "ready",
+            )
+            for at in range(0, len(told), 3)
+        ]
+
+    def find(self, job_id: str) -> Glimpse | None:
+        """The live message with an id, looked for in every queue there is."""
+        queue = self.queue_of(job_id)
+        if queue is None:
+            return None
+        told = self._store.run("find", queue, [job_id])
+        if not told:
+            return None
+        stands, place, ends, raw, text = told
+        return glimpse_of(
+            place,
+            raw,
+            text,
+            queue=queue,
+            backend=self._backend,
+            stands=stands.decode(),
+            lease_expires=int(float(ends)) if ends else None,
+        )
+
+    def queue_of(self, job_id: str) -> str | None:
+        """The queue in which a job lives."""
+        queues = self._store.queues()
+        found = self._store.each(queues, lambda pipe, base: pipe.hexists(base + "jobs", job_id))
+        return next((queue for queue, there in zip(queues, found, strict=True) if there), None)
+
+    def ended(self, job_id: str) -> Ended | None:
+        account = self._result(job_id) or self._dead(job_id)
+        if account is None:
+            return None
+        return Ended(
+            status=account.status,
+            value_json=account.value_json,
+            reason=account.reason,
+            error_type=account.error_type,
+            error_message=account.error_message,
+            traceback=account.traceback,
+            attempts=account.failed_attempts,
+        )
+
+    def account(self, job_id: str) -> Account | None:
+        # What ended between the first look and the second is found by the last ones.
+        for look in (self._result, self._live, self._dead, self._result):
+            if found := look(job_id):
+                return found
+        return None
+
+    def _result(self, job_id: str) -> Account | None:
+        queues = self._store.queues()
+        raw = self._store.each(queues, lambda pipe, base: pipe.get(base + "res:" + job_id))
+        for queue, text in zip(queues, raw, strict=True):
+            told = _mapping(text)
+            if told:
+                failed = int(told.get("attempts") or 0)
+                status = str(told.get("status"))
+                return Account(
+                    id=job_id,
+                    queue=queue,
+                    handler=str(told.get("handler") or ""),
+                    status=status,
+                    body=told.get("body"),
+                    attempts=self._attempts(queue, job_id) if failed else (),
+                    failed_attempts=failed,
+                    worker=str(told.get("worker") or ""),
+                    started_at=told.get("started_at"),
+                    finished_at=told.get("finished_at"),
+                    value_json=str(told.get("value_json") or "null"),
+                    reason="" if status == "succeeded" else str(told.get("output") or ""),
+                )
+        return None
+
+    def _live(self, job_id: str) -> Account | None:
+        seen = self.find(job_id)
+        if seen is None:
+            return None
+        failed = seen.message.header.attempts
+        return Account(
+            id=job_id,
+            queue=seen.queue,
+            handler=str(seen.message.index["handler"]),
+            status=seen.state,
+            body=seen.message.body,
+            attempts=self._attempts(seen.queue, job_id) if failed else (),
+            failed_attempts=failed,
+            worker=str(seen.extra["worker"]),
+            started_at=seen.extra["leased_at"],
+        )
+
+    def _dead(self, job_id: str) -> Account | None:
+        """A dead letter that is parked here, or stands in the database."""
+        queues = self._store.queues()
+        raw = self._store.each(queues, lambda pipe, base: pipe.hget(base + "dead", job_id))
+        for queue, text in zip(queues, raw, strict=True):
+            if text:
+                one = parked_of(job_id.encode(), text, queue=queue, backend=self._backend)
+                return self._parked(one, queue, job_id)
+        if _is_id(job_id):
+            return dead_account(job_databases(get_settings())[0], self._backend, job_id)
+        return None
+
+    def _parked(self, parked: Parked, queue: str, job_id: str) -> Account:
+        message, failure = parked.lease.message, parked.failure
+        return Account(
+            id=job_id,
+            queue=queue,
+            handler=str(message.index["handler"]),
+            status="dead",
+            body=message.body,
+            attempts=self._attempts(queue, job_id),
+            failed_attempts=message.header.attempts,
+            finished_at=parked.failed_at,
+            reason=failure.reason,
+            error_type=failure.error_type,
+            error_message=failure.error_message,
+            traceback=failure.traceback,
+        )
+
+    def _attempts(self, queue: str, job_id: str) -> tuple[AttemptRecord, ...]:
+        raw: Sequence[list[bytes]] = self._store.each(
+            [queue], lambda pipe, base: pipe.lrange(base + "att:" + job_id, 0, -1)
+        )
+        return attempts_of(raw[0])
+
+
+def _mapping(text: bytes | None) -> dict[str, Any]:
+    try:
+        told = json.loads(text or b"null")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _is_id(job_id: str) -> bool:
+    try:
+        UUID(job_id)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,174 @@
+"""Dead letters on their way from Redis to the database, where people look for them.
+
+They are parked in the step that ends the job. Here they are copied, and only then removed:
+whoever dies in between leaves a copy that the next one finds. While the database is away
+they stay parked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from django.db import Error, models, transaction
+
+from django_jobs.backends.base import Failure, Lease
+from django_jobs.backends.database.grouping import bury
+from django_jobs.backends.database.rows import attempt_of, failed_job_of
+from django_jobs.backends.redis.packing import attempts_of, created_at, unpack
+from django_jobs.clock import SECOND
+from django_jobs.conf import get_settings
+from django_jobs.models import JobAttempt
+from django_jobs.routers import job_databases
+from django_jobs.wire.envelope import Header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from django_jobs.backends.redis.store import Store
+
+logger = logging.getLogger("django_jobs.redis")
+
+AT_ONCE = 100
+_LARGEST = 2**31 - 1
+_LATEST = 250_000_000_000 * SECOND
+"""A year that every database knows."""
+_NO_PLACE = b"100" + b"0" * 16
+_REASONS = ("reason", "error_type", "error_message", "traceback", "output", "fingerprint")
+
+
+class Parked(NamedTuple):
+    """A dead letter that stands in Redis alone."""
+
+    lease: Lease
+    failure: Failure
+    failed_at: int
+
+
+def parked_of(job_id: bytes, raw: bytes, *, queue: str, backend: str) -> Parked:
+    """What a script parked. Whatever is missing in it is left empty."""
+    told = _mapping(raw)
+    failure = _mapping(told.get("failure"))
+    message = str(told.get("message") or "").encode("utf-8", "replace")
+    place = message[1:20] if len(message) > len(_NO_PLACE) else _NO_PLACE
+    names = ("attempts", "deliveries", "crashes")
+    counters = (min(_number(told.get(name)), _LARGEST) for name in names)
+    name, opened = unpack(
+        message, place=place + job_id, queue=queue, backend=backend, header=Header(*counters)
+    )
+    texts: dict[str, Any] = {key: str(failure.get(key) or "") for key in _REASONS}
+    texts["reason"] = texts["reason"] or "rejected-malformed"
+    lease = Lease(name, queue, "", 0, opened, created_at=created_at(name))
+    return Parked(lease, Failure(**texts), _number(told.get("now")))
+
+
+class Relay:
+    """Copies what one backend has parked."""
+
+    def __init__(self, store: Store, backend: str) -> None:
+        self._store = store
+        self._backend = backend
+
+    def carry(self, queue: str, limit: int) -> int:
+        """Copy dead letters of a queue to the database, and then remove them; how many."""
+        base, carried, cursor = self._store.layout.base(queue), 0, 0
+        while carried < limit:
+            cursor, found = self._store.connection.ask(_page(base + "dead", cursor))
+            carried += self._some(queue, base, found)
+            if not cursor:
+                break
+        return carried
+
+    def _some(self, queue: str, base: str, found: Mapping[bytes, bytes]) -> int:
+        if not found:
+            return 0
+        parked = {
+            name: parked_of(name, raw, queue=queue, backend=self._backend)
+            for name, raw in found.items()
+        }
+        attempts = self._store.connection.ask(
+            lambda client: {
+                one.lease.id: client.lrange(base + "att:" + one.lease.id, 0, -1)
+                for one in parked.values()
+            }
+        )
+        there = set(copy(list(parked.values()), attempts))
+        names = [name for name, one in parked.items() if one.lease.id in there]
+        if names:
+            self._store.run("unpark", queue, names)
+        return len(names)
+
+
+def _page(key: str, cursor: int) -> Callable[[Any], Any]:
+    return lambda client: client.hscan(key, cursor, count=AT_ONCE)
+
+
+def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> list[str]:
+    """Insert dead letters that are not there yet; the ids of those that are there now."""
+    database = job_databases(get_settings())[0]
+    copied = []
+    for one in parked:
+        try:
+            with transaction.atomic(using=database):
+                _insert(database, one, attempts.get(one.lease.id, []))
+        except Error as error:
+            logger.warning(
+                "the dead letter %s stays in Redis: %s", one.lease.id, type(error).__name__
+            )
+            if transaction.get_connection(database).in_atomic_block:
+                break
+        else:
+            copied.append(one.lease.id)
+    return copied
+
+
+def _insert(database: str, parked: Parked, attempts: list[bytes]) -> None:
+    lease = parked.lease._replace(id=str(_key_of(parked.lease.id)))
+    dead = failed_job_of(lease, parked.failure, parked.failed_at)
+    _fit(dead)
+    if not bury(database, dead):
+        return
+    runs = [attempt_of(lease, record) for record in attempts_of(attempts)]
+    for run in runs:
+        _fit(run)
+    JobAttempt.objects.using(database).bulk_create(runs)
+
+
+def _fit(row: models.Model) -> None:
+    """Hold what may have been written by anybody to what every database takes."""
+    for field in row._meta.concrete_fields:
+        value = getattr(row, field.attname)
+        if isinstance(value, str):
+            text = value.replace("\x00", "\\x00")
+            setattr(row, field.attname, text[: getattr(field, "max_length", None)])
+        if isinstance(field, models.UUIDField) and value is not None:
+            setattr(row, field.attname, _uuid(value))
+
+
+def _key_of(job_id: str) -> UUID:
+    """The id of a dead letter; made up for what was no id."""
+    return _uuid(job_id) or uuid5(NAMESPACE_OID, job_id)
+
+
+def _uuid(value: object) -> UUID | None:
+    try:
+        return UUID(str(value))
+    except ValueError:
+        return None
+
+
+def _mapping(raw: Any) -> dict[str, Any]:
+    try:
+        told = json.loads(raw)
+    except (ValueError, TypeError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _number(value: object) -> int:
+    try:
+        return min(max(int(str(value)), 0), _LATEST)
+    except ValueError:
+        return 0

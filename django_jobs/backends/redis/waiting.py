@@ -1,0 +1,103 @@
+"""Waiting for work: blocked on the lists in which scripts tell of new jobs.
+
+An entry wakes one worker, and is a hint: what is due, a look tells. No command blocks for
+longer than a slice, with a timeout of its own above that, so a lost server is noticed and a
+worker that stops waits no longer.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions
+
+from django_jobs.backends.redis.connecting import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_jobs.backends.redis.connecting import Connection
+    from django_jobs.backends.redis.layout import Layout
+
+SLICE_SECONDS = 1.0
+TOLD_FACTOR = 2.0
+"""Who is told of new jobs looks by itself so much less often."""
+
+
+class Waiting:
+    """The waits of one process on one backend's queues."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        layout: Layout,
+        look: Callable[[Sequence[str]], float | None],
+    ) -> None:
+        self._connection = connection
+        self._layout = layout
+        self._look = look
+        self._client: Any = None
+        self._pid = 0
+        self._stops = 0
+        self._bell = threading.Condition()
+        self._mine = threading.local()
+
+    def can_block(self, queues: Sequence[str]) -> bool:
+        """Whether one command can wait for all of the queues: in a cluster, for one only."""
+        return bool(queues) and (not self._layout.clustered or len(queues) == 1)
+
+    def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        """Whether there may be work; False when the time is over and none was seen."""
+        if self._was_stopped():
+            return False
+        deadline = time.monotonic() + timeout
+        while True:
+            due_in = self._look(queues)
+            if due_in == 0:
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0 or self._was_stopped():
+                return False
+            if self._sleep(queues, left if due_in is None else min(left, due_in)):
+                return True
+
+    def stop(self) -> None:
+        """Let waits end soon. One that begins later ends at once, the first time."""
+        with self._bell:
+            self._stops += 1
+            self._bell.notify_all()
+
+    def _was_stopped(self) -> bool:
+        seen = getattr(self._mine, "stops", 0)
+        self._mine.stops = self._stops
+        return bool(seen != self._stops)
+
+    def _sleep(self, queues: Sequence[str], seconds: float) -> bool:
+        """Whether a hint came before the time was over."""
+        until = time.monotonic() + seconds
+        stops = self._stops
+        while (left := until - time.monotonic()) > 0 and stops == self._stops:
+            if not self.can_block(queues):
+                with self._bell:
+                    self._bell.wait_for(lambda: stops != self._stops, left)
+            elif self._blocked(queues, min(left, SLICE_SECONDS)):
+                return True
+        return False
+
+    def _blocked(self, queues: Sequence[str], seconds: float) -> bool:
+        lists = [self._layout.base(queue) + "wake" for queue in queues]
+        try:
+            # Redis rounds shorter ones up to for ever, or refuses them.
+            return self._own_client().blpop(lists, timeout=max(seconds, 0.01)) is not None
+        except (exceptions.RedisError, OSError) as error:
+            raise translated(error) from error
+
+    def _own_client(self) -> Any:
+        """A client whose answers may come a slice later than those of the others."""
+        if self._client is None or self._pid != os.getpid():
+            self._client = self._connection.make(SLICE_SECONDS + self._connection.timeout)
+            self._pid = os.getpid()
+        return self._client

@@ -1,0 +1,74 @@
+"""Schedules: what they say, and whether their jobs could run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
+
+from django_jobs.conf.model import nearest
+from django_jobs.cron.expression import changed_meaning
+from django_jobs.cron.problems import Kind, unrunnable
+from django_jobs.cron.registry import registry
+from django_jobs.handlers.registry import registry as handlers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from django.core.checks import CheckMessage
+
+    from django_jobs.conf import JobsSettings, Problem
+
+_IDS = {
+    Kind.DECLARATION: "django_jobs.E040",
+    Kind.EXPRESSION: "django_jobs.E041",
+    Kind.ZONE: "django_jobs.E042",
+    Kind.ORDER: "django_jobs.E043",
+    Kind.JOB: "django_jobs.E044",
+}
+
+
+def check_declared(_settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """Each schedule has a name of its own, can be read and put in order."""
+    for problem in registry.problems():
+        yield Error(f"{problem.message}.", hint=problem.hint, id=_IDS[problem.kind])
+
+
+def check_jobs_of_schedules(
+    settings: JobsSettings, problems: Sequence[Problem]
+) -> Iterator[CheckMessage]:
+    """What a schedule enqueues could be run."""
+    if problems:
+        return  # whether a queue allows something cannot be told from settings that are wrong
+    for schedule in registry.declared():
+        for problem in unrunnable(schedule):
+            yield Error(f"{problem.message}.", hint=problem.hint, id=_IDS[problem.kind])
+        if changed := changed_meaning(schedule.expression):
+            yield Warning(
+                f"The schedule {schedule.name!r} has the expression {schedule.expression!r}, in "
+                f"which {changed}; with croniter before version 7 it meant the whole field.",
+                hint="Write it so that nobody has to wonder: the value alone, or '*/step'.",
+                id="django_jobs.W040",
+            )
+        if schedule.environments and settings.environment is None:
+            yield Warning(
+                f"The schedule {schedule.name!r} runs in certain environments only, and which "
+                "one this is nobody says: it never runs.",
+                hint="Set ENVIRONMENT, or the environment variable JOBS_ENVIRONMENT.",
+                id="django_jobs.W041",
+            )
+
+
+def check_exposed(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """Only what exists is exposed for schedules of the admin."""
+    for key in settings.schedule_handlers:
+        if key not in handlers and handlers.get_verified(key) is None:
+            yield Warning(
+                f"SCHEDULE_HANDLERS names {key!r}, which no one registered"
+                f"{nearest(key, list(handlers))}.",
+                hint="Correct the key, or remove it.",
+                id="django_jobs.W042",
+            )
+
+
+SCHEDULE_CHECKS = (check_declared, check_jobs_of_schedules, check_exposed)

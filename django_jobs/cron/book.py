@@ -1,0 +1,122 @@
+"""The schedules in force, in order, and their rows in the store.
+
+What every tick costs grows with the schedules that are due, not with those there are: the
+rows are brought up to date only when the schedules change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from django_jobs.backends.database.transactions import in_reading, in_transition
+from django_jobs.clock import from_datetime, to_datetime
+from django_jobs.cron.occurrences import next_after
+from django_jobs.cron.order import in_order
+from django_jobs.cron.planning import beginning
+from django_jobs.cron.registry import all_schedules
+from django_jobs.models import ScheduleState, schedule_key
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Container, Iterable
+
+    from django_jobs.cron.schedule import Schedule
+
+ROWS_PER_STATEMENT = 500
+FIRST_LOOK = 20
+
+
+def version_of(schedule: Schedule) -> str:
+    """A digest of what the moments of a schedule depend on."""
+    told = (schedule.expression, schedule.timezone, schedule.daylight)
+    return hashlib.sha256("\x00".join(told).encode()).hexdigest()
+
+
+def due_after(schedule: Schedule, now: int) -> int | None:
+    """The first tick after ``now``, in microseconds."""
+    found = next_after(schedule, to_datetime(now))
+    return None if found is None else from_datetime(found)
+
+
+class Book:
+    """What there is to run, by the digest of its name, those depended upon first."""
+
+    def __init__(self, alias: str, *, writes: bool = True) -> None:
+        self.alias = alias
+        self._writes = writes
+        self.schedules: dict[str, Schedule] = {}
+        self.rank: dict[str, int] = {}
+        self._seen: list[Schedule] = []
+
+    def refresh(self, now: int) -> None:
+        """Ask for the schedules; give those that are new, or changed, their row."""
+        found = all_schedules()
+        if found == self._seen:
+            return
+        ordered = {schedule_key(one.name): one for one in in_order(found)}
+        if self._writes:
+            self._write(ordered, now)
+        self.schedules, self._seen = ordered, found
+        self.rank = {key: place for place, key in enumerate(ordered)}
+
+    def due(self, now: int) -> list[str]:
+        """The keys of the schedules that are due, in order."""
+        rows = ScheduleState.objects.using(self.alias).filter(next_due__lte=now)
+        keys = in_reading(self.alias, lambda: list(rows.values_list("key", flat=True)))
+        return sorted((key for key in keys if key in self.rank), key=self.rank.__getitem__)
+
+    def next_due(
+        self, *, only: Collection[str] | None = None, without: Container[str] = ()
+    ) -> int | None:
+        """When the first of the schedules is due; of ``only`` these, and of none ``without``."""
+        rows = ScheduleState.objects.using(self.alias).filter(next_due__isnull=False)
+        if only is not None:
+            rows = rows.filter(key__in=only)
+        pairs = rows.order_by("next_due").values_list("key", "next_due")
+        # Rows of schedules that are gone, or that only newer code knows, are passed over.
+        for page in (pairs[:FIRST_LOOK], pairs.iterator()):
+            for key, due in page:
+                if key in self.rank and key not in without:
+                    return due
+        return None
+
+    def by_name(self, name: str) -> Schedule | None:
+        return self.schedules.get(schedule_key(name))
+
+    def _write(self, ordered: dict[str, Schedule], now: int) -> None:
+        rows = ScheduleState.objects.using(self.alias).values_list("key", "version")
+        known = dict(in_reading(self.alias, lambda: list(rows)))
+        missing = [_row(key, one, now) for key, one in ordered.items() if key not in known]
+        for chunk in _chunks(missing):
+            in_transition(
+                self.alias,
+                lambda _, chunk=chunk: ScheduleState.objects.using(self.alias).bulk_create(  # type: ignore[misc] # an argument's default
+                    chunk, ignore_conflicts=True
+                ),
+            )
+        for key, schedule in ordered.items():
+            if key in known and known[key] != version_of(schedule):
+                self._begin_anew(key, schedule, known[key], now)
+
+    def _begin_anew(self, key: str, schedule: Schedule, before: str, now: int) -> None:
+        """Its moments are others now: what was to come by the old ones is not missed."""
+        row = _row(key, schedule, now)
+        changed = {name: getattr(row, name) for name in ("version", "decided_until", "next_due")}
+        found = ScheduleState.objects.using(self.alias).filter(key=key, version=before)
+        in_transition(self.alias, lambda _: found.update(**changed))
+
+
+def _row(key: str, schedule: Schedule, now: int) -> ScheduleState:
+    begins = beginning(schedule, now)
+    return ScheduleState(
+        key=key,
+        name=schedule.name,
+        version=version_of(schedule),
+        decided_until=begins,
+        next_due=due_after(schedule, begins),
+    )
+
+
+def _chunks(rows: list[ScheduleState]) -> Iterable[list[ScheduleState]]:
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        yield rows[start : start + ROWS_PER_STATEMENT]

@@ -1,0 +1,107 @@
+"""User code of schedules, each piece in a process of its own, with an end to its time.
+
+``when`` gates and inline jobs never run in the scheduler: one that hangs, exits or crashes
+takes nothing with it but itself. Where forking is safe the child is a copy of this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import django
+from django.db import connections
+
+from django_jobs.worker.pool import afresh
+from django_jobs.worker.pool.nursery import die_with_parent, leave_signals_to_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WHEN_SECONDS = 10.0
+_LAST_WORDS_SECONDS = 1.0
+
+
+class Child:
+    """A process that answers one question, or is killed when its time is over."""
+
+    def __init__(self, work: str, given: Sequence[Any], seconds: float | None) -> None:
+        self.work = work
+        self.given = given
+        self.timed_out = False
+        self._ends_at = None if seconds is None else time.monotonic() + seconds
+        for connection in connections.all(initialized_only=True):
+            if not connection.in_atomic_block:
+                connection.close()  # a copy of it would be spoken into by two
+        how: Any = multiprocessing.get_context("spawn" if afresh.is_needed() else "fork")
+        self._ours, theirs = how.Pipe(duplex=False)
+        self._process = how.Process(target=_live, args=(work, given, theirs, os.getpid()))
+        self._process.start()
+        theirs.close()
+
+    def is_over(self) -> bool:
+        """Whether it has ended; kills it when its time is over."""
+        if not self._process.is_alive():
+            return True
+        if self._ends_at is not None and time.monotonic() > self._ends_at:
+            self.timed_out = True
+            self.kill()
+            return True
+        return False
+
+    def join(self) -> None:
+        """Wait for its end, or bring it about when its time is over."""
+        while not self.is_over():
+            left = _LAST_WORDS_SECONDS
+            if self._ends_at is not None:
+                left = min(max(self._ends_at - time.monotonic(), 0.0) + 0.001, left)
+            self._process.join(left)
+
+    def kill(self) -> None:
+        """End it, and what it started."""
+        if pid := self._process.pid:
+            # Before it has made itself the leader of a group there is no such group.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            self._process.kill()
+        self._process.join()
+
+    def answer(self) -> tuple[str, Any]:
+        """``("said", value)``, ``("raised", text)`` or ``("died", how)``; once it is over."""
+        self._process.join()
+        with contextlib.suppress(EOFError, OSError):
+            if self._ours.poll():
+                told: tuple[str, Any] = self._ours.recv()
+                return told
+        if self.timed_out:
+            return "died", "it did not end in time and was killed"
+        code = self._process.exitcode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        return "died", f"its process {how}"
+
+    def close(self) -> None:
+        """Let go of what the system keeps for it."""
+        self._ours.close()
+        self._process.close()
+
+
+def _live(work: str, given: Sequence[Any], pipe: Any, parent: int) -> None:
+    """What the child does."""
+    os.setsid()
+    die_with_parent(parent)
+    leave_signals_to_parent()
+    signal.set_wakeup_fd(-1)
+    django.setup()
+    from django_jobs.cron import childwork  # noqa: PLC0415 - knows models; see afresh
+
+    try:
+        told = ("said", childwork.WORK[work](*given))
+    except Exception as error:  # noqa: BLE001 - user code; its parent writes it down
+        told = ("raised", f"{type(error).__name__}: {error}"[:1000])
+    with contextlib.suppress(OSError):
+        pipe.send(told)
+    connections.close_all()

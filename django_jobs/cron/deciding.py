@@ -1,0 +1,129 @@
+"""Whether one tick runs: the gates in their order, and the reason of the first that is shut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from django_jobs.clock import SECOND, to_datetime
+from django_jobs.conf import get_settings
+from django_jobs.cron import depending, outcomes
+from django_jobs.cron.children import WHEN_SECONDS, Child
+from django_jobs.cron.depending import Says
+from django_jobs.cron.gates import shut
+from django_jobs.cron.schedule import Overlap
+from django_jobs.models import ScheduleTick, TickDecision, TickOutcome, schedule_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_jobs.cron.book import Book
+    from django_jobs.cron.planning import Planned
+    from django_jobs.cron.schedule import Schedule
+    from django_jobs.models import ScheduleState
+
+ONE_RUNS_ONE_WAITS = 2
+
+
+class Verdict(NamedTuple):
+    """A decision and its reason; None while a dependency has not been decided."""
+
+    decision: TickDecision | None
+    reason: str = ""
+
+    @property
+    def has_a_job(self) -> bool:
+        return self.decision in _WITH_A_JOB
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A schedule that is due as it was seen before anything was locked."""
+
+    key: str
+    schedule: Schedule
+    state: ScheduleState | None
+    ticks: list[tuple[Planned, Verdict | None]]
+    moves: bool
+
+    @property
+    def would_run(self) -> bool:
+        return any(held is None for _, held in self.ticks)
+
+
+_WITH_A_JOB = {TickDecision.ENQUEUED, TickDecision.CAUGHT_UP, TickDecision.PRESSED}
+
+
+def without_user_code(
+    schedule: Schedule, state: ScheduleState | None, one: Planned
+) -> Verdict | None:
+    """What keeps a tick from running as far as the schedule itself says so."""
+    if not one.runs:
+        return Verdict(TickDecision.MISSED, one.reason)
+    if held := shut(schedule, to_datetime(one.tick), get_settings().environment):
+        return Verdict(TickDecision.SKIPPED, held.reason)
+    if state is not None and state.paused:
+        why = f": {state.reason}" if state.reason else ""
+        return Verdict(TickDecision.SKIPPED, f"paused by {state.paused_by or 'nobody'}{why}")
+    return None
+
+
+def ask_when(schedules: Sequence[Schedule]) -> dict[str, str]:
+    """Why the ``when`` of each schedule holds it back; "" where it does not.
+
+    Each is asked in a child of its own, all at the same time, so that one that hangs takes
+    no other's time.
+    """
+    children = {
+        schedule.name: Child("ask", (schedule.name,), WHEN_SECONDS)
+        for schedule in schedules
+        if schedule.when is not None
+    }
+    said = {}
+    for name, child in children.items():
+        child.join()
+        said[name] = _heard(child)
+        child.close()
+    return said
+
+
+def _heard(child: Child) -> str:
+    how, told = child.answer()
+    if how == "said":
+        return "" if told else "its when said no"
+    return f"its when failed: {told}"
+
+
+def among_others(
+    book: Book, schedule: Schedule, one: Planned, now: int, *, is_pressed: bool = False
+) -> Verdict:
+    """Ask the dependencies and the earlier ticks; to be called where nobody else decides."""
+    answer = depending.asked(book, schedule, one.tick, now)
+    if answer.says is Says.UNDECIDED:
+        return Verdict(None)
+    if answer.says is Says.NO:
+        return Verdict(TickDecision.SKIPPED, answer.why)
+    if answer.says is Says.WAIT:
+        if schedule.deadline is not None and now - one.tick > schedule.deadline * SECOND:
+            return Verdict(TickDecision.SKIPPED, f"its deadline is over and it still {answer.why}")
+        return Verdict(TickDecision.WAITING, answer.why)
+    if overlapping := _overlap(book, schedule, now):
+        return Verdict(TickDecision.SKIPPED, overlapping)
+    if is_pressed:
+        return Verdict(TickDecision.PRESSED)
+    return Verdict(TickDecision.CAUGHT_UP if one.late else TickDecision.ENQUEUED)
+
+
+def _overlap(book: Book, schedule: Schedule, now: int) -> str:
+    if schedule.overlap is Overlap.ALLOW:
+        return ""
+    rows = ScheduleTick.objects.using(book.alias)
+    rows = rows.filter(key=schedule_key(schedule.name), outcome=TickOutcome.OPEN)
+    found = list(rows.order_by("-tick")[:100])
+    outcomes.settle(book.alias, found, now)
+    live = [row for row in found if row.outcome == TickOutcome.OPEN]
+    if schedule.overlap is Overlap.SKIP and live:
+        return f"the job {live[0].job_id} of an earlier tick has not ended"
+    if len(live) >= ONE_RUNS_ONE_WAITS:
+        return f"the job {live[0].job_id} waits already for an earlier one to end"
+    return ""

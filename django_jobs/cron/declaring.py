@@ -1,0 +1,104 @@
+"""``@cron``: a job is given a schedule, right where it is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from django_jobs.cron.options import ScheduleOptions, checked_name, split
+from django_jobs.cron.registry import Declaration, registry
+from django_jobs.cron.schedule import Origin
+from django_jobs.decorators import JobFunction
+from django_jobs.definition import JobDefinition
+from django_jobs.enqueue import DefinedJob
+from django_jobs.exceptions import InvalidJob, InvalidOption
+from django_jobs.job_handler import HandlerJob, JobHandler
+from django_jobs.unset import UNSET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
+
+J = TypeVar("J")
+
+
+class CronOptions(ScheduleOptions, total=False):
+    """What ``@cron`` takes: what a schedule does, and options of its jobs."""
+
+    queue: str | None
+    backend: str | None
+    priority: int
+    max_retries: int | None
+    retry: str | Sequence[float] | Mapping[str, Any] | None
+    timeout: float | timedelta | None
+    expires: float | timedelta | None
+    single_instance: bool | str | None
+    concurrency_key: str | None
+    concurrency: int | None
+    atomic: bool | None
+    result_ttl: float | timedelta | None
+    max_crashes: int | None
+    tenant: str | None
+    meta: Mapping[str, Any] | None
+
+
+def cron(
+    expression: str,
+    /,
+    *,
+    name: str | None = None,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    payload: Any = UNSET,
+    **options: Unpack[CronOptions],
+) -> Callable[[J], J]:
+    """Have a job run by the clock: ``@cron("0 2 * * *", timezone="Europe/Paris")`` above ``@job``.
+
+    The name of the schedule is by default the job's ``name``, or else its key; two schedules of
+    one job need names of their own. ``args`` and ``kwargs`` are what the function is called with,
+    ``payload`` is for handler classes. Without a queue, here or at the job, each run is one
+    attempt in a child of the scheduler. An expression that is wrong is told by the system checks;
+    raises InvalidOption and InvalidPayload for the rest.
+    """
+    own, of_jobs = split(options)
+
+    def decorate(target: J) -> J:
+        job = definition_of(target, args, kwargs or {}, payload, of_jobs)
+        chosen = checked_name((job.options.name or job.handler) if name is None else name)
+        registry.declare(Declaration(chosen, expression, job, own, Origin.CODE, job.handler))
+        return target
+
+    return decorate
+
+
+def definition_of(
+    target: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    payload: Any,
+    options: Mapping[str, Any],
+) -> JobDefinition:
+    """What is to be enqueued of something that can be; raises InvalidJob."""
+    _refuse_not_before(options)
+    if isinstance(target, JobFunction):
+        if payload is not UNSET:
+            raise InvalidOption(f"{target.key} is a function; give args and kwargs, not payload")
+        called = target.handler.payload(tuple(args), dict(kwargs))
+        return JobDefinition(target.key, called, target.options.using(**options))
+    if args or kwargs:
+        raise InvalidOption("args and kwargs are for functions; give payload")
+    if isinstance(target, DefinedJob):
+        return JobDefinition(target.handler, target.payload, target.options.using(**options))
+    if isinstance(target, type) and issubclass(target, JobHandler):
+        target = target.using()
+    if isinstance(target, HandlerJob):
+        encoded = target.handler.encode(None if payload is UNSET else payload)
+        return JobDefinition(target.handler.key, encoded, target.plan.options.using(**options))
+    raise InvalidJob(
+        f"{target!r} is no job, and only jobs have schedules; write @cron above @job, not below it"
+    )
+
+
+def _refuse_not_before(options: Mapping[str, Any]) -> None:
+    for name in ("delay", "run_at"):
+        if options.get(name) is not None:
+            raise InvalidOption(f"{name} is not for schedules: the expression says when")

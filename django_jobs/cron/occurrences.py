@@ -1,0 +1,122 @@
+"""At which moments a schedule is due. Every datetime here is aware and in UTC.
+
+On days on which the clocks are changed, times of the day and intervals are read differently:
+see ``Daylight``. Everything is computed in whole seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from django_jobs.cron.expression import parsed
+from django_jobs.cron.schedule import Daylight
+from django_jobs.cron.zones import last_transition, next_transition, offset, zone_of
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from django_jobs.cron.expression import Expression
+    from django_jobs.cron.schedule import Schedule
+
+_LONGEST_GAP = 2 * 86_400
+
+
+def next_after(schedule: Schedule, instant: datetime) -> datetime | None:
+    """The first moment after ``instant`` at which the schedule is due; None if there is none.
+
+    Needs name, expression, timezone and daylight of the schedule only; gates do not matter here.
+    Raises InvalidSchedule for an expression or a zone that is wrong.
+    """
+    found = _Reading.of(schedule).next(_whole(instant))
+    return None if found is None else datetime.fromtimestamp(found, UTC)
+
+
+def between(
+    schedule: Schedule, after: datetime, until: datetime, limit: int | None = None
+) -> list[datetime]:
+    """The moments after ``after`` and not after ``until``, the first ``limit`` of them."""
+    found = _Reading.of(schedule).between(_whole(after), _whole(until), limit)
+    return [datetime.fromtimestamp(moment, UTC) for moment in found]
+
+
+def latest(schedule: Schedule, after: datetime, until: datetime, limit: int = 1) -> list[datetime]:
+    """As ``between``, but the last ``limit`` of them; also the earliest first.
+
+    Costs about as much as some ``limit`` calls of ``next_after``, however long the time between.
+    """
+    reading, start, end = _Reading.of(schedule), _whole(after), _whole(until)
+    span = 60 * limit
+    while True:
+        found = reading.between(max(start, end - span), end, None)
+        if len(found) >= limit or end - span <= start:
+            return [datetime.fromtimestamp(moment, UTC) for moment in found[-limit:]]
+        span *= 4
+
+
+def _whole(instant: datetime) -> int:
+    # A due moment is a whole second, so it is after an instant if it is after its second.
+    return math.floor(instant.timestamp())
+
+
+class _Reading(NamedTuple):
+    """An expression, read by the clocks of a zone."""
+
+    expression: Expression
+    zone: ZoneInfo
+    paced: bool
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> _Reading:
+        expression = parsed(schedule.expression, schedule.name)
+        paced = schedule.daylight == Daylight.INTERVAL or (
+            schedule.daylight == Daylight.AUTO and expression.paced
+        )
+        return cls(expression, zone_of(schedule.timezone), paced)
+
+    def next(self, moment: int) -> int | None:
+        return self._next_paced(moment) if self.paced else self._next_fixed(moment)
+
+    def between(self, after: int, until: int, limit: int | None) -> list[int]:
+        found: list[int] = []
+        moment = self.next(after)
+        while moment is not None and moment <= until and (limit is None or len(found) < limit):
+            found.append(moment)
+            moment = self.next(moment)
+        return found
+
+    def _next_paced(self, moment: int) -> int | None:
+        """Go through the times between two changes of the clocks, each with one offset."""
+        ahead = offset(self.zone, moment)
+        wall = moment + ahead
+        while (found := self.expression.next_wall(wall)) is not None:
+            change = next_transition(self.zone, moment, found - ahead)
+            if change is None:
+                return found - ahead
+            moment, ahead = change.moment, change.after
+            wall = moment + ahead - 1  # the moment of the change itself may be due
+        return None
+
+    def _next_fixed(self, moment: int) -> int | None:
+        """Each wall time counts at one moment, and a later one never at an earlier moment."""
+        wall = moment + offset(self.zone, moment)
+        change = last_transition(self.zone, moment)
+        if change is not None:
+            # Until the clock has made up for having been put back, every time has been before.
+            wall = max(wall, change.moment + change.before - 1)
+        found = self.expression.next_wall(wall)
+        return None if found is None else self._moment_of(found)
+
+    def _moment_of(self, wall: int) -> int:
+        """The first moment at which the clock shows ``wall``, or jumps over it."""
+        # The change, if any, lies between what the smallest and the greatest offset make of it.
+        ahead = offset(self.zone, wall - _LONGEST_GAP)
+        moment = wall - _LONGEST_GAP
+        while (change := next_transition(self.zone, moment, wall + _LONGEST_GAP)) is not None:
+            if wall - ahead < change.moment:
+                break
+            if wall - change.after < change.moment:
+                return change.moment
+            moment, ahead = change.moment, change.after
+        return wall - ahead

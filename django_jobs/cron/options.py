@@ -1,0 +1,178 @@
+"""The options of a schedule as people give them, and what they mean, each checked by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import time, timedelta
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from django_jobs.conf.model import nearest, shown
+from django_jobs.cron.schedule import Daylight, Dependency, Missed, Overlap, Window
+from django_jobs.exceptions import InvalidOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from enum import StrEnum
+
+    from django_jobs.cron.schedule import When
+
+LONGEST_NAME = 255
+MOST_MISSED = 10_000
+
+WindowSpec = str | tuple[str | time, str | time] | Window
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """What a schedule takes beside its expression and the options of its jobs."""
+
+    timezone: str | None
+    description: str
+    enabled: bool
+    environments: str | Sequence[str]
+    between: WindowSpec | Sequence[WindowSpec]
+    unless_between: WindowSpec | Sequence[WindowSpec]
+    when: When | None
+    depends_on: str | Sequence[str]
+    dependency: str
+    missed: str
+    missed_limit: int
+    deadline: float | timedelta | None
+    overlap: str
+    daylight: str
+    jitter: float | timedelta
+
+
+def checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of Schedule that these options mean; raises InvalidOption."""
+    found = {}
+    for name, value in given.items():
+        check = _CHECKS.get(name)
+        if check is None:
+            raise InvalidOption(f"unknown option {name!r} of a schedule{nearest(name, _CHECKS)}")
+        found[name] = check(name, value)
+    return found
+
+
+def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a schedule, checked, and those that are left for its jobs."""
+    own = {name: value for name, value in given.items() if name in _CHECKS}
+    return checked(own), {name: value for name, value in given.items() if name not in own}
+
+
+def checked_name(value: Any) -> str:
+    if isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable():
+        return value
+    raise InvalidOption(
+        f"the name of a schedule is {shown(value)}; "
+        f"it is a text of 1 to {LONGEST_NAME} printable characters"
+    )
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise InvalidOption(f"{name} is {shown(value)}; give a text")
+
+
+def _flag(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise InvalidOption(f"{name} is {shown(value)}; give True or False")
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, Iterable):
+        raise InvalidOption(f"{name} is {shown(value)}; give a text or a list of texts")
+    return tuple(dict.fromkeys(_text(name, one) for one in values))
+
+
+def _one_of(kind: type[StrEnum]) -> Callable[[str, Any], StrEnum]:
+    def check(name: str, value: Any) -> StrEnum:
+        try:
+            return kind(value)
+        except ValueError:
+            known = ", ".join(repr(member.value) for member in kind)
+            raise InvalidOption(f"{name} is {shown(value)}; give one of {known}") from None
+
+    return check
+
+
+def _seconds(name: str, value: Any) -> float:
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
+        raise InvalidOption(f"{name} is {shown(value)}; give a number of seconds or a timedelta")
+    return float(number)
+
+
+def _limit(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MOST_MISSED:
+        raise InvalidOption(f"{name} is {shown(value)}; give a number from 1 to {MOST_MISSED:,}")
+    return value
+
+
+def _when(name: str, value: Any) -> Any:
+    if callable(value) or (isinstance(value, str) and "." in value):
+        return value
+    raise InvalidOption(f"{name} is {shown(value)}; give a function or the dotted path of one")
+
+
+def _windows(name: str, value: Any) -> tuple[Window, ...]:
+    if isinstance(value, str | Window):
+        return (_window(name, value),)
+    if isinstance(value, tuple) and len(value) == 2 and _is_time(value[0]) and _is_time(value[1]):  # noqa: PLR2004 - start and end
+        return (_window(name, value),)
+    if not isinstance(value, Iterable):
+        raise InvalidOption(_WINDOW.format(name, shown(value)))
+    return tuple(_window(name, one) for one in value)
+
+
+_WINDOW = "{} is {}; give a pair of times such as ('08:00', '18:30'), or a list of pairs"
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, time) or (isinstance(value, str) and "-" not in value)
+
+
+def _window(name: str, value: Any) -> Window:
+    if isinstance(value, Window):
+        return value
+    bounds = value.split("-") if isinstance(value, str) else value
+    try:
+        start, end = (_time(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise InvalidOption(_WINDOW.format(name, shown(value))) from None
+    if start == end:
+        raise InvalidOption(f"{name} is {shown(value)}, which begins when it ends")
+    return Window(start, end)
+
+
+def _time(value: Any) -> time:
+    if isinstance(value, time):
+        return value.replace(tzinfo=None)
+    text = value.strip()
+    # Midnight at the end of a day; as a bound it is the same as that at the beginning.
+    return time() if text in {"24:00", "24:00:00"} else time.fromisoformat(text)
+
+
+def _or_none(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    "timezone": _or_none(_text),
+    "description": _text,
+    "enabled": _flag,
+    "environments": _texts,
+    "between": _windows,
+    "unless_between": _windows,
+    "when": _or_none(_when),
+    "depends_on": _texts,
+    "dependency": _one_of(Dependency),
+    "missed": _one_of(Missed),
+    "missed_limit": _limit,
+    "deadline": _or_none(_seconds),
+    "overlap": _one_of(Overlap),
+    "daylight": _one_of(Daylight),
+    "jitter": _seconds,
+}

@@ -1,0 +1,108 @@
+"""How the jobs of ticks ended, written down before their results are forgotten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import Error
+
+from django_jobs import outbox
+from django_jobs.backends.database.backend import DatabaseBackend
+from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.registry import backends
+from django_jobs.clock import SECOND
+from django_jobs.exceptions import BackendUnavailable, InvalidBackend
+from django_jobs.models import FailedJob, Job, JobResult, ScheduleTick, TickOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from django_jobs.backends.base import Backend
+
+AT_ONCE = 500
+LOST_AFTER_SECONDS = 300
+"""A job that left no trace is given so long: it may be on its way to a broker."""
+
+
+def settle(alias: str, ticks: Sequence[ScheduleTick], now: int) -> None:
+    """Bring the outcomes of ticks up to date that were open when they were read."""
+    by_backend: dict[str, list[ScheduleTick]] = {}
+    for tick in ticks:
+        if tick.outcome == TickOutcome.OPEN:
+            by_backend.setdefault(tick.backend, []).append(tick)
+    for name, some in by_backend.items():
+        for start in range(0, len(some), AT_ONCE):
+            _settle(alias, name, some[start : start + AT_ONCE], now)
+
+
+def _settle(alias: str, name: str, ticks: Sequence[ScheduleTick], now: int) -> None:
+    # Since it was decided, for a tick that was made up for is older than its job.
+    long_ago = for_people(now - LOST_AFTER_SECONDS * SECOND)
+    found = _endings(alias, name, [tick.job_id for tick in ticks if tick.job_id])
+    by_outcome: dict[str, list[int]] = {}
+    for tick in ticks:
+        ended = found.get(tick.job_id) if tick.job_id else TickOutcome.UNKNOWN
+        if ended is None and tick.decided_at < long_ago:
+            ended = TickOutcome.UNKNOWN
+        if ended is None or ended == TickOutcome.OPEN:
+            continue
+        tick.outcome = ended
+        by_outcome.setdefault(ended, []).append(tick.pk)
+    rows = ScheduleTick.objects.using(alias)
+    for ended, ids in by_outcome.items():
+        rows.filter(pk__in=ids, outcome=TickOutcome.OPEN).update(outcome=ended)
+
+
+def settle_some(alias: str, now: int, limit: int = 500) -> None:
+    """The oldest open ticks of all schedules; in bounded steps, for the housekeeping."""
+    rows = ScheduleTick.objects.using(alias).filter(outcome=TickOutcome.OPEN)
+    settle(alias, list(rows.order_by("id")[:limit]), now)
+
+
+def _endings(alias: str, name: str, ids: list[UUID]) -> dict[UUID, str]:
+    """What is known of jobs of a backend, as outcomes of ticks."""
+    try:
+        backend = backends[name]
+    except InvalidBackend:  # it is not configured any more
+        return dict.fromkeys(ids, TickOutcome.UNKNOWN)
+    try:
+        if isinstance(backend, DatabaseBackend):
+            return _endings_in_tables(backend.database, name, ids)
+        found = _endings_at_broker(backend, ids)
+    except (BackendUnavailable, OSError):
+        return dict.fromkeys(ids, TickOutcome.OPEN)  # it cannot be asked: all is as it was
+    except Error:
+        if isinstance(backend, DatabaseBackend) and backend.database == alias:
+            raise
+        return dict.fromkeys(ids, TickOutcome.OPEN)  # as above
+    dead = FailedJob.objects.using(alias).filter(job_id__in=ids, backend=name)
+    found.update(dict.fromkeys(dead.values_list("job_id", flat=True), TickOutcome.DEAD))
+    return found
+
+
+def _endings_at_broker(backend: Backend, ids: list[UUID]) -> dict[UUID, str]:
+    found: dict[UUID, str] = {}
+    for job_id in ids:
+        ended = backend.result(str(job_id)) if backend.capabilities.results else None
+        if ended is not None:
+            found[job_id] = ended.status
+        elif outbox.find(backend.alias, str(job_id)) is not None or (
+            backend.capabilities.peek and backend.find(str(job_id)) is not None
+        ):
+            found[job_id] = TickOutcome.OPEN
+    return found
+
+
+def _endings_in_tables(alias: str, name: str, ids: list[UUID]) -> dict[UUID, str]:
+    # The live ones first: what is not among them has ended, and its end can be seen.
+    live = set(Job.objects.using(alias).filter(pk__in=ids).values_list("pk", flat=True))
+    gone = [job_id for job_id in ids if job_id not in live]
+    found: dict[UUID, str] = dict.fromkeys(live, TickOutcome.OPEN)
+    if not gone:
+        return found
+    results = JobResult.objects.using(alias).filter(pk__in=gone)
+    found.update(results.values_list("pk", "status"))
+    dead = FailedJob.objects.using(alias).filter(job_id__in=gone, backend=name)
+    found.update(dict.fromkeys(dead.values_list("job_id", flat=True), TickOutcome.DEAD))
+    return found

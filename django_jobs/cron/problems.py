@@ -1,0 +1,93 @@
+"""What may be wrong with a single schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from django.utils.module_loading import import_string
+
+from django_jobs.conf.model import INLINE_QUEUE
+from django_jobs.cron.expression import parsed
+from django_jobs.cron.zones import zone_of
+from django_jobs.enqueue import Plan
+from django_jobs.exceptions import InvalidSchedule, JobsError
+from django_jobs.handlers.base import encoded
+from django_jobs.handlers.registry import registry as handlers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_jobs.cron.schedule import Schedule
+
+
+class Kind(Enum):
+    """What is wrong, in the classes that the system checks tell apart."""
+
+    DECLARATION = "declaration"
+    EXPRESSION = "expression"
+    ZONE = "time zone"
+    ORDER = "order"
+    JOB = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleProblem:
+    """What is wrong with a schedule, where it was declared, and the way out."""
+
+    name: str
+    message: str
+    hint: str
+    kind: Kind = Kind.DECLARATION
+
+
+def unreadable(schedule: Schedule, where: str = "") -> ScheduleProblem | None:
+    """Why nobody can tell when a schedule is due, or None."""
+    told = f"the schedule {schedule.name!r}" + (f" of {where}" if where else "")
+    try:
+        parsed(schedule.expression, schedule.name)
+    except InvalidSchedule as error:
+        return ScheduleProblem(schedule.name, f"{told}: {error}", _EXPRESSION, Kind.EXPRESSION)
+    try:
+        zone_of(schedule.timezone)
+    except InvalidSchedule as error:
+        return ScheduleProblem(schedule.name, f"{told}: {error}", _ZONE, Kind.ZONE)
+    return None
+
+
+_ZONE = "Name a zone of the IANA database, such as 'Europe/Paris'."
+_EXPRESSION = (
+    "Five fields: minute, hour, day of the month, month, day of the week; a sixth is the second. "
+    "django_jobs.cron.expressions has functions that write them."
+)
+
+
+def unrunnable(schedule: Schedule) -> Iterator[ScheduleProblem]:
+    """Why its jobs could never run: for the system checks, as all of it may still change."""
+    told = f"the schedule {schedule.name!r}"
+    handler = handlers.get_verified(schedule.handler)
+    try:
+        if handler is None:
+            handlers.find(schedule.handler)
+        else:
+            encoded(handler, schedule.job.payload)
+        options = schedule.job.options.using(queue=schedule.queue or INLINE_QUEUE)
+        Plan(schedule.handler, options).resolve()
+    except (JobsError, ValueError) as error:
+        hint = "Correct it as the message says."
+        yield ScheduleProblem(schedule.name, f"{told}: {error}", hint, Kind.JOB)
+    if isinstance(schedule.when, str):
+        yield from _unimportable(schedule.name, told, schedule.when)
+
+
+def _unimportable(name: str, told: str, path: str) -> Iterator[ScheduleProblem]:
+    reason = ""
+    try:
+        if not callable(import_string(path)):
+            reason = "which cannot be called"
+    except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
+        reason = f"which cannot be imported: {error}"
+    if reason:
+        message = f"{told} has when={path!r}, {reason}"
+        yield ScheduleProblem(name, message, "Name a function without arguments.", Kind.JOB)

@@ -1,0 +1,200 @@
+"""Where all schedules are found: declared ones, and those of sources such as the admin's table."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+from django.utils.timezone import get_default_timezone_name
+
+from django_jobs.conf import get_settings, read_current
+from django_jobs.conf.model import nearest
+from django_jobs.cron import configured
+from django_jobs.cron.order import circle_among, unknown_names
+from django_jobs.cron.problems import Kind, ScheduleProblem, unreadable
+from django_jobs.cron.schedule import Origin, Schedule
+from django_jobs.exceptions import JobsError, UnknownSchedule
+
+if TYPE_CHECKING:
+    from django_jobs.conf import JobsSettings
+    from django_jobs.definition import JobDefinition
+
+Source = Callable[[], Iterable[Schedule]]
+"""Gives schedules that may change while the process runs; asked at each ``all_schedules()``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A schedule as it was declared, before the settings are asked for its time zone.
+
+    ``own`` holds fields of Schedule, ``where`` tells people where it was written.
+    """
+
+    name: str
+    expression: str
+    job: JobDefinition
+    own: Mapping[str, Any]
+    origin: Origin
+    where: str
+
+    def schedule(self) -> Schedule:
+        own = {**self.own, "timezone": self.own.get("timezone") or get_default_timezone_name()}
+        return Schedule(
+            name=self.name,
+            expression=self.expression,
+            job=self.job,
+            origin=self.origin,
+            **own,
+        )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What looking for the declared schedules came to, under certain settings."""
+
+    settings: JobsSettings
+    of_code: int
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    problems: list[ScheduleProblem] = field(default_factory=list)
+    where: dict[str, str] = field(default_factory=dict)
+
+    def add(self, declaration: Declaration) -> None:
+        name = declaration.name
+        if name in self.where:
+            self.problems.append(
+                ScheduleProblem(
+                    name,
+                    f"two schedules have the name {name!r}: one of {self.where[name]}, the other "
+                    f"of {declaration.where}",
+                    "Give one of them another name.",
+                )
+            )
+            return
+        self.where[name] = declaration.where
+        schedule = declaration.schedule()
+        if problem := unreadable(schedule, declaration.where):
+            self.problems.append(problem)
+        else:
+            self.schedules[name] = schedule
+
+
+class Schedules:
+    """The schedules of this process."""
+
+    def __init__(self) -> None:
+        self._of_code: list[Declaration] = []
+        self._sources: list[Source] = []
+        self._found: _Found | None = None
+
+    def declare(self, declaration: Declaration) -> None:
+        """Add one that stands in code."""
+        self._of_code.append(declaration)
+
+    def register_source(self, source: Source) -> None:
+        """Have ``all_schedules()`` ask ``source`` too. The same one twice counts once."""
+        if source not in self._sources:
+            self._sources.append(source)
+
+    def declared(self) -> tuple[Schedule, ...]:
+        """Those declared in code, settings and hooks that can be read, in that order.
+
+        Found once per process and settings: the hooks ``schedule(scheduler)`` in the ``jobs.py``
+        of installed apps run at the first call. Raises SettingsError.
+        """
+        return tuple(self._look(get_settings()).schedules.values())
+
+    def problems(self) -> tuple[ScheduleProblem, ...]:
+        """What is wrong among the declared ones, their names and dependencies included."""
+        found = self._look(read_current()[0])
+        return (*found.problems, *_problems_of_order(found))
+
+    def all_schedules(self) -> list[Schedule]:
+        """Declared ones and those of the sources. A declared one wins over a row of its name."""
+        found = {schedule.name: schedule for schedule in self.declared()}
+        for source in self._sources:
+            for schedule in source():
+                found.setdefault(schedule.name, schedule)
+        return list(found.values())
+
+    def find(self, name: str) -> Schedule:
+        """The schedule of a name; raises UnknownSchedule naming the nearest one."""
+        known = {schedule.name: schedule for schedule in self.all_schedules()}
+        if name not in known:
+            raise UnknownSchedule(f"no schedule has the name {name!r}{nearest(name, known)}")
+        return known[name]
+
+    def _look(self, settings: JobsSettings) -> _Found:
+        known = self._found
+        if known and known.settings is settings and known.of_code == len(self._of_code):
+            return known
+        found = _Found(settings, len(self._of_code))
+        for declaration in self._of_code:
+            found.add(declaration)
+        for name, entry in settings.schedule.items():
+            try:
+                job, own, expression = configured.read(name, entry)
+            except JobsError as error:
+                where = f"SCHEDULE[{name!r}]"
+                found.problems.append(ScheduleProblem(name, f"{where}: {error}", _CORRECT))
+                continue
+            found.add(
+                Declaration(name, expression, job, own, Origin.SETTINGS, f"SCHEDULE[{name!r}]")
+            )
+        for declaration in _of_hooks(found):
+            found.add(declaration)
+        self._found = found
+        return found
+
+
+_CORRECT = "Correct the entry."
+
+
+def _of_hooks(found: _Found) -> Iterator[Declaration]:
+    from django_jobs.cron.scheduler import Scheduler  # noqa: PLC0415 - it is built upon this module
+
+    for config in apps.get_app_configs():
+        module = sys.modules.get(f"{config.name}.jobs")
+        hook = getattr(module, "schedule", None)
+        # A job of that name, or one that was imported, is no hook.
+        if not inspect.isfunction(hook) or hook.__module__ != f"{config.name}.jobs":
+            continue
+        where = f"{hook.__module__}.schedule"
+        scheduler = Scheduler(where)
+        try:
+            hook(scheduler)
+            yield from scheduler.declarations()
+        except Exception as error:  # noqa: BLE001 - a hook is anybody's code
+            message = f"{where}(scheduler) raised {type(error).__name__}: {error}"
+            found.problems.append(ScheduleProblem(where, message, "Correct the hook."))
+
+
+def _problems_of_order(found: _Found) -> Iterator[ScheduleProblem]:
+    hint = "Correct depends_on; it takes names of schedules."
+    schedules = list(found.schedules.values())
+    unknown = unknown_names(schedules, also=found.where)
+    for name, message in unknown.items():
+        yield ScheduleProblem(name, message, hint, Kind.ORDER)
+    if circle := circle_among(schedules):
+        hint = "Take one of them out of a depends_on."
+        yield ScheduleProblem("", circle, hint, Kind.ORDER)
+
+
+registry = Schedules()
+
+declared = registry.declared
+problems = registry.problems
+register_source = registry.register_source
+all_schedules = registry.all_schedules
+find = registry.find
+
+
+def exposed_handlers() -> tuple[str, ...]:
+    """The keys of handlers that may be scheduled in the admin: the setting SCHEDULE_HANDLERS.
+
+    A row whose handler is not among them is refused, when saved and at each tick.
+    """
+    return get_settings().schedule_handlers

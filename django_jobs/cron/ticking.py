@@ -1,0 +1,295 @@
+"""The tick: what is due is decided, once for each tick, however many schedulers there are.
+
+Whoever decides holds the row of the schedule; the row of the tick and the job of it come in
+one transaction, and a constraint stands behind it all. What time it is the store says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import Error, connections
+
+from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.database.transactions import (
+    in_reading,
+    in_transition,
+    is_conflict,
+    is_connection_lost,
+)
+from django_jobs.clock import SECOND
+from django_jobs.cron import deciding
+from django_jobs.cron.book import Book, due_after
+from django_jobs.cron.deciding import Look
+from django_jobs.cron.inline import InlineJobs, aliases_of
+from django_jobs.cron.planning import Planned, beginning, plan
+from django_jobs.cron.recording import Recorder, locked, of_row
+from django_jobs.cron.resting import Resting
+from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, schedule_key
+from django_jobs.operations.database import clock_of, jobs_database
+from django_jobs.telemetry import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from django_jobs.cron.deciding import Verdict
+    from django_jobs.cron.recording import Decided
+    from django_jobs.cron.schedule import Schedule
+
+MOST_AT_ONCE = 200
+"""How many schedules are decided between two looks at the world outside."""
+TOGETHER = 25
+"""So many share a transaction: other schedulers pass over what it holds."""
+MOST_WAITING = 1000
+FORGOTTEN_AFTER = 86_400 * SECOND
+"""A tick that waits is given up when for so long nobody knew its schedule."""
+_FAILED, _UNDECIDED = (1.0, 30.0), (0.05, 5.0)
+"""The first pause and the longest until a schedule is tried again."""
+
+
+class _Undecided(Exception):
+    """A dependency is being decided by another scheduler: nothing of this is to last."""
+
+
+class Ticker:
+    """One scheduler's engine. Not safe for several threads."""
+
+    def __init__(self, *, using: str | None = None) -> None:
+        self.alias = using or jobs_database()
+        self.clock = clock_of(self.alias)
+        self.book = Book(self.alias)
+        self.inline = InlineJobs(self.alias)
+        self.recorder = Recorder(self.alias, self.inline.enqueue)
+        self.inline_aliases: Sequence[str] = ()
+        self.is_behind = False
+        self.undecided: set[str] = set()
+        self.resting = Resting()
+        self._known: object = None
+
+    def now(self) -> int:
+        """Microseconds on the store's clock."""
+        return in_reading(self.alias, lambda: self.clock.read(connections[self.alias]))
+
+    def tick(self, *, only: Collection[str] | None = None, at: int | None = None) -> list[Decided]:
+        """Decide what is due; ``is_behind`` tells whether more of it is left.
+
+        ``undecided`` are those whose dependencies another scheduler has not decided yet.
+        ``at``: as if it were then. What is due in that minute is decided as ever, and counts
+        for good; what was missed before is not looked at, and no schedule moves on.
+        """
+        now = self.now() if at is None else at
+        self.refresh(now)
+        chosen = _keys(only)
+        decided = self._waiting(now, chosen)
+        keys = self.book.due(now) if at is None else list(self.book.schedules)
+        keys = [key for key in keys if chosen is None or key in chosen]
+        self.undecided &= set(keys)
+        if at is None:
+            keys = [key for key in keys if key not in self.resting]
+            self.is_behind = len(keys) > MOST_AT_ONCE
+            keys = keys[:MOST_AT_ONCE]
+        states = self.states(keys)
+        looked = [
+            look
+            for key in keys
+            if (look := self._look(key, states.get(key), now, moves=at is None))
+        ]
+        said = deciding.ask_when([look.schedule for look in looked if look.would_run])
+        for start in range(0, len(looked), TOGETHER):
+            decided += self._together(looked[start : start + TOGETHER], said, now)
+        return decided
+
+    def seconds_left(self, longest: float, *, only: Collection[str] | None = None) -> float:
+        """Until something is due, or to be tried again; but no more than ``longest``."""
+        left = self.resting.seconds_left(longest)
+        due = self.book.next_due(only=_keys(only), without=self.resting)
+        if due is not None:
+            left = min(left, (due - self.now()) / SECOND)
+        return min(max(left, 0.0), longest)
+
+    def refresh(self, now: int) -> None:
+        """Take note of schedules that are new or were changed."""
+        self.book.refresh(now)
+        if self._known is not self.book.schedules:
+            self._known = self.book.schedules
+            self.inline_aliases = aliases_of(self.book.schedules.values())
+
+    # ------------------------------------------------------------------------------- looking
+
+    def states(self, keys: Collection[str]) -> dict[str, ScheduleState]:
+        """The rows of schedules; of most of them means of all."""
+        rows = ScheduleState.objects.using(self.alias)
+        if len(keys) <= MOST_AT_ONCE:
+            rows = rows.filter(key__in=keys)
+        return in_reading(self.alias, lambda: {row.key: row for row in rows})
+
+    def _look(self, key: str, state: ScheduleState | None, now: int, *, moves: bool) -> Look | None:
+        schedule = self.book.schedules[key]
+        after = beginning(schedule, now)
+        if moves:
+            if state is None or state.decided_until >= now:
+                return None
+            after = state.decided_until
+        planned = plan(schedule, after, now)
+        if not planned and not moves:
+            return None
+        held = [deciding.without_user_code(schedule, state, one) for one in planned]
+        return Look(key, schedule, state, list(zip(planned, held, strict=True)), moves=moves)
+
+    def _judged(
+        self,
+        look: Look,
+        one: Planned,
+        held: Verdict | None,
+        said: dict[str, str],
+        now: int,
+    ) -> Verdict:
+        if held is not None:
+            return held
+        if why := said.get(look.schedule.name):
+            return deciding.Verdict(TickDecision.SKIPPED, why)
+        return deciding.among_others(self.book, look.schedule, one, now)
+
+    # ------------------------------------------------------------------------------ deciding
+
+    def _together(self, looks: Sequence[Look], said: dict[str, str], now: int) -> list[Decided]:
+        """Several in one transaction, for a COMMIT is dear; each by itself where that fails."""
+
+        def one(look: Look) -> list[Decided]:
+            return self._guarded(look.key, look.schedule, lambda: self._decide(look, said, now))
+
+        try:
+            found = in_transition(self.alias, lambda _: [one(look) for look in looks])
+        except Error as error:
+            if is_connection_lost(error):
+                raise
+            found = [one(look) for look in looks]
+        return [_told(decided) for some in found for decided in some]
+
+    def _guarded(
+        self, key: str, schedule: Schedule, work: Callable[[], list[Decided]]
+    ) -> list[Decided]:
+        """One schedule that goes wrong does not keep the others from their tick."""
+        try:
+            found = in_transition(self.alias, lambda _: work())
+        except _Undecided:
+            self.undecided.add(key)
+            self.resting.put_off(key, *_UNDECIDED)
+            return []
+        except Exception as error:
+            is_nested = connections[self.alias].in_atomic_block
+            if isinstance(error, Error) and (
+                is_connection_lost(error) or (is_nested and is_conflict(error))
+            ):
+                raise
+            self.resting.put_off(key, *_FAILED)
+            events.emit(events.ScheduleFailed(schedule=schedule.name, error=error))
+            return []
+        self.resting.forget(key)
+        self.undecided.discard(key)
+        return found
+
+    def _decide(self, look: Look, said: dict[str, str], now: int) -> list[Decided]:
+        if look.moves and not self._hold(look):
+            return []  # another scheduler decided it meanwhile, or does so now
+        decided = []
+        for one, held in look.ticks:
+            rows = ScheduleTick.objects.using(self.alias)
+            if rows.filter(key=look.key, tick=one.tick).exists():
+                continue
+            verdict = self._judged(look, one, held, said, now)
+            if verdict.decision is None:
+                raise _Undecided
+            found = self.recorder.write(look.schedule, one.tick, verdict, now)
+            decided += [] if found is None else [found]
+        if look.moves:
+            ScheduleState.objects.using(self.alias).filter(key=look.key).update(
+                decided_until=now, next_due=due_after(look.schedule, now)
+            )
+        return decided
+
+    def _hold(self, look: Look) -> bool:
+        """Lock the schedule, if it stands as it did when it was looked at."""
+        state = look.state
+        if state is None:
+            return False
+        rows = locked(self.alias, ScheduleState).filter(
+            key=look.key,
+            decided_until=state.decided_until,
+            version=state.version,
+            paused=state.paused,
+        )
+        return rows.first() is not None
+
+    # ------------------------------------------------------------------------------- waiting
+
+    def _waiting(self, now: int, chosen: Collection[str] | None) -> list[Decided]:
+        """Look again at ticks that wait for their dependencies."""
+        rows = ScheduleTick.objects.using(self.alias).filter(decision=TickDecision.WAITING)
+        found = in_reading(self.alias, lambda: list(rows.order_by("tick", "id")[:MOST_WAITING]))
+        found.sort(key=lambda row: self.book.rank.get(row.key, 0))
+        decided: list[Decided] = []
+        for row in found:
+            schedule = self.book.schedules.get(row.key)
+            if schedule is None:
+                self._give_up(row, now)
+            elif (chosen is None or row.key in chosen) and row.key not in self.resting:
+                found_now = self._guarded(
+                    row.key,
+                    schedule,
+                    lambda row=row, schedule=schedule: self._look_again(row, schedule, now),  # type: ignore[misc] # arguments' defaults
+                )
+                decided += map(_told, found_now)
+        return decided
+
+    def _give_up(self, row: ScheduleTick, now: int) -> None:
+        """Nobody waits for ever for a schedule that is gone; newer code may know it, though."""
+        if row.decided_at < for_people(now - FORGOTTEN_AFTER):
+            waits = ScheduleTick.objects.using(self.alias).filter(
+                pk=row.pk, decision=TickDecision.WAITING
+            )
+            waits.update(
+                decision=TickDecision.SKIPPED,
+                reason="its schedule was removed or renamed while it waited",
+                decided_at=for_people(now),
+            )
+
+    def _look_again(self, row: ScheduleTick, schedule: Schedule, now: int) -> list[Decided]:
+        # The schedule first, as for a tick that is due: who decides whether jobs overlap
+        # does so alone.
+        state = locked(self.alias, ScheduleState).filter(key=row.key).first()
+        if state is None:
+            return []
+        rows = locked(self.alias, ScheduleTick)
+        held = rows.filter(pk=row.pk, decision=TickDecision.WAITING).first()
+        if held is None:
+            return []
+        one = Planned(row.tick, runs=True)
+        verdict = deciding.without_user_code(schedule, state, one)
+        verdict = verdict or deciding.among_others(self.book, schedule, one, now)
+        if verdict.decision in {None, TickDecision.WAITING}:
+            return []
+        held.decision, held.reason = str(verdict.decision), verdict.reason
+        held.decided_at = for_people(now)
+        held.save(using=self.alias)
+        if verdict.has_a_job:
+            self.recorder.give_job(schedule, held)
+        return [of_row(held)]
+
+
+def _told(one: Decided) -> Decided:
+    """Tell the world, when it is committed."""
+    events.emit(
+        events.TickDecided(
+            schedule=one.name,
+            decision=one.decision,
+            reason=one.reason,
+            job_id=one.job_id,
+            tick=one.tick.isoformat(),
+        )
+    )
+    return one
+
+
+def _keys(names: Collection[str] | None) -> set[str] | None:
+    return None if names is None else {schedule_key(name) for name in names}

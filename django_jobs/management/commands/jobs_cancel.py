@@ -1,0 +1,52 @@
+"""``manage.py jobs_cancel``: call jobs off, whether they wait or run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from django_jobs import operations
+from django_jobs.management.asking import system_user
+from django_jobs.management.base import FAILED, JobsCommand, add_json
+from django_jobs.management.output import escaped
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django_jobs.management.output import Output
+
+TOLD = {
+    "cancelled": "cancelled",
+    "asked": "runs, and was asked to stop",
+    "already-asked": "runs, and had been asked to stop before",
+    "gone": "does not wait or run (jobs_explain tells more)",
+}
+
+
+class Command(JobsCommand):
+    """Cancel jobs that wait, ask running ones to stop."""
+
+    help = (
+        "Cancels jobs that wait, and asks those that run to stop: their handler sees "
+        "context.cancelled, and the process of one that does not listen is stopped after "
+        "KILL_GRACE. Neither is retried. Exit code 1 when one of them had ended or never was."
+    )
+    examples = """
+        jobs_cancel 01890a5d-ac96-774b-bcce-b302099a8057
+        jobs_cancel 01890a5d-ac96-774b-bcce-b302099a8057 --reason "ordered by mistake"
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("ids", nargs="+", metavar="ID", help="the ids of jobs")
+        parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is recorded")
+        add_json(parser)
+
+    def run(self, output: Output, options: dict[str, Any]) -> int:
+        by, reason = system_user(), options["reason"]
+        called = [operations.call_off(one, by=by, reason=reason) for one in options["ids"]]
+        if options["json"]:
+            output.document({"jobs": [asdict(one) for one in called]})
+        else:
+            for one in called:
+                output.line(f"{escaped(one.job_id)} {TOLD[one.status]}")
+        return FAILED if any(one.status == "gone" for one in called) else 0

@@ -1,0 +1,218 @@
+"""``manage.py jobs_cron``: enqueue what is due by the clock, and look after schedules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.clock import from_datetime
+from django_jobs.cron.loop import Loop, tick_once
+from django_jobs.cron.registry import find, problems
+from django_jobs.exceptions import InvalidSchedule
+from django_jobs.management.arguments import moment
+from django_jobs.management.asking import system_user
+from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
+from django_jobs.management.schedules import (
+    decided_document,
+    decided_line,
+    schedule_document,
+    show_history,
+    show_schedules,
+    tick_document,
+)
+from django_jobs.operations.schedules import (
+    overview_of_schedules,
+    pause_schedule,
+    preview_tick,
+    resume_schedule,
+    run_schedule_now,
+    schedule_history,
+)
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from django_jobs.cron.recording import Decided
+    from django_jobs.management.output import Output
+
+NOT_ENQUEUED = "failed"
+
+
+class Command(JobsCommand):
+    """One tick, a loop of them, or something about a schedule."""
+
+    help = (
+        "Enqueues the jobs of schedules that are due: one tick for a system's crontab, or with "
+        "--loop a scheduler that stays. Any number of them may run at once, on any number of "
+        "machines; each tick of a schedule is decided once."
+    )
+    examples = """
+        jobs_cron
+        jobs_cron --loop
+        jobs_cron --list
+        jobs_cron --dry-run --only nightly-report
+        jobs_cron --dry-run --test-time 2026-10-25T02:30+02:00
+        jobs_cron --pause nightly-report --reason "the books are being closed"
+        jobs_cron --run-now nightly-report
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        one_of = parser.add_mutually_exclusive_group()
+        add = one_of.add_argument
+        add("--loop", action="store_true", help="stay, and tick whenever something is due")
+        add(
+            "--list",
+            action="store_true",
+            help="show the schedules: when each runs, in words, its next five runs, its last one",
+        )
+        add(
+            "--dry-run",
+            action="store_true",
+            help="show what a tick would do with each schedule, and why not; change nothing",
+        )
+        add("--history", metavar="NAME", help="show the last hundred ticks of a schedule")
+        add("--pause", metavar="NAME", help="skip a schedule's ticks until it is resumed")
+        add("--resume", metavar="NAME", help="let a paused schedule go on")
+        add("--run-now", metavar="NAME", help="enqueue a job of a schedule now, gates or not")
+        add = parser.add_argument
+        add(
+            "--only",
+            action="append",
+            metavar="NAME",
+            help="of all schedules only this one; may be given several times",
+        )
+        add(
+            "--test-time",
+            type=moment,
+            metavar="ISO",
+            help="tick as if it were then: what is due in that very minute is enqueued, and that "
+            "counts; what was missed before is left alone",
+        )
+        add("--reason", default="", metavar="TEXT", help="why; it is recorded")
+        add_json(parser)
+
+    def run(self, output: Output, options: dict[str, Any]) -> int:
+        _check_together(options)
+        for action, do in _ACTIONS.items():
+            if options[action]:
+                return do(output, options)
+        return _tick(output, options)
+
+
+def _check_together(options: dict[str, Any]) -> None:
+    """Options that mean nothing beside each other are refused, not passed over."""
+    ticks = not any(options[action] for action in _ACTIONS if action != "dry_run")
+    if options["test_time"] and not ticks:
+        raise refused("--test-time is for a tick, or for --dry-run")
+    chosen = [action for action in _NAMING if options[action]]
+    if options["only"] and chosen:
+        raise refused(f"--{chosen[0].replace('_', '-')} names the schedule: leave --only out")
+    if options["json"] and options["loop"]:
+        raise refused("--loop has no end, and so no JSON document")
+    if options["reason"] and not {"pause", "resume", "run_now"}.intersection(chosen):
+        raise refused("--reason is for --pause, --resume and --run-now")
+    for name in options["only"] or ():
+        find(name)
+
+
+def _tick(output: Output, options: dict[str, Any]) -> int:
+    _check_schedules()
+    decided = tick_once(only=options["only"], at=_at(options["test_time"]))
+    _tell(output, options, decided)
+    return FAILED if any(one.decision == NOT_ENQUEUED for one in decided) else 0
+
+
+def _loop(output: Output, options: dict[str, Any]) -> int:
+    _check_schedules()
+
+    def tell(one: Decided) -> None:
+        output.line(decided_line(one))
+        output.flush()
+
+    return Loop(only=options["only"], on_decided=tell if options["verbosity"] else None).run()
+
+
+def _dry_run(output: Output, options: dict[str, Any]) -> int:
+    _check_schedules()
+    _tell(output, options, preview_tick(only=options["only"], at=_at(options["test_time"])))
+    return 0
+
+
+def _check_schedules() -> None:
+    """Checks are left out where a command is called from code, or with --skip-checks."""
+    if found := problems():
+        listed = "".join(f"\n  - {problem.message}" for problem in found)
+        raise InvalidSchedule(f"schedules cannot be used as they are:{listed}")
+
+
+def _at(test_time: datetime | None) -> int | None:
+    return None if test_time is None else from_datetime(test_time)
+
+
+def _tell(output: Output, options: dict[str, Any], decided: list[Decided]) -> None:
+    if options["json"]:
+        output.document({"decided": decided_document(decided)})
+        return
+    for one in decided:
+        output.line(decided_line(one))
+    if not decided and options["verbosity"] > 1:
+        output.line("nothing was due")
+
+
+def _list(output: Output, options: dict[str, Any]) -> int:
+    schedules = overview_of_schedules(only=options["only"])
+    if options["json"]:
+        output.document({"schedules": [schedule_document(one) for one in schedules]})
+    else:
+        show_schedules(output, schedules)
+    return 0
+
+
+def _history(output: Output, options: dict[str, Any]) -> int:
+    name = options["history"]
+    ticks = schedule_history(name)
+    if not ticks:
+        find(name)  # one that is gone may have a history; one that never was has neither
+    if options["json"]:
+        output.document({"ticks": [tick_document(tick) for tick in ticks]})
+    else:
+        show_history(output, ticks)
+    return 0
+
+
+def _pause(output: Output, options: dict[str, Any]) -> int:
+    return _switch(output, options, options["pause"], pause_schedule, "paused")
+
+
+def _resume(output: Output, options: dict[str, Any]) -> int:
+    return _switch(output, options, options["resume"], resume_schedule, "resumed")
+
+
+def _switch(
+    output: Output, options: dict[str, Any], name: str, do: Callable[..., bool], done: str
+) -> int:
+    changed = do(name, by=system_user(), reason=options["reason"])
+    if options["json"]:
+        output.document({"name": name, "changed": changed})
+    else:
+        output.line(f"{name}: {done}" if changed else f"{name}: nothing changed")
+    return 0
+
+
+def _run_now(output: Output, options: dict[str, Any]) -> int:
+    found = run_schedule_now(options["run_now"], by=system_user(), reason=options["reason"])
+    _tell(output, options, [found])
+    return FAILED if found.decision == NOT_ENQUEUED else 0
+
+
+_ACTIONS = {
+    "loop": _loop,
+    "list": _list,
+    "dry_run": _dry_run,
+    "history": _history,
+    "pause": _pause,
+    "resume": _resume,
+    "run_now": _run_now,
+}
+_NAMING = ("history", "pause", "resume", "run_now")

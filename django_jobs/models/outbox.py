@@ -1,0 +1,53 @@
+"""Jobs on their way to a broker: written with the caller's rows, moved on by a relay."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class OutboxJob(models.Model):
+    """A sealed job that no broker has yet, as far as is known. Its row goes when it was pushed.
+
+    ``id`` gives the order in which the jobs of a queue are pushed; ``retry_at`` is for one
+    that the broker refused while it took others.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    job_id = models.UUIDField()
+    backend = models.CharField(max_length=64)
+    queue = models.CharField(max_length=64)
+    handler = models.CharField(max_length=255)
+    body = models.TextField()
+    signature = models.CharField(max_length=64)
+    key_id = models.CharField(max_length=64)
+    created = models.BigIntegerField()
+    refusals = models.IntegerField(default=0, db_default=0)
+    retry_at = models.BigIntegerField(default=0, db_default=0)
+    problem = models.TextField(default="", blank=True)
+
+    class Meta:
+        verbose_name = "outbox job"
+        constraints = (
+            models.UniqueConstraint(fields=("backend", "job_id"), name="dj_outbox_once"),
+        )
+        indexes = (models.Index(fields=("backend", "queue", "id"), name="dj_outbox_order"),)
+
+    def __str__(self) -> str:
+        return f"{self.handler} {self.job_id}"
+
+
+class RelayLease(models.Model):
+    """Who moves the jobs of a queue just now, and until when nobody else does."""
+
+    id = models.BigAutoField(primary_key=True)
+    backend = models.CharField(max_length=64)
+    queue = models.CharField(max_length=64)
+    token = models.CharField(max_length=32, default="", db_default="", blank=True)
+    expires = models.BigIntegerField(default=0, db_default=0)
+
+    class Meta:
+        verbose_name = "relay lease"
+        constraints = (models.UniqueConstraint(fields=("backend", "queue"), name="dj_relay_queue"),)
+
+    def __str__(self) -> str:
+        return f"{self.backend}/{self.queue}"

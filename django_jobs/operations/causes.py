@@ -1,0 +1,28 @@
+"""One reason why a job does not run, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django_jobs.clock import SECOND
+
+_UNITS = (("days", 86_400), ("hours", 3600), ("minutes", 60))
+_UNITS_FROM = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """``kind`` is a stable word, ``told`` a sentence, ``way_out`` what to do about it."""
+
+    kind: str
+    told: str
+    way_out: str
+
+
+def span(microseconds: float) -> str:
+    """A length of time in its greatest fitting unit."""
+    seconds = max(microseconds / SECOND, 0.0)
+    for unit, size in _UNITS:
+        if seconds >= _UNITS_FROM * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"

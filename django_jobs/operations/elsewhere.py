@@ -1,0 +1,58 @@
+"""What can be told of jobs that are not in a database, but with a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_jobs.backends.registry import backends
+from django_jobs.clock import to_datetime
+from django_jobs.models import Job, QueueControl
+from django_jobs.operations import hindrances
+from django_jobs.operations.breakers import open_breakers
+from django_jobs.operations.causes import Cause
+from django_jobs.operations.database import jobs_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_jobs.backends.base import Account, Glimpse
+
+
+def of_live(found: Glimpse, backend: str) -> Iterator[Cause]:
+    """What is in the way of a job that a broker holds: less than a database knows."""
+    handler = str(found.message.index.get("handler") or "")
+    if found.state == "running":
+        yield Cause("running", "A worker has it just now.", "Wait for its end.")
+    elif found.state == "scheduled":
+        moment = f"{to_datetime(found.due):%Y-%m-%d %H:%M:%S} UTC"
+        yield Cause("not-due", f"It is not due until {moment}.", "Wait.")
+    elif found.state == "blocked":
+        told = "Others hold the key that it shares with them."
+        yield Cause("key-held", told, "It is released when one of those jobs ends.")
+    if found.state != "running":
+        yield from _of_queue(found.queue, backend, handler)
+    yield from hindrances.of_handler(handler, found.queue)
+
+
+def _of_queue(queue: str, backend: str, handler: str) -> Iterator[Cause]:
+    alias, job = jobs_database(), Job(backend=backend, queue=queue, handler=handler)
+    control = QueueControl.objects.using(alias).filter(backend=backend, queue=queue).first()
+    if control is not None and control.paused:
+        yield hindrances.of_pause(job, control, alias)
+    if not backends[backend].ends_with_process:
+        yield from hindrances.of_workers(job, alias)
+    for breaker in open_breakers():
+        if breaker.backend == backend and (breaker.kind, breaker.name) in {
+            ("queue", queue),
+            ("handler", handler),
+        }:
+            told = f"The circuit breaker of the {breaker.kind} {breaker.name} is {breaker.state}."
+            yield Cause("circuit-open", told, f"Wait, or jobs_queue reset-breaker {queue}.")
+
+
+def of_ended(account: Account) -> Cause:
+    """How a job ended whose result the broker keeps."""
+    told = {"succeeded": "It succeeded.", "cancelled": "It was cancelled."}
+    way_out = "Nothing is left to run. Enqueue it again if the work is wanted once more."
+    said = told.get(account.status, f"It ended: {account.status}.")
+    return Cause("cancelled" if account.status == "cancelled" else "ended", said, way_out)

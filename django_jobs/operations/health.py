@@ -1,0 +1,170 @@
+"""Whether somebody should be woken, for probes: the command's and the view's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.db.models import Count, Min
+
+from django_jobs.backends.registry import backends
+from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.conf import get_settings
+from django_jobs.models import JobState, Worker
+from django_jobs.operations.database import jobs_database, store_now
+from django_jobs.operations.live import live, overview
+from django_jobs.outbox.looking import backlogs
+from django_jobs.routers import database_of, job_databases
+from django_jobs.worker.queues import EVERY_QUEUE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_jobs.operations.live import QueueOverview
+
+MAX_AGE_SECONDS = 300.0
+SEEN_WITHIN_SECONDS = 60.0
+"""Workers tell of themselves every ten seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What is still well: how long a due job may wait, and how few workers there may be."""
+
+    max_age: float = MAX_AGE_SECONDS
+    min_workers: int = 1
+    queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something that a probe reports.
+
+    ``kind``: overdue, lease-expired, no-worker, outbox or unreachable.
+    """
+
+    kind: str
+    backend: str
+    queue: str = ""
+    jobs: int = 0
+    seconds: float = 0.0
+    detail: str = ""
+
+
+def troubles(limits: Limits) -> list[Trouble]:
+    """What is wrong: nothing else than that makes a probe fail."""
+    settings = get_settings()
+    found: list[Trouble] = []
+    for alias in job_databases(settings):
+        now = store_now(alias)
+        found += _overdue(alias, now, limits)
+        found += _expired(alias, now, limits.queue)
+        found += _unserved(alias, now, limits)
+    for queue in overview():
+        config = settings.backends.get(queue.backend)
+        asked = limits.queue in {None, queue.queue}
+        if asked and config is not None and database_of(config) is None:
+            found += _of_broker(queue, limits)
+    found += _stalled(limits.queue)
+    return found
+
+
+def _stalled(only: str | None) -> Iterator[Trouble]:
+    """Outboxes that nobody seems to empty."""
+    for waiting in backlogs():
+        if waiting.stalled and only in {None, waiting.queue}:
+            yield Trouble(
+                kind="outbox",
+                backend=waiting.backend,
+                queue=waiting.queue,
+                jobs=waiting.jobs,
+                seconds=waiting.oldest_seconds,
+            )
+
+
+def _overdue(alias: str, now: int, limits: Limits) -> Iterator[Trouble]:
+    """Scheduled ones too: where no worker runs, nobody makes a due job ready."""
+    waiting = live(limits.queue, using=alias).exclude(state=JobState.RUNNING)
+    late = waiting.filter(due__lt=now - to_microseconds(limits.max_age)).order_by()
+    rows = late.values_list("backend", "queue").annotate(Count("pk"), Min("due"))
+    for backend, queue, jobs, oldest in rows:
+        age = (now - oldest) / SECOND
+        yield Trouble(kind="overdue", backend=backend, queue=queue, jobs=jobs, seconds=age)
+
+
+def _expired(alias: str, now: int, only: str | None) -> Iterator[Trouble]:
+    """Leases that ended more than a lease ago, which any worker would have noticed."""
+    settings = get_settings()
+    running = live(only, state="running", using=alias).filter(lease_expires__lt=now).order_by()
+    for name in running.values_list("queue", flat=True).distinct():
+        before = now - to_microseconds(settings.effective_lease(name))
+        lost = running.filter(queue=name, lease_expires__lt=before).values_list("backend")
+        for backend, jobs, oldest in lost.annotate(Count("pk"), Min("lease_expires")):
+            age = (now - oldest) / SECOND
+            yield Trouble(kind="lease-expired", backend=backend, queue=name, jobs=jobs, seconds=age)
+
+
+def seen_lately() -> dict[str, int]:
+    """How many workers of each backend were seen within a minute."""
+    found: dict[str, int] = {}
+    for alias in job_databases(get_settings()):
+        for backend, _queues in _seen(alias, store_now(alias)):
+            found[backend] = found.get(backend, 0) + 1
+    return found
+
+
+def _seen(alias: str, now: int, **chosen: bool) -> list[tuple[str, str]]:
+    since = now - to_microseconds(SEEN_WITHIN_SECONDS)
+    seen = Worker.objects.using(alias).filter(seen__gte=since, **chosen)
+    return list(seen.values_list("backend", "queues"))
+
+
+def _unserved(alias: str, now: int, limits: Limits) -> Iterator[Trouble]:
+    """Backends with too few workers that were seen lately."""
+    if limits.min_workers <= 0:
+        return
+    rows = _seen(alias, now, draining=False)
+    for name in _backends_of(alias, limits.queue):
+        there = sum(
+            backend == name and (limits.queue is None or _serves(queues, limits.queue))
+            for backend, queues in rows
+        )
+        if there < limits.min_workers:
+            detail = f"{there} seen within {SEEN_WITHIN_SECONDS:g} s, {limits.min_workers} wanted"
+            yield Trouble(kind="no-worker", backend=name, queue=limits.queue or "", detail=detail)
+
+
+def _backends_of(alias: str, queue: str | None) -> list[str]:
+    """The backends whose workers tell of themselves there, or the one that carries a queue."""
+    settings = get_settings()
+    wanted = list(settings.backends) if queue is None else [settings.backend_for(queue)]
+    return [
+        name
+        for name in wanted
+        if name in settings.backends
+        and (database_of(settings.backends[name]) or jobs_database()) == alias
+        and not backends[name].ends_with_process
+        and not getattr(backends[name], "runs_at_enqueue", False)
+    ]
+
+
+def _serves(queues: str, wanted: str) -> bool:
+    """Whether a worker with these queues, as it told of them, takes jobs of one."""
+    names = [part.strip().partition(":")[0] for part in queues.split(",") if part.strip()]
+    return queues == EVERY_QUEUE or not names or wanted in names
+
+
+def _of_broker(queue: QueueOverview, limits: Limits) -> Iterator[Trouble]:
+    """What a backend outside the database says of its queue."""
+    if queue.problem:
+        yield Trouble(
+            kind="unreachable", backend=queue.backend, queue=queue.queue, detail=queue.problem
+        )
+    elif queue.oldest_ready_seconds > limits.max_age:
+        yield Trouble(
+            kind="overdue",
+            backend=queue.backend,
+            queue=queue.queue,
+            jobs=queue.ready,
+            seconds=queue.oldest_ready_seconds,
+        )

@@ -1,0 +1,119 @@
+"""Calling jobs off, whatever they do: what waits ends at once, what runs is asked to stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from django_jobs.backends.database.transactions import in_transition
+from django_jobs.backends.registry import backends
+from django_jobs.conf import get_settings
+from django_jobs.ids import parse_id
+from django_jobs.models import Job
+from django_jobs.operations.database import jobs_database, record
+from django_jobs.routers import database_of, job_databases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django_jobs.backends.base import Backend
+
+    Witness = Callable[[str], None]
+    """Is told what was done, in the transaction that does it."""
+
+CallOffStatus = Literal["cancelled", "asked", "already-asked", "gone"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalledOff:
+    """What became of a wish to call a job off.
+
+    ``cancelled``: it waited, and is over. ``asked``: it runs, and its handler can see that
+    it is to stop; ``already-asked``: as before. ``gone``: it ended, or never was, or its
+    backend cannot call it off.
+    """
+
+    job_id: str
+    status: CallOffStatus
+
+
+def call_off(
+    job_id: str, *, by: str, reason: str = "", witness: Witness | None = None
+) -> CalledOff:
+    """Cancel a job that waits, or ask one that runs to stop. Asked again, nothing changes."""
+    key = parse_id(job_id)
+    for place in [] if key is None else _places(key, by, reason):
+        if (status := place.call_off(witness)) != "gone":
+            return CalledOff(job_id=place.key, status=status)
+    return CalledOff(job_id=key or job_id, status="gone")
+
+
+def cancel(job_id: str, *, by: str, reason: str = "") -> bool:
+    """Call off a job that waits; False when it runs, ended or never was."""
+    key = parse_id(job_id)
+    places = [] if key is None else _places(key, by, reason)
+    return any(place.cancel() for place in places)
+
+
+def _places(key: str, by: str, reason: str) -> Iterator[_Place]:
+    """Where a job is, or may be."""
+    for alias in job_databases(get_settings()):
+        row = Job.objects.using(alias).filter(pk=key).values("backend", "queue").first()
+        if row is not None:
+            yield _Place(key, backends[row["backend"]], row["queue"], alias, by, reason)
+            return
+    for name, config in get_settings().backends.items():
+        if database_of(config) is None and (backend := backends[name]).capabilities.cancel:
+            found = backend.find(key) if backend.capabilities.peek else None
+            queue = "" if found is None else found.queue
+            yield _Place(key, backend, queue, jobs_database(), by, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A job on its backend, and who wants what of it."""
+
+    key: str
+    backend: Backend
+    queue: str
+    alias: str
+    by: str
+    reason: str
+
+    def cancel(self) -> bool:
+        return in_transition(self.alias, lambda _: self._cancelled())
+
+    def call_off(self, witness: Witness | None) -> CallOffStatus:
+        def work(_: object) -> CallOffStatus:
+            status: CallOffStatus = "cancelled"
+            if not self._cancelled():
+                status = self._asked()
+            if witness is not None and status in {"cancelled", "asked"}:
+                witness(status)
+            return status
+
+        return in_transition(self.alias, work)
+
+    def _cancelled(self) -> bool:
+        done = self.backend.cancel(self.key)
+        if done:
+            self._record("cancel")
+        return done
+
+    def _asked(self) -> CallOffStatus:
+        if self.backend.ask_to_stop(self.key):
+            self._record("stop")
+            return "asked"
+        asked = Job.objects.using(self.alias).filter(pk=self.key, cancel_requested=True)
+        return "already-asked" if asked.exists() else "gone"
+
+    def _record(self, action: str) -> None:
+        record(
+            self.alias,
+            action,
+            by=self.by,
+            reason=self.reason,
+            backend=self.backend.alias,
+            queue=self.queue,
+            subject=self.key,
+        )

@@ -1,0 +1,51 @@
+"""The outbox: a job for a broker is a row of the caller's transaction, and is moved on later.
+
+These are called from modules that are imported before the apps are loaded; what they
+call has to do with models, which cannot be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_jobs.backends.base import Account, Ended, Enqueued
+    from django_jobs.models import OutboxJob
+    from django_jobs.wire.envelope import Outgoing
+
+
+def write(home: str, backend: str, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
+    """Store messages for a backend in the outbox of the database ``home``."""
+    from django_jobs.outbox import writing  # noqa: PLC0415 - see above
+
+    return writing.write(home, backend, outgoing)
+
+
+def find(backend: str, job_id: str) -> OutboxJob | None:
+    """The row of a job that is in the outbox of a backend, or None."""
+    from django_jobs.outbox import looking  # noqa: PLC0415 - see above
+
+    return looking.find(backend, job_id)
+
+
+def state(backend: str, job_id: str) -> str | None:
+    """The state of a job that is in the outbox of a backend, or None."""
+    from django_jobs.outbox import looking  # noqa: PLC0415 - see above
+
+    return looking.state(backend, job_id)
+
+
+def ended(backend: str, job_id: str) -> Ended | None:
+    """How a job ended that never got out of the outbox alive, or None."""
+    from django_jobs.outbox import looking  # noqa: PLC0415 - see above
+
+    return looking.ended(backend, job_id)
+
+
+def account(backend: str, job_id: str) -> Account | None:
+    """All that is known of a job that is in the outbox, or died there; or None."""
+    from django_jobs.outbox import looking  # noqa: PLC0415 - see above
+
+    return looking.account(backend, job_id)

@@ -1,0 +1,77 @@
+"""Into the outbox: one INSERT, in the transaction of the caller where there is one."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.db import Error, connections
+
+from django_jobs.backends.base import Enqueued
+from django_jobs.backends.database.clock import StoreClock
+from django_jobs.backends.database.hints import Hints
+from django_jobs.backends.database.transactions import in_transition, is_connection_lost
+from django_jobs.exceptions import EnqueueOutcomeUnknown
+from django_jobs.models import OutboxJob
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_jobs.wire.envelope import Outgoing
+
+ROWS_PER_STATEMENT = 500
+_HINTED = "outbox of "
+
+
+def write(home: str, backend: str, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
+    """Store messages for a backend in the database ``home``: all of them, or none and raise.
+
+    One whose id is there already is left alone.
+    """
+    now = StoreClock().now()
+    rows = [
+        OutboxJob(
+            job_id=UUID(message.id),
+            backend=backend,
+            queue=message.terms.queue,
+            handler=message.terms.job,
+            body=message.body,
+            signature=message.signature,
+            key_id=message.key_id,
+            created=now,
+        )
+        for message in outgoing
+    ]
+    # MariaDB's way to skip a duplicate hides other errors too, such as a text that is cut
+    # to its column. None of these texts can be too long: all have been checked.
+    _insert(home, outgoing, rows)
+    _hints(home, backend).due(dict.fromkeys(message.terms.queue for message in outgoing))
+    return [Enqueued(message.id, created=True) for message in outgoing]
+
+
+def _insert(home: str, outgoing: Sequence[Outgoing], rows: list[OutboxJob]) -> None:
+    def work(_: Any) -> None:
+        OutboxJob.objects.using(home).bulk_create(
+            rows, batch_size=ROWS_PER_STATEMENT, ignore_conflicts=True
+        )
+
+    if connections[home].in_atomic_block:
+        work(None)
+        return
+    try:
+        in_transition(home, work)
+    except Error as error:
+        if not is_connection_lost(error):
+            raise
+        raise EnqueueOutcomeUnknown(outgoing, type(error).__name__) from error
+
+
+@lru_cache(maxsize=64)
+def _hints(home: str, backend: str) -> Hints:
+    return Hints(home, hinted(backend))
+
+
+def hinted(backend: str) -> str:
+    """What hints about a backend's outbox are told of."""
+    return f"{_HINTED}{backend}"

@@ -1,0 +1,41 @@
+/* Shows how far a run is, and helps it along while somebody looks. */
+(function () {
+  "use strict";
+  const run = document.getElementById("dj-run");
+  const bar = document.getElementById("dj-run-bar");
+  const token = document.querySelector("#dj-run input[name=csrfmiddlewaretoken]");
+  const EVERY = 1000;
+  const AFTER_TROUBLE = 5000;
+  if (!run || run.dataset.state !== "running") {
+    return;
+  }
+
+  async function look() {
+    let wait = EVERY;
+    try {
+      const asked = { credentials: "same-origin", headers: {} };
+      if (token && run.dataset.may === "yes") {
+        asked.method = "POST";
+        asked.headers["X-CSRFToken"] = token.value;
+      }
+      const answer = await fetch(run.dataset.url, asked);
+      if (!answer.ok) {
+        throw new Error(String(answer.status));
+      }
+      const told = await answer.json();
+      bar.value = told.dealt_with;
+      for (const place of run.querySelectorAll("[data-told]")) {
+        place.textContent = told[place.dataset.told];
+      }
+      if (told.state !== "running") {
+        window.location.reload();
+        return;
+      }
+    } catch (trouble) {
+      wait = AFTER_TROUBLE;
+    }
+    window.setTimeout(look, wait);
+  }
+
+  window.setTimeout(look, EVERY);
+})();

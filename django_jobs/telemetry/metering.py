@@ -1,0 +1,76 @@
+"""From events to the collectors that ``METRICS`` names."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.utils.module_loading import import_string
+
+from django_jobs.conf import get_settings
+from django_jobs.exceptions import SettingsError
+from django_jobs.telemetry import events, figures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_jobs.conf import JobsSettings
+    from django_jobs.telemetry.collectors import Collector
+
+logger = logging.getLogger("django_jobs")
+T = TypeVar("T")
+
+_made: dict[str, Any] = {}
+_current: tuple[JobsSettings | None, tuple[Any, ...]] = (None, ())
+
+
+def collectors() -> tuple[Any, ...]:
+    """Those in force in this process. One that cannot be had is told once, and left out."""
+    global _current  # noqa: PLW0603 - one set of settings is in force at a time
+    try:
+        settings = get_settings()
+    except SettingsError:  # the system checks tell of it
+        return ()
+    if _current[0] is not settings:
+        found = tuple(made for path in settings.metrics if (made := _collector(path)) is not None)
+        _current = (settings, found)
+    return _current[1]
+
+
+def _collector(path: str) -> Any:
+    if path not in _made:
+        try:
+            _made[path] = import_string(path)()
+        except Exception:
+            logger.exception("METRICS: %s is not used", path, extra={"key": "metrics.failed"})
+            _made[path] = None
+    return _made[path]
+
+
+def of_kind(kind: type[T]) -> list[T]:
+    """The collectors of a class."""
+    return [one for one in collectors() if isinstance(one, kind)]
+
+
+def wants(kind: type[events.Event]) -> bool:
+    """A plain success is told without an event, by ``succeeded``."""
+    return kind is not events.JobSucceeded
+
+
+def count(event: events.Event) -> None:
+    """Add an event to the figures."""
+    _tell(lambda collector: figures.add(collector, event))
+
+
+def succeeded(queue: str, seconds: float, waited: float) -> None:
+    """Add a run that ended well, when nobody else wants to know of it."""
+    _tell(lambda collector: figures.add_success(collector, queue, seconds, waited))
+
+
+def _tell(add: Callable[[Collector], None]) -> None:
+    for collector in collectors():
+        try:
+            add(collector)
+        except Exception:
+            name = type(collector).__qualname__
+            logger.exception("the collector %s raised", name, extra={"key": "metrics.failed"})

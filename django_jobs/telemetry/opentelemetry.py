@@ -1,0 +1,96 @@
+"""The collector for OpenTelemetry: figures as instruments, enqueues and runs as spans.
+
+It needs the extra ``otel``, which is the API alone. Without an SDK that the site sets up,
+everything here does nothing, as the API promises.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import metrics, trace
+from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from django_jobs.execution.outcome import Failed
+from django_jobs.telemetry.figures import COUNTERS, HISTOGRAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django_jobs.execution.outcome import Outcome
+    from django_jobs.telemetry.tracing import Traced
+
+SCOPE = "django_jobs"
+SYSTEM = {"messaging.system": "django_jobs"}
+_propagator = TraceContextTextMapPropagator()
+
+
+class OpenTelemetry:
+    """The providers are looked up at each use, for a site may set them after us."""
+
+    def __init__(self) -> None:
+        self._instruments: dict[str, Any] = {}
+
+    def increment(self, name: str, queue: str, by: int = 1) -> None:
+        instrument = self._instruments.get(name)
+        if instrument is None:
+            made = metrics.get_meter(SCOPE).create_counter(
+                f"django_jobs.{name}", description=COUNTERS.get(name, "")
+            )
+            instrument = self._instruments.setdefault(name, made)
+        instrument.add(by, {"queue": queue} if queue else {})
+
+    def observe(self, name: str, queue: str, seconds: float) -> None:
+        instrument = self._instruments.get(name)
+        if instrument is None:
+            made = metrics.get_meter(SCOPE).create_histogram(
+                f"django_jobs.{name}", unit="s", description=HISTOGRAMS.get(name, "")
+            )
+            instrument = self._instruments.setdefault(name, made)
+        instrument.record(seconds, {"queue": queue})
+
+    def enqueued(self, handler: str, queue: str, job_id: str) -> str:
+        """A span of the enqueue; its context travels with the job."""
+        told = {
+            **SYSTEM,
+            "messaging.operation.type": "send",
+            "messaging.destination.name": queue,
+            "messaging.message.id": job_id,
+        }
+        carrier: dict[str, str] = {}
+        with trace.get_tracer(SCOPE).start_as_current_span(
+            f"send {handler}", kind=SpanKind.PRODUCER, attributes=told
+        ):
+            _propagator.inject(carrier)
+        return carrier.get("traceparent", "")
+
+    @contextmanager
+    def running(self, run: Traced, parent: str | None) -> Iterator[Callable[[Outcome], None]]:
+        """A span of a run: in the trace of the enqueue, and linked to its span."""
+        within = _propagator.extract({"traceparent": parent} if parent else {})
+        origin = trace.get_current_span(within).get_span_context()
+        told: dict[str, str | int] = {
+            **SYSTEM,
+            "messaging.operation.type": "process",
+            "messaging.destination.name": run.queue,
+            "messaging.message.id": run.id,
+            "django_jobs.handler": run.name,
+            "django_jobs.attempt": run.attempt,
+        }
+        with trace.get_tracer(SCOPE).start_as_current_span(
+            f"process {run.name}",
+            context=within,
+            kind=SpanKind.CONSUMER,
+            attributes=told,
+            links=[Link(origin)] if origin.is_valid else None,
+        ) as span:
+
+            def ended(outcome: Outcome) -> None:
+                span.set_attribute("django_jobs.outcome", type(outcome).__name__.lower())
+                if isinstance(outcome, Failed):
+                    span.set_attribute("error.type", outcome.error.type)
+                    span.set_status(Status(StatusCode.ERROR, outcome.error.message))
+
+            yield ended

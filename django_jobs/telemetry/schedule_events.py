@@ -1,0 +1,38 @@
+"""What happens to schedules. Everybody imports these from ``events``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django_jobs.telemetry.job_events import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickDecided(Event):
+    """A scheduler decided a tick. ``decision`` is one of the words of the history."""
+
+    schedule: str
+    tick: str
+    decision: str
+    reason: str = ""
+    job_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleFailed(Event):
+    """A schedule could not be decided; it is looked at again at the next tick."""
+
+    schedule: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerStarted(Event):
+    """A scheduler begins to tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerStopped(Event):
+    """A scheduler has ended in good order."""
+
+    why: str

@@ -1,0 +1,76 @@
+"""Spans of enqueues and runs, where a collector of ``METRICS`` makes them."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from django_jobs.telemetry.metering import collectors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django_jobs.execution.outcome import Outcome
+
+
+class Traced(Protocol):
+    """What is told of a run: its context, as handlers see it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+class Tracer(Protocol):
+    """A collector that makes spans as well: one that has these two methods."""
+
+    def enqueued(self, handler: str, queue: str, job_id: str) -> str:
+        """The trace context that a job takes along, in the form of the W3C, or nothing."""
+
+    def running(
+        self, run: Traced, parent: str | None
+    ) -> AbstractContextManager[Callable[[Outcome], None]]:
+        """A span around a run. It is told how the run ended."""
+
+
+def parent_for(handler: str, queue: str, job_id: str) -> str:
+    """What a job that is enqueued now takes along; nothing where nobody traces."""
+    tracer = _tracer_of(collectors())
+    return tracer.enqueued(handler, queue, job_id) if tracer else ""
+
+
+@lru_cache(maxsize=8)
+def _tracer_of(those: tuple[Any, ...]) -> Tracer | None:
+    return next((one for one in those if hasattr(one, "running")), None)
+
+
+def of_run(run: Traced, parent: str | None) -> AbstractContextManager[Callable[[Outcome], Outcome]]:
+    """A span around a run, if anybody traces; what is yielded has to be told its outcome."""
+    tracer = _tracer_of(collectors())
+    return _UNTRACED if tracer is None else _traced(tracer, run, parent)
+
+
+@contextmanager
+def _traced(
+    tracer: Tracer, run: Traced, parent: str | None
+) -> Iterator[Callable[[Outcome], Outcome]]:
+    with tracer.running(run, parent) as ended:
+
+        def told(outcome: Outcome) -> Outcome:
+            ended(outcome)
+            return outcome
+
+        yield told
+
+
+def _untold(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+_UNTRACED: AbstractContextManager[Callable[[Outcome], Outcome]] = nullcontext(_untold)

@@ -1,0 +1,1 @@
+"""What probes and scrapers ask for, to be included by a site: ``django_jobs.urls``."""

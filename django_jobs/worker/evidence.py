@@ -1,0 +1,71 @@
+"""What the breakers learn of deliveries, and when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_jobs.backends.base import Evidence, Settled
+from django_jobs.execution.outcome import (
+    Cancelled,
+    Crashed,
+    Failed,
+    Interrupted,
+    Rejected,
+    Skipped,
+    Snoozed,
+    Succeeded,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_jobs.backends.base import Backend, Lease
+    from django_jobs.worker.settle import Run, Verdict
+
+    Told = tuple[Lease, Evidence]
+
+REFUSAL = "rejected-"
+ENDINGS = (Succeeded, Skipped, Cancelled)
+"""The outcomes of jobs that are acked, any number of them in one step."""
+Unended = Failed | Snoozed | Rejected | Crashed | Interrupted
+"""The outcomes of the others."""
+
+
+def learn_of_probes(backend: Backend, told: Sequence[Told]) -> None:
+    """Before the settle, which frees the probe's place: another one would be let pass."""
+    if probes := [one for one in told if one[0].probe]:
+        backend.learn(probes)
+
+
+def learn_of_others(backend: Backend, told: Sequence[Told], answers: Sequence[Settled]) -> None:
+    """Of those whose settle counted."""
+    backend.learn(
+        [
+            one
+            for one, answer in zip(told, answers, strict=True)
+            if answer is Settled.SETTLED and not one[0].probe
+        ]
+    )
+
+
+def learned(backend: Backend, run: Run, outcome: Unended, settle: Callable[[], Verdict]) -> Verdict:
+    """Settle a job that is not acked, and let the breakers learn of it."""
+    told = [(run.lease, of(run, outcome))]
+    learn_of_probes(backend, told)
+    verdict = settle()
+    learn_of_others(backend, told, [verdict.answer])
+    return verdict
+
+
+def of_ack(status: str) -> Evidence:
+    """Skipped and cancelled jobs were believed, but their handlers did not do their work."""
+    return Evidence.WORKED if status == "acked" else Evidence.BELIEVED
+
+
+def of(run: Run, outcome: Unended) -> Evidence:
+    """Whether the message was believed, and whether its handler failed."""
+    if isinstance(outcome, Rejected) and outcome.reason.startswith(REFUSAL):
+        return Evidence.REFUSED
+    if run.envelope is None:
+        return Evidence.NOTHING
+    return Evidence.FAILED if isinstance(outcome, Failed | Crashed) else Evidence.BELIEVED

@@ -1,0 +1,62 @@
+"""The events of a delivery."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.execution.outcome import Failed
+from django_jobs.telemetry import events
+from django_jobs.wire.tracing import trace_of
+
+if TYPE_CHECKING:
+    from django_jobs.backends.base import Lease
+    from django_jobs.execution.outcome import Outcome
+    from django_jobs.wire.envelope import Envelope
+    from django_jobs.worker.cycle import Report
+    from django_jobs.worker.settle import Run, Verdict
+
+
+def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> list[events.Event]:
+    """What there is to tell of a delivery that came to its end."""
+    about: dict[str, Any] = {
+        "job_id": report.job_id,
+        "queue": report.queue,
+        "handler": report.handler,
+        "attempt": report.attempt,
+        "trace_id": trace_id_of(run.lease, run.envelope),
+    }
+    if report.status == "acked":
+        return [events.JobSucceeded(**about, seconds=report.seconds, waited=run.waited)]
+    error = outcome.error if isinstance(outcome, Failed) else None
+    wrong: dict[str, Any] = {
+        "error_type": error.type if error else "",
+        "error_message": error.message if error else verdict.reason.partition(": ")[2],
+        "seconds": report.seconds,
+        "waited": run.waited,
+    }
+    match report.status:
+        case "lease-lost":
+            return [events.LeaseLost(**about)]
+        case "error":
+            return [events.SettleUnknown(**about)]
+        case _ if verdict.dead:
+            return [events.JobDied(**about, reason=verdict.reason.partition(":")[0], **wrong)]
+        case "requeued" if error is not None:
+            return [events.JobRetried(**about, delay=verdict.delay, **wrong)]
+        case "cancelled" | "skipped-idempotent":
+            return [events.JobEnded(**about, status=report.status, reason=verdict.reason)]
+        case "crashed":
+            return [events.JobCrashed(**about, crashes=run.crashes + 1, reason=verdict.reason)]
+        case _:
+            told: dict[str, Any] = {
+                "delay": verdict.delay,
+                "reason": verdict.reason,
+                "status": report.status,
+            }
+            return [events.JobReturned(**about, **told)]
+
+
+def trace_id_of(lease: Lease, envelope: Envelope | None) -> str:
+    """The trace that was given, that of the enqueue, or else one that is the job's own."""
+    told = envelope and (envelope.terms.trace_id or trace_of(envelope))
+    return told or lease.id.replace("-", "")

@@ -1,0 +1,194 @@
+"""A worker's relay: it moves the outbox of the worker's backend, beside everything else.
+
+In a thread of its own where the worker has threads, so that neither a broker nor a database
+that hangs keeps jobs from being renewed and settled. Every worker has one. They agree
+among themselves on who moves a queue, and any of them goes on where one was killed.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from django_jobs.backends.database.glance import Glance
+from django_jobs.backends.database.waiting import SURE_FACTOR, Watch
+from django_jobs.outbox.relay import Moved
+from django_jobs.outbox.writing import hinted
+from django_jobs.telemetry import events
+from django_jobs.worker.store import FIRST_PAUSE, LONGEST_PAUSE, close_idle_connections
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_jobs.outbox.relay import Relay
+
+END_PATIENCE = 0.3
+NOTHING = Moved(0, left=False)
+
+
+class Relaying:
+    """Steps of a relay when they are due. A step that fails is told, and comes again."""
+
+    def __init__(self, relay: Relay | None, poll_interval: float) -> None:
+        self.relay = relay
+        self._poll_interval = poll_interval
+        self._due_at = 0.0 if relay else float("inf")
+        self._failing_since: float | None = None
+        self._pause = FIRST_PAUSE
+        self._last: Moved | None = None if relay else NOTHING
+
+    def seconds_left(self) -> float:
+        """How long there is nothing to do."""
+        return max(self._due_at - time.monotonic(), 0.0)
+
+    def hurry(self) -> None:
+        """Somebody may just have enqueued."""
+        if self.relay and not self._failing_since:
+            self._due_at = 0.0
+
+    def has_nothing(self) -> bool:
+        """Whether the last step found nothing left to move, for anybody."""
+        return self._last == NOTHING
+
+    def step(self) -> Moved | None:
+        """Move what is to be moved, if a step is due; None when it failed."""
+        if self.relay is None or self.seconds_left():
+            return NOTHING
+        try:
+            self._last = self.relay.step()
+        except Exception as error:  # noqa: BLE001 - whatever a broker raises, the worker goes on
+            self._last = None
+            self._fails(error)
+            return None
+        self._works()
+        self._rest(0.0 if self._last.jobs else self._poll_interval)
+        return self._last
+
+    def _rest(self, seconds: float) -> None:
+        # Spread, so that the workers of a fleet do not all look at once.
+        pause = seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, hides nothing
+        self._due_at = time.monotonic() + pause
+
+    def _fails(self, error: Exception) -> None:
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+            events.emit(events.RelayLost(backend=self._alias, error=error))
+        close_idle_connections()
+        self._rest(self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    def _works(self) -> None:
+        self._pause = FIRST_PAUSE
+        if self._failing_since is not None:
+            lasted, self._failing_since = time.monotonic() - self._failing_since, None
+            events.emit(events.RelayFound(backend=self._alias, seconds=lasted))
+
+    @property
+    def _alias(self) -> str:
+        return self.relay.backend.alias if self.relay else ""
+
+
+class RelayThread:
+    """The relay of a worker with children; ``moved`` is called when it has moved something.
+
+    It holds nothing that its process must not lose: it may hang, or end in the middle.
+    """
+
+    def __init__(
+        self, relay: Relay | None, poll_interval: float, hung_after: float, moved: Callable[[], Any]
+    ) -> None:
+        self._relay = relay
+        self._duty = Relaying(relay, poll_interval)
+        self._poll_interval = poll_interval
+        self._hung_after = hung_after
+        self._moved = moved
+        self._ended = threading.Event()
+        self._busy_since = 0.0
+        self._asked = self._answered = 0
+        self._wants_answer = False
+        self._connections: list[Any] = []
+        self._watch: Watch | None = None
+        self._thread = threading.Thread(
+            target=self._run, args=(relay,), name="django_jobs-relay", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin, if there is an outbox."""
+        if self._relay is not None:
+            self._thread.start()
+
+    def has_nothing(self) -> bool:
+        """Whether a look that was begun after this was asked first has found nothing to move."""
+        if self._relay is None:
+            return True
+        if not self._wants_answer:
+            self._wants_answer = True
+            self._asked += 1
+        return self._answered >= self._asked
+
+    def ask_again(self) -> None:
+        """What was found before counts no more."""
+        self._wants_answer = False
+
+    def cut_if_hung(self, cut: Callable[[Any], None]) -> None:
+        """Break a step that does not come back."""
+        since, now = self._busy_since, time.monotonic()
+        if since and now - since > self._hung_after:
+            self._busy_since = now
+            for connection in self._connections:
+                cut(connection)
+
+    def end(self) -> None:
+        """End soon; a step that hangs is left to end with the process."""
+        self._ended.set()
+        if self._watch is not None:
+            self._watch.stop()
+        if self._thread.ident is not None:
+            self._thread.join(END_PATIENCE)
+
+    # --------------------------------------------------------------------- the thread's own part
+
+    def _run(self, relay: Relay) -> None:
+        aliases = {relay.home, getattr(relay.backend, "database", None)}
+        self._connections = [connections[alias] for alias in aliases if alias]
+        try:
+            while not self._ended.is_set():
+                self._turn(relay)
+        finally:
+            connections.close_all()
+
+    def _turn(self, relay: Relay) -> None:
+        asked = self._asked
+        self._busy_since = time.monotonic()
+        try:
+            moved = self._duty.step()
+        finally:
+            self._busy_since = 0.0
+        if moved is None or (moved.left and not moved.jobs):
+            self._ended.wait(self._duty.seconds_left())
+        elif moved.jobs:
+            self._moved()
+        else:
+            self._answered = asked
+            self._wait(relay)
+            self._duty.hurry()
+
+    def _wait(self, relay: Relay) -> None:
+        """Until there may be something to move, at the latest when the next look is due."""
+        try:
+            if self._watch is None:
+                self._watch = Watch(relay.home, hinted(relay.backend.alias), self._look, hints=True)
+            told = self._watch.is_told
+            seconds = self._duty.seconds_left() * (SURE_FACTOR if told else 1.0)
+            self._watch.wait(None, min(seconds, self._poll_interval * SURE_FACTOR))
+        except Exception:  # noqa: BLE001 - the next step meets the same trouble, and tells of it
+            close_idle_connections()
+            self._ended.wait(self._duty.seconds_left())
+
+    def _look(self, _queues: Sequence[str] | None) -> Glance:
+        due_in = self._relay.due_in() if self._relay else None
+        return Glance(0, due_in == 0.0, None, None, None, opens_in=due_in)

@@ -1,0 +1,103 @@
+"""jobs_status --check: a probe that fails when it should, and only then."""
+
+import time
+
+import pytest
+
+from django_jobs.backends.registry import backends
+from django_jobs.clock import SECOND
+from django_jobs.models import Worker
+from testproject.shop.jobs import doomed
+from tests.integration.commands.test_jobs_status import age, lose, make_worker
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _served():
+    make_worker(queues="every queue")
+
+
+def test_a_probe_of_a_healthy_site(run):
+    doomed.enqueue()
+    doomed.using(delay=3600).enqueue()
+    backends["database"].fetch(["default"], 1, 60.0)
+    done = run("jobs_status", "--check")
+    assert (done.code, done.out) == (0, "ok: nothing is overdue, no worker was lost\n")
+    assert run("jobs_status", "--check", "--json").json() == {"ok": True, "troubles": []}
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": 60}])
+def test_a_probe_finds_overdue_jobs(run, options):
+    """A scheduled one as well: without a worker nobody makes it ready."""
+    doomed.using(**options).enqueue()
+    age(301)
+    done = run("jobs_status", "--check")
+    assert done.code == 1
+    assert done.out == "overdue: default (database) has 1 waiting, one for 5 min\n"
+    assert run("jobs_status", "--check", "--max-age", "10m").code == 0
+    assert run("jobs_status", "--check", "--queue", "mail").code == 0
+    (one,) = run("jobs_status", "--check", "--json").json()["troubles"]
+    assert list(one) == ["kind", "backend", "queue", "jobs", "seconds", "detail"]
+    assert (one["kind"], one["jobs"]) == ("overdue", 1)
+
+
+def test_a_probe_finds_workers_that_are_gone(run):
+    lose(25)
+    assert run("jobs_status", "--check").code == 0
+    lose(31)
+    done = run("jobs_status", "--check")
+    assert done.code == 1
+    assert done.out.startswith("lease expired: default (database) has 1 running")
+
+
+def test_a_probe_finds_a_backend_that_cannot_be_asked(run, settings, monkeypatch):
+    settings.DJANGO_JOBS = {
+        "BACKENDS": {"memory": {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}},
+        "DEFAULT_BACKEND": "memory",
+        "QUEUES": {"default": {}},
+    }
+    assert run("jobs_status", "--check").code == 0
+
+    def broken(queue):
+        raise ConnectionError("\x1b[31mrefused")
+
+    monkeypatch.setattr(backends["memory"], "stats", broken)
+    done = run("jobs_status", "--check")
+    assert done.code == 1
+    assert done.out == "unreachable: default (memory): ConnectionError: \\x1b[31mrefused\n"
+    assert r"\x1b[31mrefused" in run("jobs_status").out
+
+
+def test_a_probe_misses_workers(run):
+    """A worker that drains, or was not seen for a minute, takes no job."""
+    make_worker(queues="mail", draining=True)
+    make_worker(queues="mail", seen=time.time_ns() // 1000 - 61 * SECOND)
+    assert run("jobs_status", "--check").code == 0
+    done = run("jobs_status", "--check", "--min-workers", "2")
+    assert done.code == 1
+    assert done.out == "no worker: database: 1 seen within 60 s, 2 wanted\n"
+    (one,) = run("jobs_status", "--check", "--min-workers", "2", "--json").json()["troubles"]
+    assert (one["kind"], one["backend"], one["queue"]) == ("no-worker", "database", "")
+
+
+@pytest.mark.parametrize(
+    ("queues", "code"), [("every queue", 0), ("", 0), ("mail", 0), ("a,mail:3", 0), ("mailing", 1)]
+)
+def test_a_probe_of_a_queue_wants_a_worker_that_serves_it(run, queues, code):
+    Worker.objects.update(queues=queues)
+    done = run("jobs_status", "--check", "--queue", "mail")
+    assert done.code == code, done.out
+    assert run("jobs_status", "--check", "--queue", "mail", "--min-workers", "0").code == 0
+
+
+@pytest.mark.parametrize("wrong", ["-1", "one", "1.5"])
+def test_a_number_of_workers_that_is_none_is_refused(run, wrong):
+    assert "is no whole number from 0" in run("jobs_status", "--check", "--min-workers", wrong).err
+
+
+def test_the_token_of_monitors_is_not_shown(run, settings):
+    settings.DJANGO_JOBS = {"MONITOR_TOKEN": "s3cret-s3cret-s3cret-s3cret"}
+    done = run("jobs_status", "--settings", "--json")
+    (token,) = [one for one in done.json()["settings"] if one["name"] == "MONITOR_TOKEN"]
+    assert token == {"name": "MONITOR_TOKEN", "value": "••••", "origin": "setting"}

@@ -1,0 +1,58 @@
+"""What the schedules of these tests run."""
+
+import os
+import signal
+import time
+
+from django_jobs import JobContext, job
+from testproject.shop.models import Order
+
+
+@job(queue="clockwork")
+def chime() -> str:
+    return "ding"
+
+
+@job
+def inline_chime() -> int:
+    Order.objects.create(email="inline@example.com", total=1)
+    return os.getpid()
+
+
+@job
+def inline_failure() -> None:
+    raise RuntimeError("the bell is cracked")
+
+
+@job
+def inline_suicide() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def yes() -> bool:
+    Order.objects.create(email=f"when-{os.getpid()}@example.com", total=1)
+    return True
+
+
+def no() -> bool:
+    return False
+
+
+def breaks() -> bool:
+    raise ValueError("the moon is not full")
+
+
+def dies() -> bool:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+
+def hangs() -> bool:
+    time.sleep(600)
+    return True
+
+
+@job(takes_context=True)
+def fails_once(context: JobContext) -> None:
+    if context.attempt == 1:
+        raise RuntimeError("not yet")

@@ -1,0 +1,181 @@
+"""The schedules pages: what is shown, who may do what, and that it happens once."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from django_jobs.clock import ManualClock
+from django_jobs.cron.registry import all_schedules
+from django_jobs.cron.schedule import Schedule
+from django_jobs.cron.ticking import Ticker
+from django_jobs.ids import new_id
+from django_jobs.models import AdminSchedule, Job, OperatorEvent, ScheduleState, schedule_key
+from tests.integration.cron.conftest import JOBS
+
+pytestmark = pytest.mark.django_db
+Declare = Callable[..., Schedule]
+KEY = schedule_key("bell")
+GIVEN = {
+    "name": "mine",
+    "expression": "30 2 * * *",
+    "timezone": "Europe/Paris",
+    "handler": f"{JOBS}.chime",
+    "queue": "clockwork",
+    "priority": "0",
+    "missed": "latest",
+    "overlap": "allow",
+    "enabled": "on",
+    "payload": "null",
+}
+
+
+@pytest.fixture
+def exposed(settings: Any) -> None:
+    """Before any clock: with other settings there are other backends."""
+    settings.DJANGO_JOBS = {"SCHEDULE_HANDLERS": [f"{JOBS}.chime"]}
+
+
+def user(*permissions: str) -> Client:
+    someone = User.objects.create_user("sam", password="x", is_staff=True)
+    someone.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(someone)
+    return client
+
+
+def url(page: str, *args: str) -> str:
+    return reverse(f"admin:django_jobs_{page}", args=args)
+
+
+def test_the_list_and_the_history_tell_what_became_of_ticks(
+    clock: ManualClock, declare: Declare, admin_client: Client
+) -> None:
+    declare(description="Rings <twice>")
+    declare("broken", handler="nobody")
+    Ticker().tick()
+    listed = admin_client.get(url("schedulestate_changelist")).content.decode()
+    assert "bell" in listed
+    assert "dj-tick-failed" in listed
+    detail = admin_client.get(url("schedulestate_change", schedule_key("broken")))
+    assert "UnknownHandler" in detail.content.decode()
+    shown = admin_client.get(url("schedulestate_change", KEY)).content.decode()
+    assert "Rings &lt;twice&gt;" in shown
+    assert str(Job.objects.get().pk) in shown
+    assert admin_client.get(url("schedulestate_change", "0" * 64)).status_code == 404
+
+
+def test_pause_and_resume_ask_and_leave_traces(
+    clock: ManualClock, declare: Declare, admin_client: Client
+) -> None:
+    declare()
+    asked = admin_client.get(url("schedulestate_pause", KEY))
+    assert b"Its ticks are skipped" in asked.content
+    assert not ScheduleState.objects.filter(paused=True).exists()
+    given = {"press": new_id(), "reason": "too loud"}
+    assert admin_client.post(url("schedulestate_pause", KEY), given).status_code == 302
+    (decided,) = Ticker().tick()
+    assert (decided.decision, decided.reason) == ("skipped", "paused by admin: too loud")
+    admin_client.post(url("schedulestate_resume", KEY), {"press": new_id()})
+    assert list(OperatorEvent.objects.order_by("id").values_list("action", "actor", "subject")) == [
+        ("pause-schedule", "admin", "bell"),
+        ("resume-schedule", "admin", "bell"),
+    ]
+    assert LogEntry.objects.count() == 2
+
+
+def test_run_now_happens_once_however_often_the_form_is_sent(
+    clock: ManualClock, declare: Declare, admin_client: Client
+) -> None:
+    declare(enabled=False)
+    given = {"press": new_id(), "reason": "a test"}
+    for _ in range(2):
+        admin_client.post(url("schedulestate_run", KEY), given)
+    assert Job.objects.filter(schedule="bell").count() == 1
+    assert OperatorEvent.objects.get().action == "run-schedule"
+    assert LogEntry.objects.count() == 1
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "run"])
+def test_who_may_only_look_can_do_nothing(clock: ManualClock, declare: Declare, verb: str) -> None:
+    declare()
+    client = user("view_schedulestate")
+    assert client.get(url("schedulestate_change", KEY)).status_code == 200
+    answer = client.post(url(f"schedulestate_{verb}", KEY), {"press": new_id()})
+    assert answer.status_code == 403
+    assert not Job.objects.exists()
+
+
+def test_who_may_run_may_not_pause(clock: ManualClock, declare: Declare) -> None:
+    declare()
+    client = user("view_schedulestate", "run_schedule")
+    assert client.get(url("schedulestate_run", KEY)).status_code == 200
+    assert client.get(url("schedulestate_pause", KEY)).status_code == 403
+
+
+def test_a_schedule_of_the_admin_runs(
+    exposed: None, clock: ManualClock, schedules: list[Schedule], admin_client: Client
+) -> None:
+    answer = admin_client.post(url("adminschedule_add"), GIVEN)
+    assert answer.status_code == 302, answer.context["adminform"].form.errors
+    assert [schedule.name for schedule in all_schedules()] == ["mine"]
+    assert AdminSchedule.objects.get().changed_by == "admin"
+    ticker = Ticker()
+    ticker.tick()
+    clock.advance(3 * 3600)  # it is 03:00 in Paris
+    assert [(one.name, one.decision) for one in ticker.tick()] == [("mine", "caught-up")]
+    admin_client.post(
+        url("adminschedule_delete", str(AdminSchedule.objects.get().pk)), {"post": "yes"}
+    )
+    assert all_schedules() == []
+
+
+@pytest.mark.usefixtures("exposed")
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"expression": "61 * * * *"}, "61 * * * *"),
+        ({"timezone": "Europe/Atlantis"}, "Europe/Atlantis"),
+        ({"handler": f"{JOBS}.inline_chime"}, "Select a valid choice"),
+        ({"payload": '{"args": [1], "kwargs": {}}'}, "chime"),
+    ],
+)
+def test_what_could_never_run_is_not_saved(
+    schedules: list[Schedule], admin_client: Client, wrong: dict[str, str], told: str
+) -> None:
+    answer = admin_client.post(url("adminschedule_add"), {**GIVEN, **wrong})
+    assert answer.status_code == 200
+    assert told in str(answer.context["adminform"].form.errors)
+    assert not AdminSchedule.objects.exists()
+
+
+def test_a_handler_that_is_exposed_no_more_is_not_run(
+    exposed: None, clock: ManualClock, schedules: list[Schedule], admin_client: Client
+) -> None:
+    admin_client.post(url("adminschedule_add"), GIVEN)
+    assert len(all_schedules()) == 1
+    with override_settings(DJANGO_JOBS={"SCHEDULE_HANDLERS": [f"{JOBS}.inline_chime"]}):
+        assert all_schedules() == []
+    with override_settings(DJANGO_JOBS={}):
+        assert all_schedules() == []
+        assert admin_client.get(url("adminschedule_add")).status_code == 403
+
+
+def test_the_preview_tells_ten_runs_or_what_is_wrong(
+    exposed: None, clock: ManualClock, admin_client: Client
+) -> None:
+    page = url("adminschedule_preview")
+    told = json.loads(
+        admin_client.get(page, {"expression": "30 2 * * *", "timezone": "Europe/Paris"}).content
+    )
+    assert len(told["runs"]) == 10
+    assert told["runs"][0] == "Mon 05 May 2031, 02:30:00 CEST"
+    wrong = json.loads(admin_client.get(page, {"expression": "99 * * * *"}).content)
+    assert wrong["runs"] == []
+    assert "99 * * * *" in wrong["problem"]
+    assert user("view_adminschedule").get(page).status_code == 403

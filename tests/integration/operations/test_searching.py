@@ -1,0 +1,101 @@
+"""Searching: by a name in every database's index, by text in a window, secrets by nobody."""
+
+import json
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from django_jobs.models import FailedJob
+from django_jobs.operations import search, searching
+from testproject.shop.jobs import doomed, send_receipt
+from tests.integration.operations.dying import die
+
+pytestmark = pytest.mark.django_db
+
+
+def found(text, payloads=True):
+    answer = search(FailedJob.objects.all(), text, payloads=payloads)
+    return sorted(FailedJob.objects.filter(answer.wanted).values_list("pk", flat=True))
+
+
+def test_a_name_in_full_or_by_how_it_begins():
+    die()
+    wanted = die(doomed.using(trace_id="Trace_1%x").prepare(), fingerprint="ab12" * 8)
+    job_id = str(wanted.job_id)
+    for word in (
+        job_id, job_id.upper(), job_id.replace("-", ""), job_id[:-3], str(wanted.pk),
+        "Trace_1%x", "Trace_1%", "Trace_", "ab12" * 8, "ab1", "AB12", "ab1 Trace", f"ab1 {job_id}",
+    ):  # fmt: skip
+        assert found(word) == [wanted.pk], word
+    for word in ("trace_1", "TraceX1", "ab13", "race_1", f"ab1 {job_id[:-1]}0x"):
+        assert found(word) == [], word
+
+
+@pytest.mark.parametrize("trace_id", ["a-b", "ab-c", "ÄB", "a b", "Z", "_x", "a\U0001f600b"])
+def test_beginnings_are_exact_under_every_collation(trace_id):
+    wanted = die(doomed.using(trace_id=trace_id).prepare())
+    die(doomed.using(trace_id=trace_id.swapcase() + "!").prepare())
+    rows = FailedJob.objects.filter(searching.begins("default", "trace_id", trace_id))
+    expected = {wanted.pk} | {
+        row.pk for row in FailedJob.objects.all() if row.trace_id.startswith(trace_id)
+    }
+    assert {row.pk for row in rows} == expected
+
+
+def test_text_when_no_name_fits():
+    wanted = die(error_message='the gateway said: 50% of Zürich’s mail is "lost"')
+    die(error_message="nothing of the kind")
+    for text in ("gateway", "GATEWAY said:", "50%", "Zürich", '"lost"', "said: RuntimeError"):
+        answer = search(FailedJob.objects.all(), text, payloads=False)
+        assert (answer.keys, answer.by_text, answer.since) == ([wanted.pk], True, None), text
+    assert found("50_") == []
+
+
+def test_text_only_among_the_latest(monkeypatch):
+    monkeypatch.setattr(searching, "TEXT_WINDOW", 2)
+    letters = [die(error_message=f"needle {number}") for number in range(4)]
+    answer = search(FailedJob.objects.all(), "needle", payloads=False)
+    assert answer.keys == [letters[3].pk, letters[2].pk]
+    assert answer.since == letters[2].failed_at
+    monkeypatch.setattr(searching, "FOUND_AT_MOST", 1)
+    assert search(FailedJob.objects.all(), "needle", payloads=False).more
+
+
+def test_payloads_for_those_who_may_see_them():
+    wanted = die(send_receipt.using(meta={"who": "Jürgen"}).prepare(order_id=170417))
+    for text in ("170417", "Jürgen", "jürgen", "order_id"):
+        assert found(text) == [wanted.pk], text
+        assert found(text, payloads=False) == [], text
+
+
+def test_what_is_redacted_is_found_by_nobody():
+    failed = die()
+    payload = {"args": [{"api_key": "hush-1"}], "kwargs": {"password": "hush-2", "to": "me@x"}}
+    body = {**json.loads(failed.body), "payload": payload, "traceId": "hush-3"}
+    FailedJob.objects.update(body=json.dumps(body))
+    assert found("me@x") == [failed.pk]
+    for payloads in (True, False):
+        assert found("hush", payloads=payloads) == []
+
+
+@pytest.mark.parametrize("body", ["", "needle", "[needle", '["needle"]', "[" * 5000])
+def test_survives_any_body(body):
+    failed = die()
+    FailedJob.objects.update(body=body)
+    assert found("needle") == []
+    assert found("RuntimeError") == [failed.pk]
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\x00", "%", "_", "\\", "'", "a" * 5000, "x " * 500])
+def test_takes_any_text(text):
+    die()
+    found(text)
+
+
+def test_takes_few_queries():
+    die()
+    with CaptureQueriesContext(connection) as sent:
+        for text in ("12345678 12345678 abc def ghi", "nothing of it at all"):
+            found(text)
+    assert len(sent) <= 2 * 8

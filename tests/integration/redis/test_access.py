@@ -1,0 +1,112 @@
+"""The rules of docs/howto/use-redis.md for a user of its own are enough; TLS; memory."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from django.test import TestCase
+from redis.exceptions import NoPermissionError
+
+from django_jobs import enqueue_many, job
+from django_jobs.backends.redis import RedisBackend
+from django_jobs.backends.registry import backends
+from django_jobs.testing.conformance import BackendConformance
+from tests.conformance.redis_hooks import RedisHooks
+from tests.redis_servers import free_port, running
+
+pytestmark = pytest.mark.needs("redis")
+PAGE = Path(__file__).parents[3] / "docs" / "howto" / "use-redis.md"
+MOST_BYTES = 1024
+MANY = 20_000
+
+
+def documented_rules():
+    rules = re.search(r"ACL SETUSER jobs (.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return rules[1].replace("\\\n", " ").split()
+
+
+@pytest.fixture(scope="class")
+def limited(request):
+    with running() as server:
+        server.client.execute_command("ACL", "SETUSER", "jobs", *documented_rules())
+        url = server.url.replace("//", "//jobs:choose-a-long-one@")
+        request.cls.options = {"URL": url}
+        request.cls.server = server
+        yield server
+
+
+@pytest.mark.usefixtures("limited")
+class TestRedisBackendWithTheDocumentedRules(RedisHooks, BackendConformance, TestCase):
+    def administrator(self, backend):
+        self.server.client.flushall()
+        self.options = {"PREFIX": "django_jobs", **self.options}
+        return self.server.client
+
+    def test_the_user_may_do_nothing_else(self):
+        client = self.backend.store.connection.client
+        for command in (
+            ["FLUSHALL"],
+            ["CONFIG", "GET", "*"],
+            ["KEYS", "*"],
+            ["GET", "somebody's"],
+            ["DEL", "somebody's"],
+            ["EVAL", "return redis.call('GET', KEYS[1])", "1", "somebody's"],
+        ):
+            with pytest.raises(NoPermissionError):
+                client.execute_command(*command)
+
+    def test_the_checks_find_nothing_amiss(self):
+        assert self.backend.check() == []
+
+
+@job(key="tests.nothing")
+def nothing():
+    """As small as a job gets."""
+
+
+@pytest.mark.django_db
+def test_a_waiting_job_takes_less_than_a_kilobyte(jobs):
+    client = backends["redis"].store.connection.client
+    nothing.enqueue()
+    before = client.info("memory")["used_memory"]
+    enqueue_many([nothing.prepare() for _ in range(MANY)])
+    each = (client.info("memory")["used_memory"] - before) / MANY
+    print(f"{each:.0f} bytes for each waiting job")
+    assert each < MOST_BYTES
+
+
+def test_a_connection_by_tls(tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.fail("openssl is needed to make a certificate")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        [
+            *[
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+            ],
+            *["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+            *["-keyout", str(key), "-out", str(certificate)],
+        ],
+        check=True,
+        capture_output=True,
+    )
+    port = free_port()
+    files = ["--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+    options = ["--tls-port", str(port), *files, "--tls-auth-clients", "no"]
+    with running(*options, "--tls-ca-cert-file", str(certificate)):
+        url = f"rediss://127.0.0.1:{port}/0"
+        trusting = RedisBackend("redis", {"URL": url, "CLIENT": {"ssl_ca_certs": str(certificate)}})
+        assert trusting.stats("default").ready == 0
+        with pytest.raises(ConnectionError, match=r"(?i)certificate"):
+            RedisBackend("redis", {"URL": url}).stats("default")

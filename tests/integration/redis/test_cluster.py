@@ -1,0 +1,88 @@
+"""A real cluster of three servers: the contract, the slots, and a fail-over."""
+
+import pytest
+from django.test import TestCase
+
+from django_jobs.backends.base import Settled
+from django_jobs.backends.redis import RedisBackend
+from django_jobs.exceptions import EnqueueOutcomeUnknown, StoreUnavailable
+from django_jobs.testing.conformance import BackendConformance
+from django_jobs.testing.factories import make_outgoing
+from tests.conformance.redis_hooks import RedisHooks
+from tests.integration.worker.pool.conftest import until
+from tests.redis_servers import cluster
+
+pytestmark = pytest.mark.needs("redis")
+OPTIONS = {"PREFIX": "tests", "CLUSTER": True, "TIMEOUT": 2.0}
+
+
+@pytest.fixture(scope="class")
+def three(request):
+    with cluster() as servers:
+        request.cls.options = {**OPTIONS, "URL": servers[0].url}
+        yield servers
+
+
+@pytest.mark.usefixtures("three")
+class TestRedisBackendInACluster(RedisHooks, BackendConformance, TestCase):
+    """Keys count within a queue there: so say two tests below in place of the suite's."""
+
+    def test_a_key_is_held_across_queues(self):
+        first = self.put("elsewhere", unique_key="report")
+        second = self.put(unique_key="report")
+        assert first != second
+        assert self.put("elsewhere", unique_key="report") == first
+
+    def test_a_key_counts_over_all_queues(self):
+        self.put(concurrency_key="disk")
+        self.put(concurrency_key="disk")
+        self.put("other", concurrency_key="disk")
+        assert len(self.fetched_ids()) == 1
+        assert len(self.fetched_ids(9, "other")) == 1
+
+    def test_the_queues_lie_on_several_servers_and_each_on_one(self):
+        names = [f"queue-{number}" for number in range(30)]
+        self.backend.enqueue([self.outgoing(name) for name in names])
+        client = self.client
+        nodes = {}
+        for name in names:
+            base = self.backend.store.layout.base(name)
+            slots = {client.keyslot(base + word) for word in ("jobs", "ready", "res:1", "w:c:2")}
+            assert len(slots) == 1
+            nodes[name] = client.get_node_from_key(base).name
+        assert len(set(nodes.values())) == 3
+        assert self.backend.queues() == sorted(names)
+        assert all(len(self.fetched_ids(9, name)) == 1 for name in names)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_server_dies_and_its_replica_goes_on_with_the_jobs():
+    with cluster(replicas=1) as servers:
+        backend = RedisBackend("redis", {**OPTIONS, "URL": servers[0].url})
+        ids = [_put(backend) for _ in range(20)]
+        (lease,) = backend.fetch(["default"], 1, 60.0)
+        client = backend.store.connection.client
+        master = client.get_node_from_key(backend.store.layout.base("default"))
+        victim = next(server for server in servers if server.port == master.port)
+        victim.until(lambda client: client.info("replication")["connected_slaves"] == 1)
+        victim.until(lambda client: client.wait(1, 5000) == 1)
+        victim.kill()
+        asked = []
+
+        def goes_on():
+            try:
+                asked.append(backend.ack([lease])[0])
+            except (StoreUnavailable, EnqueueOutcomeUnknown):
+                return False
+            return asked[-1] is not Settled.UNKNOWN
+
+        until(goes_on, patience=60.0)
+        assert asked[-1] is Settled.SETTLED
+        ids.append(_put(backend))
+        assert [one.id for one in backend.fetch(["default"], 50, 60.0)] == ids[1:]
+
+
+def _put(backend):
+    message = make_outgoing(backend="redis")
+    backend.enqueue([message])
+    return message.id

@@ -1,0 +1,114 @@
+"""What a queue is held to, on Redis: the same rates as on a database, pause, and places."""
+
+import json
+import random
+
+import pytest
+
+from django_jobs.backends.redis.clock import StoreClock
+from django_jobs.backends.window import LATE_MICROSECONDS, Rate, Usage
+from django_jobs.clock import SECOND, ManualClock
+from django_jobs.operations.live import overview
+from django_jobs.operations.queues import limit_queue, pause_queue, reset_rate, resume_queue
+from django_jobs.testing.factories import make_outgoing
+
+pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def clock(backend):
+    clock = ManualClock()
+    backend.clock = StoreClock(clock)
+    return clock
+
+
+def put(backend, count):
+    backend.enqueue([make_outgoing(backend="redis") for _ in range(count)])
+
+
+def take(backend, count=99):
+    backend._claims._limits._look_at = 0.0  # what was set a moment ago holds at once
+    return backend.fetch(["default"], count, 600.0)
+
+
+@pytest.mark.parametrize("text", ["5/s", "60/m", "3/h"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rate_lets_go_what_the_reckoning_says(backend, clock, text, seed):
+    limit_queue("default", {"rate_limit": text}, by="a test")
+    rate, chance, told = Rate.parse(text), random.Random(seed), None
+    put(backend, 400)
+    starts = []
+    for _ in range(40):
+        clock.advance(chance.uniform(0, 0.4) * rate.window / SECOND)
+        wanted = chance.randint(1, 9)
+        usage = Usage.read(rate, told, clock.now())
+        expected = min(wanted, usage.free())
+        leases = take(backend, wanted)
+        assert len(leases) == expected
+        told = json.loads(json.dumps(usage.added(expected, clock.now()).told()))
+        starts += [clock.now() + LATE_MICROSECONDS] * expected
+        if not usage.added(expected, clock.now()).free():
+            due_in = backend.next_due_in(["default"])
+            free_in = usage.added(expected, clock.now()).free_in(clock.now())
+            assert due_in == pytest.approx(free_in / SECOND, abs=2e-6)
+        backend.ack(leases)
+    most = max(sum(one <= other < one + rate.window for other in starts) for one in starts)
+    assert most <= rate.limit
+    assert len(starts) > rate.limit
+
+
+def test_another_rate_begins_anew_and_none_lets_all_go(backend, clock):
+    put(backend, 40)
+    limit_queue("default", {"rate_limit": "5/m"}, by="a test")
+    assert len(take(backend)) == 5
+    assert take(backend) == []
+    assert not backend.wait(["default"], 0.0)
+    limit_queue("default", {"rate_limit": "7/s"}, by="a test")
+    assert len(take(backend)) == 7
+    limit_queue("default", {"rate_limit": "none"}, by="a test")
+    assert len(take(backend)) == 28
+
+
+def test_a_paused_queue_gives_nothing_and_keeps_nobody_awake(backend, clock):
+    put(backend, 3)
+    pause_queue("default", by="a test", reason="look")
+    assert take(backend) == []
+    assert not backend.wait(["default"], 0.0)
+    assert backend.stats("default").ready == 3
+    resume_queue("default", by="a test")
+    assert len(take(backend)) == 3
+
+
+def test_places_of_a_queue_are_those_of_living_leases(backend, clock):
+    put(backend, 10)
+    limit_queue("default", {"concurrency": 4}, by="a test")
+    leases = take(backend)
+    assert len(leases) == 4
+    assert take(backend) == []
+    assert not backend.wait(["default"], 0.0)
+    backend.ack(leases[:3])
+    assert len(take(backend)) == 3
+    clock.advance(601)
+    assert len(take(backend)) == 3
+    limit_queue("default", {"concurrency": 0}, by="a test")
+    put(backend, 1)
+    assert take(backend) == []
+
+
+def test_what_a_queue_has_started_is_forgotten_on_demand(backend, clock):
+    put(backend, 9)
+    limit_queue("default", {"rate_limit": "2/m"}, by="a test")
+    assert not reset_rate("default", by="a test")
+    assert len(take(backend)) == 2
+    assert take(backend) == []
+    assert reset_rate("default", by="a test")
+    assert len(take(backend)) == 2
+
+
+def test_the_overview_counts_what_is_in_redis(backend, clock):
+    put(backend, 3)
+    take(backend, 1)
+    (shown,) = [one for one in overview() if one.queue == "default"]
+    assert (shown.backend, shown.ready, shown.running) == ("redis", 2, 1)
+    pause_queue("default", by="a test")
+    assert next(one for one in overview() if one.queue == "default").paused

@@ -1,0 +1,85 @@
+"""What operators do with the jobs of Redis: look, explain, replay, discard, delete."""
+
+import io
+import json
+
+import pytest
+from django.core.management import call_command
+
+from django_jobs.backends.registry import backends
+from django_jobs.models import FailedJob
+from django_jobs.operations.depths import depths
+from django_jobs.worker import process_once
+from testproject.shop import jobs as shop
+
+pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture(autouse=True)
+def site(jobs):
+    pass
+
+
+def run(*arguments):
+    out = io.StringIO()
+    call_command(*arguments, "--json", stdout=out)
+    return json.loads(out.getvalue())
+
+
+def kinds(job_id):
+    return [cause["kind"] for cause in run("jobs_explain", job_id)["causes"]]
+
+
+def doomed():
+    handle = shop.doomed.using(max_retries=0).enqueue()
+    assert process_once().status == "dead-lettered"
+    return handle
+
+
+def test_live_and_dead_jobs_are_listed():
+    dead = doomed()
+    later = shop.doomed.using(delay=600).enqueue()
+    listed = {one["id"]: one["state"] for one in run("jobs_list")["jobs"]}
+    assert listed == {later.id: "scheduled"}
+    assert [one["id"] for one in run("jobs_list", "--state", "dead")["jobs"]] == [dead.id]
+
+
+def test_a_replay_goes_to_redis_once():
+    dead = doomed()
+    run("jobs_dlq", "replay", dead.id)
+    run("jobs_dlq", "replay", dead.id)
+    letter = FailedJob.objects.get()
+    (waiting,) = backends["redis"].peek("default")
+    assert (letter.resolution, str(letter.replayed_as)) == ("replayed", waiting.id)
+    assert process_once().status == "dead-lettered"
+    assert FailedJob.objects.count() == 2
+
+
+def test_a_discarded_letter_is_settled_and_can_be_deleted():
+    run("jobs_dlq", "discard", doomed().id)
+    assert run("jobs_dlq", "list")["dead_letters"] == []
+    call_command(
+        "jobs_purge", "--state", "dead", "--older-than", "0d", "--force", stdout=io.StringIO()
+    )
+    assert not FailedJob.objects.exists()
+
+
+def test_what_keeps_a_job_waiting_is_told():
+    assert kinds(shop.doomed.using(delay=600).enqueue().id) == ["not-due", "no-worker"]
+    handle = shop.doomed.enqueue()
+    assert kinds(handle.id) == ["no-worker"]
+    run("jobs_queue", "pause", "default")
+    assert kinds(handle.id) == ["paused", "no-worker"]
+
+
+def test_what_ended_is_told_to_have_ended():
+    handle = shop.doomed.enqueue()
+    assert backends["redis"].cancel(handle.id)
+    assert kinds(handle.id) == ["cancelled"]
+    assert kinds(doomed().id) == ["dead"]
+
+
+def test_the_overview_finds_queues_that_only_the_broker_knows():
+    shop.doomed.using(queue="nowhere-configured").enqueue()
+    (found,) = [one for one in depths() if one.queue == "nowhere-configured"]
+    assert (found.backend, found.ready, found.problem) == ("redis", 1, "")

@@ -1,0 +1,147 @@
+"""Dead letters: parked in one step, copied, removed; and what cannot be read is among them."""
+
+from unittest import mock
+
+import pytest
+from django.db import OperationalError
+
+from django_jobs.backends.base import AttemptRecord, Charge, Failure, Settled
+from django_jobs.backends.redis.clock import StoreClock
+from django_jobs.clock import ManualClock
+from django_jobs.models import FailedJob, JobAttempt
+from django_jobs.testing.factories import make_outgoing
+
+pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
+BASE = "{django_jobs:default}:1:"
+
+
+@pytest.fixture
+def client(backend):
+    return backend.store.connection.client
+
+
+def put(backend, **terms):
+    message = make_outgoing(backend="redis", **terms)
+    backend.enqueue([message])
+    return message
+
+
+def take(backend, count=9):
+    return backend.fetch(["default"], count, 30.0)
+
+
+class Away:
+    """The database of the site does not answer."""
+
+    def __call__(self, *_args, **_kwargs):
+        raise OperationalError("the database is away")
+
+
+def test_a_dead_letter_waits_in_redis_while_the_database_is_away(backend, client):
+    message = put(backend)
+    (lease,) = take(backend)
+    record = AttemptRecord(number=1, outcome="failed", started_at=1, finished_at=2)
+    failure = Failure(reason="exhausted", error_type="E", charge=Charge.ATTEMPT, attempt=record)
+    with mock.patch.object(FailedJob.objects, "using", Away()):
+        assert backend.abandon(lease, failure) is Settled.SETTLED
+        assert backend.chores().tidy
+        assert backend.tidy() == 0
+    assert not FailedJob.objects.exists()
+    assert client.hlen(BASE + "dead") == 1
+    account = backend.account(message.id)
+    assert (account.status, account.reason, len(account.attempts)) == ("dead", "exhausted", 1)
+    assert backend.tidy() == 1
+    dead = FailedJob.objects.get()
+    assert (str(dead.job_id), dead.body, dead.attempts) == (message.id, message.body, 1)
+    assert JobAttempt.objects.count() == 1
+    assert client.hlen(BASE + "dead") == 0
+    assert not list(client.scan_iter(BASE + "att:*"))
+    assert not backend.chores().tidy
+
+
+def test_who_dies_between_the_copy_and_the_removal_leaves_one_dead_letter(backend, client):
+    put(backend)
+    (lease,) = take(backend)
+    record = AttemptRecord(number=1, outcome="failed", started_at=1, finished_at=2)
+    run = backend.store.run
+
+    def killed(name, *rest):
+        if name == "unpark":
+            raise KeyboardInterrupt
+        return run(name, *rest)
+
+    with mock.patch.object(backend.store, "run", killed), pytest.raises(KeyboardInterrupt):
+        backend.abandon(lease, Failure(reason="exhausted", attempt=record))
+    assert client.hlen(BASE + "dead") == 1
+    assert backend.tidy() == 1
+    assert (FailedJob.objects.count(), JobAttempt.objects.count()) == (1, 1)
+
+
+# ------------------------------------------------------------------ what cannot be read
+
+SPOILED = {
+    "no message": lambda client, job_id: client.hdel(BASE + "jobs", job_id),
+    "an empty message": lambda client, job_id: client.hset(BASE + "jobs", job_id, ""),
+    "noise": lambda client, job_id: client.hset(BASE + "jobs", job_id, b"\x00\xff\x17noise"),
+    "no body": lambda client, job_id: client.hset(BASE + "jobs", job_id, "-100"),
+    "a state of noise": lambda client, job_id: client.hset(BASE + "state", job_id, b"\xff|1:2"),
+    "a lease without an end": lambda client, job_id: client.hset(
+        BASE + "state", job_id, "a" * 32 + "|0:1:0:0:1:1:0:0::host:1"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILED)
+def test_what_cannot_be_read_becomes_a_dead_letter(backend, client, kind):
+    spoiled, sound = put(backend), put(backend)
+    SPOILED[kind](client, spoiled.id)
+    assert [lease.id for lease in take(backend)] == [sound.id]
+    assert backend.tidy() == 1
+    dead = FailedJob.objects.get()
+    assert (str(dead.job_id), dead.reason) == (spoiled.id, "rejected-malformed")
+    assert take(backend) == []
+    stats = backend.stats("default")
+    assert (stats.ready, stats.running, stats.blocked) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("kind", ["no message", "noise", "a state of noise"])
+def test_what_is_spoiled_while_it_runs_becomes_a_dead_letter_when_its_lease_ends(
+    backend, client, kind
+):
+    backend.clock = StoreClock(clock := ManualClock())
+    message = put(backend)
+    take(backend)
+    SPOILED[kind](client, message.id)
+    clock.advance(31)
+    assert backend.reap_expired() == 1
+    assert backend.tidy() == 1
+    assert FailedJob.objects.get().reason == "rejected-malformed"
+    assert take(backend) == []
+    assert backend.queues() == []
+
+
+def test_a_line_that_is_no_json_is_handed_out_and_not_believed(backend, client):
+    message = put(backend)
+    raw = client.hget(BASE + "jobs", message.id)
+    client.hset(BASE + "jobs", message.id, raw[:20] + b"{nonsense\n" + message.body.encode())
+    (lease,) = take(backend)
+    assert (lease.message.signature, lease.message.body) == ("", message.body)
+    backend.abandon(lease, Failure(reason="rejected-signature"))
+    assert FailedJob.objects.get().body == message.body
+
+
+def test_a_place_that_is_no_place_is_taken_out(backend, client):
+    client.zadd(BASE + "ready", {"x": 0, "0" * 19 + "not-an-id": 0})
+    sound = put(backend)
+    assert [lease.id for lease in take(backend)] == [sound.id]
+    assert backend.tidy() == 2
+    assert FailedJob.objects.count() == 2
+    assert client.zcard(BASE + "ready") == 0
+
+
+def test_a_parked_entry_of_noise_is_copied_too(backend, client):
+    client.sadd("{django_jobs}:1:queues", "default")
+    client.hset(BASE + "dead", "who knows", b"\xff\x00 no JSON")
+    assert backend.tidy() == 1
+    assert FailedJob.objects.get().reason == "rejected-malformed"
+    assert client.hlen(BASE + "dead") == 0

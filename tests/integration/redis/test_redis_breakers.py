@@ -1,0 +1,240 @@
+"""Breakers of queues and handlers whose jobs are in Redis."""
+
+import io
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+
+from django_jobs import job, signals
+from django_jobs.backends.circuit import Circuit
+from django_jobs.backends.redis.breaking import Kept
+from django_jobs.backends.redis.clock import StoreClock
+from django_jobs.backends.registry import backends
+from django_jobs.clock import ManualClock
+from django_jobs.models import FailedJob, OperatorEvent
+from django_jobs.worker import process_once
+
+pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
+ROOT = Path(__file__).parents[3]
+COOLDOWN = 60
+calls = []
+
+
+@job(key="redis-breakers.work", max_retries=100, retry="fixed")
+def work(how="succeed"):
+    calls.append(how)
+    if how == "fail":
+        raise RuntimeError("the other side is down")
+
+
+@pytest.fixture(autouse=True)
+def breakers(jobs):
+    calls.clear()
+    breaker = {"THRESHOLD": 3, "COOLDOWN": COOLDOWN, "HANDLERS": {"redis-breakers.work": {}}}
+    settings = {**jobs, "RETRY": [0], "CIRCUIT_BREAKER": breaker}
+    with override_settings(DJANGO_JOBS=settings):
+        yield
+
+
+@pytest.fixture
+def clock(breakers):
+    clock = ManualClock()
+    backends["redis"].clock = StoreClock(clock)
+    return clock
+
+
+@pytest.fixture
+def told():
+    told = []
+
+    def hear(sender, signal, **facts):
+        told.append((facts["kind"], facts["subject"], facts["failures"]))
+
+    signals.breaker_opened.connect(hear)
+    yield told
+    signals.breaker_opened.disconnect(hear)
+
+
+def look():
+    """As half a second later."""
+    claims = backends["redis"]._claims
+    claims.breakers._looked_at = float("-inf")
+    claims._broken._until.clear()
+
+
+def once(queue="default"):
+    look()
+    return process_once(queue).status
+
+
+def forge(server, count):
+    """Jobs whose bodies somebody changed."""
+    base = backends["redis"].store.layout.base("default")
+    for _ in range(count):
+        handle = work.enqueue()
+        raw = server.client.hget(base + "jobs", handle.id)
+        server.client.hset(base + "jobs", handle.id, raw.replace(b'"default"', b'"elsewhere"'))
+
+
+def open_by_rejections(server):
+    forge(server, 10)
+    assert {once() for _ in range(10)} == {"rejected"}
+
+
+def run(*arguments):
+    out = io.StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_ten_rejections_in_a_row_close_a_queue_and_nobody_loses_an_attempt(server, clock, told):
+    open_by_rejections(server)
+    assert told == [("queue", "default", 10)]
+    handle = work.enqueue()
+    work.using(queue="mail").enqueue()
+    assert [once() for _ in range(3)] == ["circuit-open"] * 3
+    header = backends["redis"].find(handle.id).message.header
+    assert (header.attempts, header.deliveries) == (0, 0)
+    assert 0 < backends["redis"].next_due_in(["default"]) <= COOLDOWN
+    look()
+    assert process_once(["default", "mail"]).queue == "mail"
+    assert once() == "circuit-open"
+    clock.advance(COOLDOWN)
+    assert [once(), once()] == ["acked", "empty"]
+    assert calls == ["succeed"] * 2
+
+
+def test_one_job_tries_and_what_it_comes_to_decides(server, clock, told):
+    open_by_rejections(server)
+    clock.advance(COOLDOWN)
+    forge(server, 1)
+    work.enqueue()
+    assert [once(), once()] == ["rejected", "circuit-open"]  # anew, for another while
+    assert len(told) == 2
+    clock.advance(COOLDOWN)
+    assert [once(), once()] == ["acked", "empty"]
+    assert server.client.hgetall(backends["redis"].store.layout.breakers) == {}
+
+
+def test_while_one_tries_no_other_does(server, clock):
+    open_by_rejections(server)
+    clock.advance(COOLDOWN)
+    for _ in range(3):
+        work.enqueue()
+    backend = backends["redis"]
+    look()
+    (probe,) = backend.fetch(["default"], 10, 4)
+    assert probe.probe
+    for _ in range(3):
+        look()
+        assert backend.fetch(["default"], 10, 4) == []
+    # Its worker is lost: when the lease ends, another one may try.
+    clock.advance(4.1)
+    look()
+    (another,) = backend.fetch(["default"], 10, 60)
+    assert (another.probe, another.id != probe.id) == (True, True)
+    # What runs for long was not refused, and the queue goes on.
+    clock.advance(6)
+    look()
+    assert len(backend.fetch(["default"], 10, 60)) == 1
+
+
+def test_a_right_to_try_that_comes_to_nothing_is_given_back(server, clock):
+    open_by_rejections(server)
+    clock.advance(COOLDOWN)
+    assert [once(), once()] == ["empty", "empty"]
+    work.enqueue()
+    assert once() == "acked"
+
+
+def test_failures_in_a_row_open_the_breaker_of_a_handler(server, clock, told):
+    for _ in range(3):
+        work.using(max_retries=0).enqueue("fail")
+    assert [once() for _ in range(3)] == ["dead-lettered"] * 3
+    assert told == [("handler", "redis-breakers.work", 3)]
+    handles = [work.enqueue() for _ in range(2)]
+    assert once() == "empty"
+    assert calls == ["fail"] * 3
+    for handle in handles:
+        seen = backends["redis"].find(handle.id)
+        assert (seen.state, seen.message.header.deliveries) == ("scheduled", 0)
+    clock.advance(COOLDOWN)
+    assert [once(), once(), once()] == ["acked", "acked", "empty"]
+    assert FailedJob.objects.count() == 3
+
+
+def test_an_operator_sees_and_closes_it(server, clock):
+    open_by_rejections(server)
+    work.enqueue()
+    status = json.loads(run("jobs_status", "--json"))
+    assert [one["breaker"] for one in status["queues"] if one["queue"] == "default"] == ["open"]
+    (breaker,) = status["breakers"]
+    assert (breaker["backend"], breaker["kind"], breaker["name"]) == ("redis", "queue", "default")
+    assert breaker["state"] == "open"
+    assert json.loads(run("jobs_queue", "reset-breaker", "default", "--json"))["changed"]
+    assert not json.loads(run("jobs_queue", "reset-breaker", "default", "--json"))["changed"]
+    assert OperatorEvent.objects.get().action == "reset-breaker"
+    assert once() == "acked"
+
+
+def test_what_holds_a_queue_back_is_told(server):
+    work.enqueue()
+    run("jobs_queue", "pause", "default")
+    backends["redis"]._claims._limits._look_at = 0.0
+    assert once() == "paused"
+    run("jobs_queue", "resume", "default")
+    run("jobs_queue", "set", "default", "rate_limit=1/h")
+    backends["redis"]._claims._limits._look_at = 0.0
+    work.enqueue()
+    assert [once(), once()] == ["acked", "rate-limited"]
+
+
+@pytest.mark.parametrize("text", [b"", b"nonsense", b"[1,2]", b'["x",null,"","","",0]', b"7"])
+def test_what_cannot_be_read_has_counted_nothing(text):
+    assert Kept.read(text) == Kept()
+    kept = Kept(Circuit(3, 12, "abc"), "job", "queue", 7)
+    assert Kept.read(kept.text.encode()) == kept
+
+
+COUNTING = """
+import sys, django
+from django.conf import settings
+settings.configure(INSTALLED_APPS=["django_jobs"], SECRET_KEY="x" * 50, DJANGO_JOBS={
+    "CIRCUIT_BREAKER": {"REJECTIONS": 1000000}})
+django.setup()
+from django_jobs.backends.circuit import CLOSED
+from django_jobs.backends.breaking import rule_of_queue
+from django_jobs.backends.redis import RedisBackend
+backend = RedisBackend("redis", {"URL": sys.argv[1]})
+print("ready", flush=True)
+sys.stdin.readline()
+rule = rule_of_queue("crowded")
+for _ in range(100):
+    backend._claims.breakers._change(
+        rule, lambda circuit, now: circuit.failed("", now, rule.threshold), make=True)
+"""
+
+
+def test_no_count_of_processes_that_contend_is_lost(server):
+    command = [sys.executable, "-c", COUNTING, server.url]
+    crowd = [
+        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(6)
+    ]
+    for one in crowd:
+        assert one.stdout.readline() == b"ready\n"
+    for one in crowd:
+        one.stdin.write(b"\n")
+        one.stdin.flush()
+    assert Counter(one.wait(60) for one in crowd) == {0: 6}
+    for one in crowd:
+        one.stdin.close()
+        one.stdout.close()
+    text = server.client.hget(backends["redis"].store.layout.breakers, "queue:crowded")
+    assert Kept.read(text).circuit.failures == 600

@@ -1,0 +1,129 @@
+"""What the databases do for the list of dead letters, its filters and its search.
+
+Among 300,000 of them; ``pytest tests/plans/test_dead_plans.py -s`` shows the plans.
+"""
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from django_jobs.models import FailedJob
+from django_jobs.operations import Matching, groups, recount_groups, search
+from django_jobs.operations.searching import FOUND_AT_MOST, RESOLUTIONS, TEXT_WINDOW
+from tests.plans import dead
+from tests.plans.explaining import explain
+
+pytestmark = [pytest.mark.plans, pytest.mark.timeout(600), pytest.mark.django_db]
+
+LETTERS = 300_000
+PAGE = 50
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["a tenth open", "nine tenths open"])
+def letters(request, django_db_setup, django_db_blocker):
+    with django_db_blocker.unblock():
+        dead.empty(connection)
+        dead.fill(connection, LETTERS, mostly_open=request.param)
+        recount_groups()
+        dead.analyze(connection)
+        yield FailedJob.objects.order_by("-failed_at", "-id")
+        dead.empty(connection)
+        connection.close()
+
+
+def plans_of(queryset):
+    with CaptureQueriesContext(connection) as sent:
+        list(queryset)
+    plans = [explain(connection, query["sql"], None) for query in sent.captured_queries]
+    for plan in plans:
+        print(plan)
+    return plans
+
+
+def assert_in_order(queryset, at_most=4 * PAGE):
+    """Read in the order of an index, and hardly further than the page goes."""
+    (plan,) = plans_of(queryset.values_list("pk", flat=True)[:PAGE])
+    assert plan.covered, plan.text
+    assert plan.sorted_rows == 0, plan.text
+    assert plan.rows <= at_most, plan.text
+
+
+@pytest.mark.parametrize("resolution", [*RESOLUTIONS, "nothing-like-that"])
+def test_a_page_of_one_resolution(letters, resolution):
+    assert_in_order(letters.filter(resolution=resolution))
+
+
+def test_a_page_of_all(letters):
+    assert_in_order(letters)
+
+
+@pytest.mark.parametrize(
+    "narrowed",
+    [
+        {"queue": "queue-1"},
+        {"queue": "queue-4"},
+        {"handler": "shop.jobs.handler_3"},
+        {"reason": "timed-out"},
+        {"reason": "nobody"},
+        {"fingerprint": "nobody"},
+    ],
+    ids=str,
+)
+def test_a_page_of_open_ones_with_one_more_condition(letters, narrowed):
+    assert_in_order(letters.filter(resolution="", **narrowed))
+
+
+@pytest.mark.parametrize("resolution", [{"resolution": ""}, {}], ids=["open", "all"])
+@pytest.mark.parametrize(
+    "narrowed",
+    [
+        {"queue": "queue-1", "reason": "rejected-signature"},
+        {"queue": "queue-1", "handler": "shop.jobs.handler_3"},
+        {"handler": "shop.jobs.handler_1", "reason": "rejected-signature"},
+        {"queue": "queue-4", "reason": "timed-out"},
+        {"queue": "queue-1", "handler": "shop.jobs.handler_1", "reason": "rejected-signature"},
+    ],
+    ids=lambda said: ", ".join(said.values()),
+)
+def test_two_conditions_that_leave_nothing_together_are_judged_in_an_index(
+    letters, narrowed, resolution
+):
+    (plan,) = plans_of(letters.filter(**resolution, **narrowed).values_list("pk")[:PAGE])
+    assert plan.covered, plan.text
+    if connection.vendor == "postgresql":  # MariaDB counts index entries as rows
+        assert plan.rows <= PAGE, plan.text
+
+
+def test_all_of_one_queue_are_read_in_order(letters):
+    (plan,) = plans_of(letters.filter(queue="queue-1").values_list("pk", flat=True)[:PAGE])
+    assert plan.covered, plan.text
+    assert plan.sorted_rows == 0, plan.text
+
+
+def test_a_name_reads_what_it_finds(letters):
+    one = letters[LETTERS // 2]
+    for text in (str(one.job_id), str(one.job_id)[:13], one.trace_id, one.trace_id[:12], "zebra"):
+        with CaptureQueriesContext(connection) as sent:
+            search(letters, text, payloads=False)
+        for query in sent.captured_queries:
+            plan = explain(connection, query["sql"], None)
+            print(plan)
+            assert not plan.scans, plan.text
+            # A text that names nothing is looked for in the window.
+            limit = TEXT_WINDOW + 1 if text == "zebra" else FOUND_AT_MOST + 1
+            assert plan.rows <= limit, plan.text
+
+
+def test_groups_are_not_counted_from_dead_letters(letters):
+    with CaptureQueriesContext(connection) as sent:
+        assert len(groups(limit=1000, resolved=True)) == 500
+    assert "django_jobs_failedjob" not in sent.captured_queries[0]["sql"]
+
+
+def test_a_run_reads_on_by_primary_key(letters):
+    matching = Matching(queue="queue-1").letters("default").order_by("pk")
+    last = letters.order_by("-pk").values_list("pk", flat=True).first()
+    (plan,) = plans_of(
+        matching.filter(pk__gt=last - LETTERS // 2).values_list("pk", flat=True)[:PAGE]
+    )
+    assert not plan.scans, plan.text

@@ -1,0 +1,80 @@
+import pytest
+
+from django_jobs.cron.words import in_words
+from django_jobs.exceptions import InvalidSchedule
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("* * * * *", "every minute"),
+        ("*/5 * * * *", "every 5 minutes"),
+        ("0,15,30,45 * * * *", "every 15 minutes"),
+        ("*/7 * * * *", "every 7 minutes of each hour"),
+        ("0 * * * *", "every hour"),
+        ("15 * * * *", "every hour at minute 15"),
+        ("0,20 * * * *", "every hour at minutes 0 and 20"),
+        ("3/17 * * * *", "every hour at minutes 3, 20, 37 and 54"),
+        ("0 */2 * * *", "every 2 hours"),
+        ("15 */2 * * *", "every 2 hours at minute 15"),
+        ("0 */5 * * *", "at 00:00, 05:00, 10:00, 15:00 and 20:00 every day"),
+        ("*/10 */2 * * *", "every 10 minutes in every 2nd hour from 00:00 on"),
+        ("0 2 * * *", "at 02:00 every day"),
+        ("@daily", "at 00:00 every day"),
+        ("@hourly", "every hour"),
+        ("0 2,14 * * *", "at 02:00 and 14:00 every day"),
+        ("*/30 2,4 * * *", "at 02:00, 02:30, 04:00 and 04:30 every day"),
+        ("0 1,2,3,5,7,11,13 * * *", "at 01:00, 02:00, 03:00, 05:00, 07:00, 11:00 and 13:00"),
+        (
+            "10 1,3,5,7,9,11,13 * * 1",
+            (
+                "at minute 10 in the hours from 01:00, 03:00, 05:00, 07:00, "
+                "09:00, 11:00 and 13:00, on Monday"
+            ),
+        ),
+        ("* 2 * * *", "every minute in the hour from 02:00"),
+        ("* 9-17 * * *", "every minute from 09:00 to 17:59"),
+        ("0 9-17 * * *", "every hour from 09:00 to 17:59"),
+        ("5,10,15 9-17 * * *", "at minutes 5, 10 and 15 from 09:00 to 17:59"),
+        ("*/10 9-17 * * 1-5", "every 10 minutes from 09:00 to 17:59, on Monday to Friday"),
+        ("30 8 * * mon-fri", "at 08:30 on Monday to Friday"),
+        ("0 0 * * 0", "at 00:00 on Sunday"),
+        ("0 0 * * 7", "at 00:00 on Sunday"),
+        ("0 0 * * 6,0", "at 00:00 on Saturday and Sunday"),
+        ("0 0 * * 5,6,0", "at 00:00 on Friday to Sunday"),
+        ("0 2 * * mon,wed,fri", "at 02:00 on Monday, Wednesday and Friday"),
+        ("0 0 * * 5#2", "at 00:00 on the 2nd Friday of the month"),
+        ("0 0 * * l5", "at 00:00 on the last Friday of the month"),
+        ("0 0 1 * *", "at 00:00 on day 1 of every month"),
+        ("0 0 1-7,15 * *", "at 00:00 on days 1 to 7 and 15 of every month"),
+        ("0 0 1-31/10 * *", "at 00:00 on days 1, 11, 21 and 31 of every month"),
+        ("0 0 l * *", "at 00:00 on the last day of every month"),
+        ("0 0 15w * *", "at 00:00 on the weekday nearest to day 15 of every month"),
+        ("0 0 1 1,4,7,10 *", "at 00:00 on day 1 of January, April, July and October"),
+        ("0 0 1 6-8 *", "at 00:00 on day 1 of June to August"),
+        ("0 0 29 2 *", "at 00:00 on day 29 of February"),
+        ("0 0 13 * 5", "at 00:00 on day 13 of every month and on Friday"),
+        ("0 12 * 3 *", "at 12:00 in March"),
+        ("* * * 3 *", "every minute, in March"),
+        ("0 12 * 3 1", "at 12:00 on Monday in March"),
+        ("* * * * * *", "every second"),
+        ("* * * * * */10", "every 10 seconds"),
+        ("* * * * * 30", "every minute at second 30"),
+        ("*/5 * * * * 30", "every 5 minutes at second 30"),
+        ("0 2 * * * 30", "at 02:00:30 every day"),
+        ("* 2 * * * 5,10", "every minute in the hour from 02:00 at seconds 5 and 10"),
+        ("0 * * * * */20", "every 20 seconds of a minute: every hour"),
+    ],
+)
+def test_an_expression_in_words(expression, words):
+    assert in_words(expression) == words
+
+
+def test_a_hashed_expression_tells_what_became_of_it():
+    assert in_words("H H * * *", "one") == in_words("H H * * *", "one")
+    assert in_words("H H * * *", "one") != in_words("H H * * *", "another")
+
+
+def test_what_is_no_expression_has_no_words():
+    with pytest.raises(InvalidSchedule, match="61"):
+        in_words("61 * * * *")

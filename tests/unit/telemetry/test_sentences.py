@@ -1,0 +1,46 @@
+"""Every event has a sentence that can be said, and says no more than is known."""
+
+import logging
+
+import pytest
+
+from django_jobs.telemetry import events, logs
+
+JOB = {"job_id": "0190", "queue": "mail", "handler": "shop.send", "attempt": 3}
+MADE_OF = {"int": 1, "float": 1.5, "str": "word", "BaseException": ValueError("no"), "bool": True}
+
+
+def example(kind):
+    told = {name: word for name, word in kind.__init__.__annotations__.items() if name != "return"}
+    return kind(**{name: MADE_OF[word] for name, word in told.items()})
+
+
+@pytest.mark.parametrize("kind", logs.SENTENCES, ids=lambda kind: kind.__name__)
+def test_every_sentence_finds_its_facts(kind):
+    assert "%(" not in logs.in_words(example(kind))
+
+
+def test_every_key_is_of_one_kind_of_events_only():
+    keys = [key for key, _, _ in logs.SENTENCES.values()]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"error_type": "ValueError", "error_message": "no"}, "ValueError: no"),
+        ({"error_message": "killed by SIGKILL"}, "killed by SIGKILL"),
+        ({"error_type": "ValueError"}, "ValueError"),
+    ],
+)
+def test_a_death_without_an_exception_leaves_no_gap(wrong, told):
+    died = events.JobDied(**JOB, reason="crashed", **wrong)
+    assert logs.in_words(died) == f"shop.send 0190 on mail is dead (crashed): {told}"
+
+
+def test_a_record_carries_its_key_and_its_facts(caplog):
+    with caplog.at_level(logging.INFO, "django_jobs"):
+        logs.write(events.JobSucceeded(**JOB, trace_id="abc", seconds=0.5))
+    (record,) = caplog.records
+    assert (record.key, record.job_id, record.trace_id) == ("job.succeeded", "0190", "abc")
+    assert record.getMessage() == "shop.send 0190 on mail succeeded in 0.500 s"

@@ -1,0 +1,59 @@
+"""What the settings say of circuit breakers, and where guards keep their state."""
+
+import pytest
+
+from django_jobs.checks.configuration import check_state_store
+from django_jobs.conf import HandlerBreakerConfig, read
+
+SECRET = "x7-not-to-be-shown"
+
+
+def read_one(value, key="CIRCUIT_BREAKER"):
+    return read({key: value}, secret_key="s")
+
+
+def test_what_is_left_out_keeps_its_default():
+    settings, problems = read_one({"THRESHOLD": 2})
+    breaker = settings.circuit_breaker
+    assert problems == []
+    assert (breaker.threshold, breaker.cooldown, breaker.rejections) == (2, 60.0, 10)
+    assert dict(breaker.handlers) == {}
+
+
+def test_the_breaker_of_a_handler_says_what_it_does_otherwise():
+    handlers = {"shop.jobs.pay": {"COOLDOWN": 5}, "shop.jobs.send": {}}
+    settings, problems = read_one({"HANDLERS": handlers, "REJECTIONS": None})
+    breaker = settings.circuit_breaker
+    assert problems == []
+    assert breaker.handlers["shop.jobs.pay"] == HandlerBreakerConfig(None, 5.0)
+    assert breaker.handlers["shop.jobs.send"] == HandlerBreakerConfig()
+    assert breaker.rejections is None
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "told"),
+    [
+        ({"REJECTIONS": 0}, "CIRCUIT_BREAKER['REJECTIONS']", "0"),
+        ({"HANDLERS": ["a.b"]}, "CIRCUIT_BREAKER['HANDLERS']", "list"),
+        ({"HANDLERS": {"a.b": {"COOLDOWN": 0}}}, "CIRCUIT_BREAKER['HANDLERS']['a.b']", "0"),
+        ({"HANDLERS": {"a.b": {"REJECTIONS": 3}}}, "CIRCUIT_BREAKER['HANDLERS']", "unknown key"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(value, path, told):
+    _, (problem,) = read_one(value)
+    assert problem.setting.startswith(path)
+    assert told in str(problem)
+
+
+@pytest.mark.parametrize("value", [f"redis://:{SECRET}@host", {"BACKEND": f"redis://{SECRET}"}])
+def test_a_state_store_that_is_not_there_is_named_with_those_that_are(value):
+    _, (problem,) = read_one(value, "STATE_STORE")
+    assert "'database'" in str(problem)
+    assert SECRET not in str(problem)
+
+
+@pytest.mark.parametrize(("store", "refused"), [("database", 0), ("redis", 1)])
+def test_a_store_that_no_backend_is_in_is_refused(store, refused):
+    settings, problems = read_one(store, "STATE_STORE")
+    found = list(check_state_store(settings, problems))
+    assert [message.id for message in found] == ["django_jobs.E002"] * refused
