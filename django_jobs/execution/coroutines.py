@@ -24,6 +24,7 @@ _any_beside = False
 async def within(value: Any, seconds: float | None) -> Any:
     """What a coroutine returns; JobTimeout when it takes too long; None sets no limit."""
     limit = asyncio.timeout(seconds)
+    closed = False
     try:
         async with limit:
             return await value
@@ -31,8 +32,12 @@ async def within(value: Any, seconds: float | None) -> Any:
         if seconds is not None and limit.expired():
             raise JobTimeout(seconds) from None
         raise
+    except GeneratorExit:
+        closed = True  # thrown away in the middle: nothing can be awaited any more
+        raise
     finally:
-        await _clean_beside()
+        if not closed:
+            await _clean_beside()
 
 
 def _note_thread(**_facts: Any) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from django_jobs.execution import attempt as attempt_module
+from django_jobs.execution import coroutines
 from django_jobs.execution import timeout as timeout_module
 from django_jobs.execution.attempt import MAX_REASON, Attempt, StopNow, is_running
 from django_jobs.execution.outcome import (
@@ -300,6 +301,17 @@ def test_a_coroutine_that_blocks_or_resists_is_interrupted_by_the_alarm(stubborn
     started = time.monotonic()
     assert run(handler, timeout=0.05).timed_out
     assert time.monotonic() - started < 5
+
+
+def test_a_coroutine_thrown_away_in_the_middle_awaits_nothing_more(monkeypatch):
+    monkeypatch.setattr(coroutines, "_any_beside", True)
+
+    async def begin_and_throw_away():
+        begun = coroutines.within(asyncio.sleep(30), None)
+        begun.send(None)
+        begun.close()  # raises RuntimeError where the coroutine goes on awaiting
+
+    asyncio.run(begin_and_throw_away())
 
 
 # -- own retry policies --------------------------------------------------------------------------
