@@ -57,6 +57,13 @@ LONG = (
     "tests/unit/cron/test_daylight_everywhere.py",
 )
 NOT_LONG = ("test_pool.py", "test_breakers.py")  # what a pool is for; one process alone
+# Of those the ones about a worker's processes, to which it is all the same what holds the jobs.
+PROCESSES = tuple(
+    f"tests/integration/worker/pool/test_{name}.py"
+    for name in (
+        "afresh", "births", "concurrency", "forking", "programs", "recycling", "signals", "wreckage"
+    )
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,6 +71,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.path.relative_to(ROOT).as_posix()
         if path.startswith(LONG) and item.path.name not in NOT_LONG:
             item.add_marker(pytest.mark.long)
+        if path in PROCESSES:
+            item.add_marker(pytest.mark.processes)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
