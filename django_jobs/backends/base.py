@@ -32,7 +32,7 @@ from django_jobs.backends.values import (
 from django_jobs.exceptions import NotSupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from django_jobs.wire.envelope import Outgoing
@@ -103,9 +103,17 @@ class Backend(ABC):
 
     @abstractmethod
     def ack(
-        self, leases: Sequence[Lease], results: Mapping[str, ResultRecord] | None = None
+        self,
+        leases: Sequence[Lease],
+        results: Mapping[str, ResultRecord] | None = None,
+        *,
+        undone: Collection[str] = (),
     ) -> list[Settled]:
-        """End jobs that need no further run, keeping the results given by id; one step."""
+        """End jobs that need no further run, keeping the results given by id; one step.
+
+        ``undone``: the ids of those whose handler did not do its work, such as cancelled
+        ones. Their idempotency keys are free again.
+        """
 
     @abstractmethod
     def nack(

@@ -21,7 +21,7 @@ from django_jobs.exceptions import DuplicateJob
 from django_jobs.wire.envelope import Outgoing, index_of, key_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 _CAN = ("delay", "priority", "renew", "batch", "results", "peek", "cancel", "unique", "keys")
 DONE_SECONDS = 86_400.0
@@ -147,17 +147,23 @@ class MemoryBackend(base.Backend):
         return job if job and job.state == RUNNING and job.token == lease.token else None
 
     def ack(
-        self, leases: Sequence[Lease], results: Mapping[str, ResultRecord] | None = None
+        self,
+        leases: Sequence[Lease],
+        results: Mapping[str, ResultRecord] | None = None,
+        *,
+        undone: Collection[str] = (),
     ) -> list[Settled]:
         with self._lock:
-            return [self._end(lease, results or {}) for lease in leases]
+            return [self._end(lease, results or {}, undone) for lease in leases]
 
-    def _end(self, lease: Lease, results: Mapping[str, ResultRecord]) -> Settled:
+    def _end(
+        self, lease: Lease, results: Mapping[str, ResultRecord], undone: Collection[str]
+    ) -> Settled:
         job = self._held(lease)
         if job is None:
             return Settled.LOST
         self._forget(job)
-        if job.index["idempotency_key"] and not job.done_by:
+        if job.index["idempotency_key"] and not job.done_by and job.id not in undone:
             until = self.clock.now() + to_microseconds(DONE_SECONDS)
             self.done[job.index["idempotency_key"]] = (job.id, until)
         if job.id in results:

@@ -8,7 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
-from django_jobs.backends.base import AttemptRecord, Charge, Failure, ResultRecord, Settled
+from django_jobs.backends.base import (
+    AttemptRecord,
+    Charge,
+    Evidence,
+    Failure,
+    ResultRecord,
+    Settled,
+)
 from django_jobs.clock import SECOND
 from django_jobs.execution.errors import printable, type_path
 from django_jobs.execution.outcome import (
@@ -211,7 +218,9 @@ class Settler:
             }
         told = [(run.lease, evidence.of_ack(ending.status)) for run, ending in endings]
         evidence.learn_of_probes(self.backend, told)
-        answers = self.backend.ack([run.lease for run, _ in endings], kept or None)
+        undone = [lease.id for lease, learned in told if learned is not Evidence.WORKED]
+        leases = [run.lease for run, _ in endings]
+        answers = self.backend.ack(leases, kept or None, undone=undone)
         evidence.learn_of_others(self.backend, told, answers)
         return answers
 

@@ -38,11 +38,17 @@ class SettlesWithAnyToken(MemoryBackend):
 
 @caught_by("test_an_ack_with_a_lost_lease_leaves_the_new_holder_alone")
 class AcksWithAnyToken(MemoryBackend):
-    def _end(self, lease, results):
+    def _end(self, lease, results, undone):
         job = self.jobs.get(lease.id)
         if job is not None and job.state == RUNNING:
             lease = lease._replace(token=job.token)
-        return super()._end(lease, results)
+        return super()._end(lease, results, undone)
+
+
+@caught_by("test_a_job_that_ends_without_its_work_leaves_it_to_be_done")
+class TakesEveryEndForWorkDone(MemoryBackend):
+    def _end(self, lease, results, undone):
+        return super()._end(lease, results, ())
 
 
 @caught_by("test_every_fetch_has_a_token_of_its_own", "test_an_ack_with_a_returned_lease_is_lost")
@@ -315,17 +321,17 @@ class FreesTheKeyWhenAJobStarts(MemoryBackend):
 
 @caught_by("test_one_lost_lease_in_a_batch_does_not_keep_the_others_from_settling")
 class SettlesAllOrNothing(MemoryBackend):
-    def ack(self, leases, results=None):
+    def ack(self, leases, results=None, **how):
         if any(self._held(lease) is None for lease in leases):
             return [Settled.LOST for _ in leases]
-        return super().ack(leases, results)
+        return super().ack(leases, results, **how)
 
 
 @caught_by("test_a_lost_ack_keeps_no_result")
 class KeepsResultsOfLostAcks(MemoryBackend):
-    def ack(self, leases, results=None):
+    def ack(self, leases, results=None, **how):
         self.results.update(results or {})
-        return super().ack(leases, results)
+        return super().ack(leases, results, **how)
 
 
 @caught_by("test_a_renewed_lease_ends_the_asked_time_from_the_stores_now")

@@ -21,7 +21,7 @@ from django_jobs.clock import SECOND
 from django_jobs.models import JobResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -61,13 +61,17 @@ _KEPT_ROW = (
 
 
 def ack(
-    alias: str, clock: StoreClock, leases: Sequence[Lease], results: Mapping[str, ResultRecord]
+    alias: str,
+    clock: StoreClock,
+    leases: Sequence[Lease],
+    results: Mapping[str, ResultRecord],
+    undone: Collection[str],
 ) -> list[Settled]:
     """Delete what is still held, and keep its results."""
     if _is_postgresql(alias) and not keys_of(leases):
         settled = in_statement(alias, lambda c: _at_once(c, clock, leases, results))
     else:
-        settled = in_transition(alias, lambda c: _locking(alias, c, clock, leases, results))
+        settled = in_transition(alias, lambda c: _locking(alias, c, clock, leases, results, undone))
     return [Settled.SETTLED if lease.id in settled else Settled.LOST for lease in leases]
 
 
@@ -77,6 +81,7 @@ def _locking(
     clock: StoreClock,
     leases: Sequence[Lease],
     results: Mapping[str, ResultRecord],
+    undone: Collection[str],
 ) -> set[str]:
     keys = Keys(alias, clock, keys_of(leases))
     held = lock_held(alias, leases)
@@ -90,7 +95,7 @@ def _locking(
             JobResult.objects.using(alias).bulk_create(rows, ignore_conflicts=True)
     if mine:
         delete(alias, mine)
-    keys.done(mine)
+    keys.done([lease for lease in mine if lease.id not in undone])
     keys.wake()
     return held
 

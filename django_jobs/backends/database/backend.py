@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.db import Error, connections, transaction
+from django.db import connections, transaction
 
 from django_jobs.backends.base import (
     Backend,
@@ -28,13 +28,13 @@ from django_jobs.backends.database.hints import HORIZON_SECONDS, Hints
 from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.metering import Meters
 from django_jobs.backends.database.sweeping import Sweeper
-from django_jobs.backends.database.transactions import in_reading, is_connection_lost
+from django_jobs.backends.database.transactions import answered, in_reading
 from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
 from django_jobs.exceptions import InvalidBackend
 from django_jobs.ids import parse_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from django_jobs.backends.base import (
@@ -149,9 +149,14 @@ class DatabaseBackend(Backend):
         )
 
     def ack(
-        self, leases: Sequence[Lease], results: Mapping[str, ResultRecord] | None = None
+        self,
+        leases: Sequence[Lease],
+        results: Mapping[str, ResultRecord] | None = None,
+        *,
+        undone: Collection[str] = (),
     ) -> list[Settled]:
-        return _answered(lambda: ack(self.database, self.clock, leases, results or {}), len(leases))
+        kept = results or {}
+        return answered(lambda: ack(self.database, self.clock, leases, kept, undone), len(leases))
 
     def nack(
         self,
@@ -164,7 +169,7 @@ class DatabaseBackend(Backend):
         def work() -> list[Settled]:
             return [settling.nack(self.database, self.clock, lease, delay_seconds, charge, attempt)]
 
-        (answer,) = _answered(work, 1)
+        (answer,) = answered(work, 1)
         if self._notifies and not delay_seconds and answer is Settled.SETTLED:
             self._hints.due([lease.queue])  # for the other workers: this one may be stopping
         return answer
@@ -173,10 +178,10 @@ class DatabaseBackend(Backend):
         def work() -> list[Settled]:
             return [settling.abandon(self.database, self.clock, lease, failure)]
 
-        return _answered(work, 1)[0]
+        return answered(work, 1)[0]
 
     def renew(self, leases: Sequence[Lease], lease_seconds: float) -> list[Settled]:
-        return _answered(
+        return answered(
             lambda: settling.renew(self.database, self.clock, leases, lease_seconds), len(leases)
         )
 
@@ -287,13 +292,3 @@ class DatabaseBackend(Backend):
 
 def _is_over(moment: int | None, now: int) -> bool:
     return moment is not None and moment <= now
-
-
-def _answered(work: Callable[[], list[Settled]], count: int) -> list[Settled]:
-    """The answers of a settle, or "unknown" when the connection broke before they came."""
-    try:
-        return work()
-    except Error as error:
-        if not is_connection_lost(error):
-            raise
-        return [Settled.UNKNOWN] * count

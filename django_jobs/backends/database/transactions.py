@@ -19,6 +19,8 @@ from django.db import (
     transaction,
 )
 
+from django_jobs.backends.base import Settled
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -181,3 +183,13 @@ def is_connection_lost(error: Error) -> bool:
 def _number(cause: BaseException | None) -> int | None:
     args = getattr(cause, "args", ())
     return args[0] if args and isinstance(args[0], int) else None
+
+
+def answered(work: Callable[[], list[Settled]], count: int) -> list[Settled]:
+    """The answers of a settle, or "unknown" when the connection broke before they came."""
+    try:
+        return work()
+    except Error as error:
+        if not is_connection_lost(error):
+            raise
+        return [Settled.UNKNOWN] * count

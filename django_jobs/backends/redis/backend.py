@@ -30,7 +30,7 @@ from django_jobs.conf import get_settings
 from django_jobs.exceptions import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from django_jobs.backends.base import (
         Account,
@@ -101,7 +101,11 @@ class RedisBackend(Backend):
         return self._claims.fetch(queues, limit, lease_seconds)
 
     def ack(
-        self, leases: Sequence[Lease], results: Mapping[str, ResultRecord] | None = None
+        self,
+        leases: Sequence[Lease],
+        results: Mapping[str, ResultRecord] | None = None,
+        *,
+        undone: Collection[str] = (),
     ) -> list[Settled]:
         kept = results or {}
         remembered = to_microseconds(get_settings().idempotency_ttl) // 1000
@@ -115,6 +119,7 @@ class RedisBackend(Backend):
                 else:
                     life = max(round(record.ttl_seconds * 1000), 1)
                     told += [lease.id, lease.token, result_text(lease, record), life]
+                told.append("" if lease.id in undone else "1")
             return told
 
         return self._settled("ack", leases, args)

@@ -157,6 +157,18 @@ class Keys(Suite):
         self.put(**ONCE)
         self.assertEqual(self.take().done_by, "")
 
+    def test_a_job_that_ends_without_its_work_leaves_it_to_be_done(self) -> None:
+        _, second, third = self._put(3, **ONCE)
+        for expected in (second, third):
+            lease = self.take()
+            self.assert_settled(self.backend.ack([lease], undone=[lease.id])[0])
+            leases = self._leases(2)
+            self.assertEqual([(one.id, one.done_by) for one in leases], [(expected, "")])
+            self.backend.nack(leases[0], None, charge=Charge.NOTHING)
+        self.backend.ack([self.take()])
+        self.put(**ONCE)
+        self.assertEqual(self.take().done_by, third)
+
     def test_a_job_that_was_lost_does_its_work_again(self) -> None:
         job_id = self.put(**ONCE)
         self.lose(self.take())

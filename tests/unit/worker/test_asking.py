@@ -37,8 +37,8 @@ class Moody(MemoryBackend):
         answer = work()
         return Settled.UNKNOWN if mood == "after" else answer
 
-    def ack(self, leases, results=None):
-        return [self._moody(lambda: super(Moody, self).ack(leases, results)[0])]
+    def ack(self, leases, results=None, **how):
+        return [self._moody(lambda: super(Moody, self).ack(leases, results, **how)[0])]
 
     def nack(self, *args, **kwargs):
         return self._moody(lambda: super(Moody, self).nack(*args, **kwargs))

@@ -1,12 +1,12 @@
 -- ARGV: now, how long done work is remembered, and how long ids are (ms); for each lease: id, token, result or "",
--- its life in ms. Answers 1 for each that counted.
+-- its life in ms, and "1" when its work was done. Answers 1 for each that counted.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local ids, answer, gone = {}, {}, {}
-for at = 4, #ARGV, 4 do ids[#ids + 1] = ARGV[at] end
+for at = 4, #ARGV, 5 do ids[#ids + 1] = ARGV[at] end
 local states = redis.call('HMGET', base .. 'state', unpack(ids))
 local seen = {}
 for i, id in ipairs(ids) do
-  local at = 4 + (i - 1) * 4
+  local at = 4 + (i - 1) * 5
   local token, result = ARGV[at + 1], ARGV[at + 2]
   local text = states[i]
   if text and not seen[id] and token ~= NO_TOKEN and string.sub(text, 1, 32) == token then
@@ -16,12 +16,13 @@ for i, id in ipairs(ids) do
       '^(%d+):%d+:%d+:%d:%-?%d+:%d+:%d+:(%d):([^:]*)', 34)
     if keyed == '1' then
       local keys = keys_of(redis.call('HGET', base .. 'jobs', id)) or {}
-      if keys.once and done_by == '' and tonumber(ARGV[2]) > 0 then
+      local done = ARGV[at + 4] == '1' or done_by ~= ''
+      if keys.once and done and done_by == '' and tonumber(ARGV[2]) > 0 then
         redis.call('SET', guards .. 'd:' .. keys.once, number(now + ARGV[2] * 1000) .. ':' .. id,
           'PX', ARGV[2])
       end
       free_unique(guards, base, id, keys)
-      release(guards, id, keys, true)
+      release(guards, id, keys, done)
     end
     if result ~= '' then
       keep_result(base, id, result, ARGV[at + 3])
