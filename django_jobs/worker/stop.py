@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
 import threading
 from contextlib import contextmanager
@@ -16,6 +18,15 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _EXIT_BASE = 128
+
+
+def _keep_exit_code() -> None:
+    """Let no signal in while Python ends, which takes a while and gives up its handlers first.
+
+    Whoever is in a hurry signals a third time, and would kill what has a verdict already.
+    """
+    if hasattr(signal, "pthread_sigmask"):
+        atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, SIGNALS)
 
 
 class Woken(BaseException):
@@ -33,6 +44,8 @@ class Stop:
         self.asked = threading.Event()
         self.signal_number: int | None = None
         self.urgent = False
+        self.ends_process = False
+        """Whether the process ends after the block of ``listening``, as a command does."""
         self._waits = False
 
     def ask(self) -> None:
@@ -57,7 +70,9 @@ class Stop:
             yield
         finally:
             for number, handler in previous.items():
-                signal.signal(number, handler)
+                signal.signal(number, self._leave if self.ends_process else handler)
+            if self.ends_process:
+                _keep_exit_code()
 
     def unless_asked(self, wait: Callable[[], object]) -> None:
         """Wait, at the longest until a signal comes."""
@@ -71,6 +86,9 @@ class Stop:
         except Woken:
             # What it waited with may have been cut off in the middle of a question.
             close_idle_connections()
+
+    def _leave(self, _number: int, _frame: FrameType | None) -> None:
+        os._exit(self.exit_code)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.signal_number = number

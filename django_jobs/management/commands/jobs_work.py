@@ -115,6 +115,7 @@ class Command(BaseCommand):
             worker = self._worker(options)
         except (ConfigurationError, InvalidOption) as error:
             raise CommandError(str(error), returncode=2) from error
+        worker.stop.ends_process = getattr(self, "_called_from_command_line", False)
         with self._heard() if options["verbosity"] else nullcontext():
             code = worker.run()
         if options["verbosity"]:

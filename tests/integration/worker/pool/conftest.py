@@ -88,6 +88,13 @@ class Pool:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def stop_at_once(self):
+        """Ask until it has ended: two signals may be seen as one, and then it waits for jobs."""
+        while True:
+            self.signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self.process.wait(0.5)
+
     def ended(self):
         return self.process.wait(PATIENCE_SECONDS)
 

@@ -1,8 +1,6 @@
 """Several jobs at once in one child: coroutines on a loop, plain handlers in threads."""
 
-import contextlib
 import signal
-import subprocess
 
 import pytest
 
@@ -149,12 +147,7 @@ def test_signals_stop_it_as_ever(start, diary):
     enqueue_many(gang.async_hold.prepare(str(diary), str(diary.gate), f"h{n}") for n in range(9))
     pool = crowd(start, 3)
     until(lambda: len(diary.words) == 3)
-    ended = None
-    while ended is None:  # two signals that come at once are one
-        pool.signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            ended = pool.process.wait(0.5)
-    assert ended == 143
+    assert pool.stop_at_once() == 143
     rows = Job.objects.values_list("state", "attempts", "crashes", "suspect")
     assert set(rows) == {(JobState.READY, 0, 0, False)}
     assert len(rows) == 9

@@ -104,11 +104,7 @@ def kill_worker(pool):
 
 
 def stop_at_once(pool):
-    def asked_again():
-        pool.signal(signal.SIGTERM)
-        return pool.process.poll()
-
-    until(asked_again)
+    pool.stop_at_once()
 
 
 @pytest.mark.parametrize("end", [kill_child, kill_group, kill_nursery, kill_worker, stop_at_once])
