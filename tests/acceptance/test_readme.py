@@ -2,11 +2,12 @@
 
 A page is played in a project of its own, with the package as it is installed:
 
-- `sh`: each line is run in the project's folder. Installing the package is left out.
+- `sh`: each line is run in the project's folder. Installing the package is left out, and what
+  runs ``# until Ctrl-C`` is interrupted once it has said something.
 - `text` after it: those lines must be among what was printed, in this order; … stands for anything.
 - `python` that begins with a comment that names a file: added to that file.
 - other `python`: typed into one Python shell. ``# -> 'this'`` behind an expression is its value.
-- `ini`: must be readable.
+- `ini` and `crontab`: must be readable.
 """
 
 import configparser
@@ -14,13 +15,16 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from croniter import croniter
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -28,6 +32,7 @@ README = ROOT / "README.md"
 TUTORIAL = DOCS / "tutorial" / "first-job.md"
 NOT_PLAYED = {
     "separate-database.md",
+    "use-redis.md",
     "write-a-backend.md",
 }  # they need another server, or your code
 HOWTOS = [path for path in sorted((DOCS / "howto").glob("*.md")) if path.name not in NOT_PLAYED]
@@ -131,12 +136,28 @@ class Project:
         for line in text.splitlines():
             if "pip install" in line or not line.strip():
                 continue
+            if line.endswith("# until Ctrl-C"):
+                self.interrupted(line)
+                continue
             done = subprocess.run(
                 ["sh", "-c", line], cwd=self.folder, env=self.environment, timeout=PATIENCE,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
             )  # fmt: skip
             assert done.returncode == 0, f"{line}\n{done.stdout}"
             self.printed += done.stdout
+
+    def interrupted(self, line):
+        with subprocess.Popen(
+            ["sh", "-c", f"exec {line}"], cwd=self.folder, env=self.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ) as begun:  # fmt: skip
+            late = threading.Timer(PATIENCE, begun.kill)
+            late.start()
+            self.printed += begun.stdout.readline()
+            begun.send_signal(signal.SIGINT)
+            self.printed += begun.communicate()[0]
+            late.cancel()
+        assert begun.returncode in {0, 130}, f"{line}\n{self.printed}"
 
     def do_text(self, text):
         rest = self.printed
@@ -162,6 +183,9 @@ class Project:
 
     def do_ini(self, text):
         assert configparser.RawConfigParser(strict=False).read_string(text) is None
+
+    def do_crontab(self, text):
+        assert all(croniter.is_valid(" ".join(line.split()[:5])) for line in text.splitlines())
 
     def close(self):
         if self.shell is not None:
@@ -227,5 +251,5 @@ def test_a_how_to_guide_works_in_the_project_of_the_tutorial(page, shop, package
 
 @pytest.mark.parametrize("page", [README, TUTORIAL, *HOWTOS], ids=lambda page: page.stem)
 def test_every_block_of_a_page_is_of_a_kind_that_is_tried(page):
-    kinds = {"sh", "text", "python", "ini"}
+    kinds = {"sh", "text", "python", "ini", "crontab"}
     assert {block.language for block in blocks_of(page)} <= kinds

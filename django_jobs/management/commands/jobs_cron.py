@@ -130,7 +130,12 @@ def _loop(output: Output, options: dict[str, Any]) -> int:
         output.line(decided_line(one))
         output.flush()
 
-    return Loop(only=options["only"], on_decided=tell if options["verbosity"] else None).run()
+    loop = Loop(only=options["only"], on_decided=tell if options["verbosity"] else None)
+    with loop.stop.listening():
+        if options["verbosity"]:
+            output.line("ticking whenever something is due, until told to stop")
+            output.flush()
+        return loop.run()
 
 
 def _dry_run(output: Output, options: dict[str, Any]) -> int:
