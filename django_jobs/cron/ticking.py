@@ -77,8 +77,9 @@ class Ticker:
         ``at``: as if it were then. What is due in that minute is decided as ever, and counts
         for good; what was missed before is not looked at, and no schedule moves on.
         """
-        now = self.now() if at is None else at
+        now = self.now()
         self.refresh(now)
+        now = now if at is None else at
         chosen = _keys(only)
         decided = self._waiting(now, chosen)
         keys = self.book.due(now) if at is None else list(self.book.schedules)
@@ -127,7 +128,7 @@ class Ticker:
         schedule = self.book.schedules[key]
         after = beginning(schedule, now)
         if moves:
-            if state is None or state.decided_until >= now:
+            if state is None or state.decided_until >= now or self._is_of_others(state):
                 return None
             after = state.decided_until
         planned = plan(schedule, after, now)
@@ -135,6 +136,10 @@ class Ticker:
             return None
         held = [deciding.without_user_code(schedule, state, one) for one in planned]
         return Look(key, schedule, state, list(zip(planned, held, strict=True)), moves=moves)
+
+    def _is_of_others(self, state: ScheduleState) -> bool:
+        """Whether other code reads this schedule differently, and has its row."""
+        return state.version != self.book.versions[state.key]
 
     def _judged(
         self,

@@ -200,7 +200,7 @@ def _changed(
     alias = using or jobs_database()
     find(name)
     # A schedule that no scheduler has seen yet gets its row here.
-    Book(alias).refresh(store_now(alias))
+    Book(alias).enter(store_now(alias))
 
     def work(_: object) -> bool:
         rows = ScheduleState.objects.using(alias).select_for_update()
