@@ -20,7 +20,6 @@ from django_jobs.handlers.registry import registry
 from django_jobs.ids import new_id, parse_id
 from django_jobs.tasks import checks, declared, registering, results, sending
 from django_jobs.tasks.compat import (
-    DEFAULT_TASK_BACKEND_ALIAS,
     BaseTaskBackend,
     InvalidTask,
     TaskResultDoesNotExist,
@@ -181,6 +180,4 @@ def _options(
     elif run_after is not None:
         aware = timezone.is_aware(run_after)
         given["run_at"] = run_after if aware else timezone.make_aware(run_after)
-    if alias != DEFAULT_TASK_BACKEND_ALIAS:
-        given["meta"] = {**(options.meta or {}), results.ALIAS_IN_META: alias}
-    return options.using(**given)
+    return options.using(**given, **results.alias_in_meta(alias, options))
