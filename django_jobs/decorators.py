@@ -57,6 +57,7 @@ class JobFunction(Generic[P, R_co, T_co]):
         self.function = function
         self.handler = handler
         self.options = options
+        self.made_task: Any = None
         self._plan = Plan(handler.key, options)
 
     @property
@@ -69,9 +70,12 @@ class JobFunction(Generic[P, R_co, T_co]):
             return self.function(context, *args, **kwargs)  # type: ignore[no-any-return]  # bound by P and R
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # bound by P and R
 
-    @functools.cached_property
+    @property
     def task(self) -> Any:
-        """The job as a Task of Django's, to be handed to whatever wants one."""
+        """The job as a Task of Django's, to be handed to whatever wants one.
+
+        Raises InvalidJob where no alias of TASKS leads to the backend of the job.
+        """
         if task_of is None:
             raise ConfigurationError(
                 "Django's Tasks come with Django 6.0; for Django 5.2 install the package "
