@@ -9,12 +9,13 @@ import pytest
 
 from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import SECOND, ManualClock
-from django_jobs.cron import loop, outcomes, ticking
+from django_jobs.cron import loop, ticking
 from django_jobs.cron.loop import tick_once
+from django_jobs.cron.outcomes import Outcomes
 from django_jobs.cron.resting import Resting
 from django_jobs.cron.schedule import Dependency, Overlap, Schedule
 from django_jobs.cron.ticking import FORGOTTEN_AFTER, Ticker
-from django_jobs.models import Job, ScheduleState, ScheduleTick, schedule_key
+from django_jobs.models import Job, JobState, ScheduleState, ScheduleTick, schedule_key
 from django_jobs.operations.schedules import overview_of_schedules, pause_schedule
 from django_jobs.worker.build import process_once
 
@@ -175,12 +176,34 @@ def test_the_job_of_a_tick_that_was_made_up_for_has_its_time_to_arrive(
     clock: ManualClock,
 ) -> None:
     row = open_tick(clock.now(), timedelta(hours=5))
-    outcomes.settle_some("default", clock.now())
+    Outcomes("default").step(clock.now())
     row.refresh_from_db()
     assert row.outcome == "open"
-    outcomes.settle_some("default", clock.now() + 301 * SECOND)
+    Outcomes("default").step(clock.now() + 301 * SECOND)
     row.refresh_from_db()
     assert row.outcome == "unknown"
+
+
+def test_ticks_that_stay_open_do_not_keep_others_from_their_end(clock: ManualClock) -> None:
+    lives = [open_tick(clock.now(), timedelta(minutes=number)) for number in range(4)]
+    for row in lives:
+        Job.objects.create(
+            id=row.job_id,
+            backend="database",
+            queue="clockwork",
+            handler="chime",
+            body="{}",
+            state=JobState.RUNNING,
+            due=0,
+            created_at=for_people(clock.now()),
+        )
+    lost = open_tick(clock.now(), timedelta(minutes=9))
+    rounds = Outcomes("default", limit=2)
+    for _ in range(3):
+        rounds.step(clock.now() + 301 * SECOND)
+    lost.refresh_from_db()
+    assert lost.outcome == "unknown"
+    assert ScheduleTick.objects.filter(outcome="open").count() == len(lives)
 
 
 def test_a_broker_that_is_away_is_no_end_of_its_jobs_and_of_no_list(
@@ -199,7 +222,7 @@ def test_a_broker_that_is_away_is_no_end_of_its_jobs_and_of_no_list(
     declare()
     now = clock.now()
     row = open_tick(now, timedelta(0), "broker")
-    outcomes.settle_some("default", now + 3600 * SECOND)
+    Outcomes("default").step(now + 3600 * SECOND)
     (one,) = overview_of_schedules()
     assert one.last is not None
     assert one.last.outcome == "open"
