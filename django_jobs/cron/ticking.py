@@ -23,7 +23,7 @@ from django_jobs.cron.book import Book, due_after
 from django_jobs.cron.deciding import Look
 from django_jobs.cron.inline import InlineJobs, aliases_of
 from django_jobs.cron.planning import Planned, beginning, plan
-from django_jobs.cron.recording import Recorder, locked, of_row
+from django_jobs.cron.recording import Recorder, locked, told
 from django_jobs.cron.resting import Resting
 from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, schedule_key
 from django_jobs.operations.database import clock_of, jobs_database
@@ -160,7 +160,7 @@ class Ticker:
     def _together(self, looks: Sequence[Look], said: dict[str, str], now: int) -> list[Decided]:
         """Several in one transaction, for a COMMIT is dear; each by itself where that fails."""
 
-        def one(look: Look) -> list[Decided]:
+        def one(look: Look) -> list[ScheduleTick]:
             return self._guarded(look.key, look.schedule, lambda: self._decide(look, said, now))
 
         try:
@@ -169,11 +169,11 @@ class Ticker:
             if is_connection_lost(error):
                 raise
             found = [one(look) for look in looks]
-        return [_told(decided) for some in found for decided in some]
+        return [told(row) for some in found for row in some]
 
     def _guarded(
-        self, key: str, schedule: Schedule, work: Callable[[], list[Decided]]
-    ) -> list[Decided]:
+        self, key: str, schedule: Schedule, work: Callable[[], list[ScheduleTick]]
+    ) -> list[ScheduleTick]:
         """One schedule that goes wrong does not keep the others from their tick."""
         try:
             found = in_transition(self.alias, lambda _: work())
@@ -194,7 +194,7 @@ class Ticker:
         self.undecided.discard(key)
         return found
 
-    def _decide(self, look: Look, said: dict[str, str], now: int) -> list[Decided]:
+    def _decide(self, look: Look, said: dict[str, str], now: int) -> list[ScheduleTick]:
         if look.moves and not self._hold(look):
             return []  # another scheduler decided it meanwhile, or does so now
         decided = []
@@ -244,7 +244,7 @@ class Ticker:
                     schedule,
                     lambda row=row, schedule=schedule: self._look_again(row, schedule, now),  # type: ignore[misc] # arguments' defaults
                 )
-                decided += map(_told, found_now)
+                decided += map(told, found_now)
         return decided
 
     def _give_up(self, row: ScheduleTick, now: int) -> None:
@@ -259,7 +259,7 @@ class Ticker:
                 decided_at=for_people(now),
             )
 
-    def _look_again(self, row: ScheduleTick, schedule: Schedule, now: int) -> list[Decided]:
+    def _look_again(self, row: ScheduleTick, schedule: Schedule, now: int) -> list[ScheduleTick]:
         # The schedule first, as for a tick that is due: who decides whether jobs overlap
         # does so alone.
         state = locked(self.alias, ScheduleState).filter(key=row.key).first()
@@ -279,21 +279,7 @@ class Ticker:
         held.save(using=self.alias)
         if verdict.has_a_job:
             self.recorder.give_job(schedule, held)
-        return [of_row(held)]
-
-
-def _told(one: Decided) -> Decided:
-    """Tell the world, when it is committed."""
-    events.emit(
-        events.TickDecided(
-            schedule=one.name,
-            decision=one.decision,
-            reason=one.reason,
-            job_id=one.job_id,
-            tick=one.tick.isoformat(),
-        )
-    )
-    return one
+        return [held]
 
 
 def _keys(names: Collection[str] | None) -> set[str] | None:
