@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_jobs.cron.inline import POLL_SECONDS
 from django_jobs.cron.outcomes import Outcomes
-from django_jobs.cron.purging import purge_ticks
+from django_jobs.cron.purging import forget_the_gone, purge_ticks
 from django_jobs.cron.ticking import Ticker
 from django_jobs.telemetry import events
 from django_jobs.worker.stop import Stop
@@ -114,6 +114,7 @@ class Loop:
             self._outcomes.step(self.ticker.now())
         if now >= self._purge_at:
             gone = purge_ticks(self.ticker.alias, self.ticker.now())
+            forget_the_gone(self.ticker.alias, self.ticker.book.schedules, self.ticker.now())
             self._purge_at = now + (0.0 if gone else PURGE_EVERY * random.uniform(0.5, 1.0))  # noqa: S311 - as above
 
     def _sleep(self) -> None:
@@ -139,4 +140,5 @@ def tick_once(*, only: Collection[str] | None = None, at: int | None = None) -> 
     now = ticker.now()
     Outcomes(ticker.alias).step(now)
     purge_ticks(ticker.alias, now)
+    forget_the_gone(ticker.alias, ticker.book.schedules, now)
     return decided

@@ -230,6 +230,33 @@ def test_a_broker_that_is_away_is_no_end_of_its_jobs_and_of_no_list(
     assert row.outcome == "open"
 
 
+def test_a_schedule_that_comes_back_has_missed_nothing(
+    clock: ManualClock, declare: Declare, schedules: list[Schedule]
+) -> None:
+    for name in ("bell", "gong"):
+        declare(name, expression="0 * * * *", options={"queue": "clockwork"})
+    tick_once()
+    removed = schedules.pop()
+    pause_schedule("bell", by="ada")
+    clock.advance(26 * 3600)
+    tick_once()
+    assert ScheduleState.objects.get(name="gong").next_due is None
+    clock.advance(90 * 86_400 + 600)
+    schedules.append(removed)
+    assert {name for name, _ in told(Ticker())} == {"bell"}
+    clock.advance(3000)
+    assert [decided for name, decided in told(Ticker()) if name == "gong"] == ["enqueued"]
+
+
+def test_when_all_schedulers_were_away_for_days_nothing_is_forgotten(
+    clock: ManualClock, declare: Declare
+) -> None:
+    declare(expression="0 * * * *")
+    tick_once()
+    clock.advance(3 * 86_400 + 600)
+    assert [one.decision for one in tick_once()][-1] == "caught-up"
+
+
 def test_the_state_of_a_schedule_that_is_unknown_here_is_left_alone(
     clock: ManualClock, declare: Declare, schedules: list[Schedule]
 ) -> None:
