@@ -28,6 +28,7 @@ from django_jobs.telemetry.schedule_events import (
     ScheduleFailed,
     SchedulerStarted,
     SchedulerStopped,
+    ScheduleUnreadable,
     TickDecided,
 )
 
@@ -57,6 +58,7 @@ __all__ = [
     "RelayLost",
     "RetryPolicyFailed",
     "ScheduleFailed",
+    "ScheduleUnreadable",
     "SchedulerStarted",
     "SchedulerStopped",
     "SettleUnknown",

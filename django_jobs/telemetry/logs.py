@@ -152,6 +152,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.ERROR,
         "the schedule %(schedule)s could not be decided: %(error)s",
     ),
+    events.ScheduleUnreadable: (
+        "cron.schedule_unreadable",
+        logging.WARNING,
+        "the schedule %(schedule)s of the admin is left out: %(why)s",
+    ),
     events.SchedulerStarted: ("cron.started", logging.INFO, "the scheduler ticks"),
     events.SchedulerStopped: ("cron.stopped", logging.INFO, "the scheduler stopped: %(why)s"),
     events.ReceiverFailed: (
