@@ -13,6 +13,7 @@ from django.utils import timezone
 from django_jobs import outbox
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
+from django_jobs.decorators import JobFunction
 from django_jobs.definition import Options
 from django_jobs.enqueue import Plan, PreparedJob
 from django_jobs.exceptions import JobsError, SettingsError
@@ -97,6 +98,7 @@ class JobsBackend(BaseTaskBackend):
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Enqueue a call. Inside a transaction on the jobs' database it belongs to it."""
+        task = task.task if isinstance(task, JobFunction) else task
         self.validate_task(task)
         made = self._made(task)
         result = results.blank(task, new_id(), self.alias, list(args), kwargs)
