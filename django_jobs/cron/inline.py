@@ -40,6 +40,8 @@ class InlineJobs:
     def __init__(self, alias: str, at_once: int = AT_ONCE) -> None:
         self.alias = alias
         self.processed = 0
+        self.not_enqueued: dict[str, str] = {}
+        """Why, by the ids that the jobs would have had."""
         self._at_once = at_once
         self._running: list[tuple[Child, Lease | None, Backend | None, int]] = []
         """Those that enqueue a job have no lease of it."""
@@ -121,6 +123,7 @@ class InlineJobs:
         ticks = ScheduleTick.objects.using(self.alias)
         ticks = ticks.filter(job_id=job_id, outcome=TickOutcome.OPEN)
         if how == "raised":
+            self.not_enqueued[job_id] = told
             ticks.update(
                 decision=TickDecision.FAILED, outcome=TickOutcome.NONE, reason=told, job_id=None
             )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django_jobs.cron.inline import POLL_SECONDS
 from django_jobs.cron.outcomes import Outcomes
 from django_jobs.cron.purging import forget_the_gone, purge_ticks
 from django_jobs.cron.ticking import Ticker
+from django_jobs.models import TickDecision
 from django_jobs.telemetry import events
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.store import Outage, Store
@@ -141,4 +143,10 @@ def tick_once(*, only: Collection[str] | None = None, at: int | None = None) -> 
     Outcomes(ticker.alias).step(now)
     purge_ticks(ticker.alias, now)
     forget_the_gone(ticker.alias, ticker.book.schedules, now)
-    return decided
+    failed = ticker.inline.not_enqueued
+    return [_failed(one, failed[one.job_id]) if one.job_id in failed else one for one in decided]
+
+
+def _failed(one: Decided, why: str) -> Decided:
+    """As its row is told now: what runs at its enqueue is enqueued in a child, after the tick."""
+    return replace(one, decision=str(TickDecision.FAILED), reason=why, job_id="")

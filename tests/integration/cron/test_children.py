@@ -11,6 +11,7 @@ from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.cron import deciding
 from django_jobs.cron.loop import Loop, tick_once
+from django_jobs.cron.registry import registry
 from django_jobs.cron.schedule import Schedule
 from django_jobs.cron.ticking import Ticker
 from django_jobs.models import FailedJob, Job, JobResult, ScheduleTick
@@ -160,6 +161,22 @@ def test_where_jobs_run_at_once_one_that_takes_its_process_with_it_is_told(
     (tick,) = schedule_history("bell")
     assert (tick.decision, tick.outcome) == ("enqueued", "unknown")
     assert tick.reason == "its process was killed by SIGKILL"
+
+
+def test_a_tick_from_a_crontab_tells_that_its_child_could_not_enqueue(
+    at_once: None, declare: Declare, schedules: list[Schedule]
+) -> None:
+    declare()
+    (bell,), parent = schedules.copy(), os.getpid()
+    schedules.clear()
+    source = lambda: [bell] if os.getpid() == parent else []  # noqa: E731 - unknown in the child
+    registry.register_source(source)
+    try:
+        (decided,) = tick_once()
+    finally:
+        registry._sources.remove(source)
+    assert (decided.decision, decided.job_id) == ("failed", "")
+    assert "bell" in decided.reason
 
 
 def test_where_jobs_run_at_once_one_that_cannot_be_enqueued_is_told(
