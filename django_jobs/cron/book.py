@@ -19,6 +19,7 @@ from django_jobs.cron.order import in_order
 from django_jobs.cron.planning import beginning
 from django_jobs.cron.registry import all_schedules
 from django_jobs.models import ScheduleState, schedule_key
+from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable
@@ -115,10 +116,13 @@ class Book:
         for key, version in self._known().items():
             if self.versions.get(key, version) == version:
                 continue
+            schedule, what = self.schedules[key], "it is left to that"
             if before.get(key) == version:
-                self._begin_anew(key, self.schedules[key], version, now)
+                self._begin_anew(key, schedule, version, now)
+                what = "it was so for long, and is taken back"
             else:
                 self._of_others[key] = version
+            events.emit(events.ScheduleOfOtherCode(schedule=schedule.name, what=what))
 
     def _known(self) -> dict[str, str]:
         """The rows there are, and of which version each is."""

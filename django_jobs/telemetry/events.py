@@ -26,6 +26,7 @@ from django_jobs.telemetry.job_events import (
 )
 from django_jobs.telemetry.schedule_events import (
     ScheduleFailed,
+    ScheduleOfOtherCode,
     SchedulerStarted,
     SchedulerStopped,
     ScheduleUnreadable,
@@ -58,6 +59,7 @@ __all__ = [
     "RelayLost",
     "RetryPolicyFailed",
     "ScheduleFailed",
+    "ScheduleOfOtherCode",
     "ScheduleUnreadable",
     "SchedulerStarted",
     "SchedulerStopped",

@@ -35,6 +35,14 @@ class ScheduleUnreadable(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleOfOtherCode(Event):
+    """A schedule has the moments of other code: a newer one, or one that is gone."""
+
+    schedule: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerStarted(Event):
     """A scheduler begins to tick."""
 

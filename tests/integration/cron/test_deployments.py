@@ -67,12 +67,19 @@ def test_what_changes_in_old_code_besides_takes_nothing_from_the_new(
     assert new.tick() == [("bell", "22:01", "skipped")]
 
 
-def test_a_row_whose_code_is_gone_is_taken_back(old: Code, new: Code, clock: ManualClock) -> None:
+def test_a_row_whose_code_is_gone_is_taken_back(
+    old: Code, new: Code, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(2):
         assert ScheduleState.objects.get().version == version_of(new.own[0])
         clock.advance(LOOK_AGAIN_AFTER / SECOND)
         assert old.tick() == []
     assert ScheduleState.objects.get().version == version_of(old.own[0])
+    told = [one for one in caplog.records if one.key == "cron.schedule_of_other_code"]  # type: ignore[attr-defined] # ours
+    assert [one.getMessage().rpartition(": ")[2] for one in told] == [
+        "it is left to that",
+        "it was so for long, and is taken back",
+    ]
     clock.advance(6 * 3600)
     assert old.tick() == [("bell", "03:00", "caught-up")]
 
