@@ -21,8 +21,8 @@ RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cks
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo test test-long coverage chaos mutants bench bench-drain bench-latency \
-	bench-idle bench-admin bench-rivals bench-tasks bench-redis screenshots lint format types layers docs audit \
-	check clean
+	bench-idle bench-admin bench-rivals bench-tasks bench-redis bench-ticks screenshots lint format types layers \
+	docs audit check clean test-upstream
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-13s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ test: setup ## Run the tests on SQLite, or on DJANGO_JOBS_TEST_DB=postgres|maria
 
 test-long: setup ## Run the tests that take minutes: crowds of processes, faults, fuzzing
 	@$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+
+test-upstream: setup ## Run Django's own tests of Tasks against this package, on SQLite or DJANGO_JOBS_TEST_DB
+	@$(BIN)/python -m tests.upstream.run $(UPSTREAM_ARGS)
 
 coverage: setup ## Run the tests and tell which branches they miss
 	@$(BIN)/coverage erase
@@ -95,6 +98,9 @@ bench-redis: | $(RIVALS_READY) ## Measure the queues on Redis, in turns, and how
 
 bench-admin: setup ## Measure the dead-letter page among a million dead letters
 	@$(BENCHMARK).admin $(BENCH_ARGS)
+
+bench-ticks: setup ## Measure a tick among ten thousand schedules, beside one among a thousand
+	@$(BENCHMARK).ticks $(BENCH_ARGS)
 
 screenshots: setup ## Take the pictures of the documentation anew, in the Chromium of this machine
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/browser/screenshots.py

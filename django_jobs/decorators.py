@@ -20,10 +20,10 @@ from typing import (
     overload,
 )
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 
 from django_jobs.definition import Options
-from django_jobs.enqueue import Plan, PreparedJob
+from django_jobs.enqueue import DEFAULT_QUEUE, Plan, PreparedJob
 from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidOption
 from django_jobs.handlers.base import Conduct, JobContext
 from django_jobs.handlers.classes import class_handler
@@ -57,6 +57,7 @@ class JobFunction(Generic[P, R_co, T_co]):
         self.function = function
         self.handler = handler
         self.options = options
+        self.made_task: Any = None
         self._plan = Plan(handler.key, options)
 
     @property
@@ -69,15 +70,66 @@ class JobFunction(Generic[P, R_co, T_co]):
             return self.function(context, *args, **kwargs)  # type: ignore[no-any-return]  # bound by P and R
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # bound by P and R
 
-    @functools.cached_property
+    @property
     def task(self) -> Any:
-        """The job as a Task of Django's, to be handed to whatever wants one."""
+        """The job as a Task of Django's, to be handed to whatever wants one.
+
+        Raises InvalidJob where no alias of TASKS leads to the backend of the job.
+        """
         if task_of is None:
             raise ConfigurationError(
                 "Django's Tasks come with Django 6.0; for Django 5.2 install the package "
                 'django-tasks (pip install "django-jobs[tasks]") and set TASKS'
             )
         return task_of(self)
+
+    # What code asks of a Task, where a job has no other answer to it.
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        return self.function
+
+    @property
+    def name(self) -> str:
+        return str(self.function.__name__)
+
+    @property
+    def module_path(self) -> str:
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    @property
+    def takes_context(self) -> bool:
+        return self.handler.takes_context
+
+    @property
+    def priority(self) -> int:
+        return self.options.priority
+
+    @property
+    def queue_name(self) -> str:
+        return self.options.queue or DEFAULT_QUEUE
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Run it here and now, a coroutine function to its end."""
+        run: Any = async_to_sync(self.acall) if self.handler.is_coroutine else self
+        return run(*args, **kwargs)  # type: ignore[no-any-return]  # bound by P and T
+
+    async def acall(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """``call`` for coroutines."""
+        run: Any = self if self.handler.is_coroutine else sync_to_async(self)
+        return await run(*args, **kwargs)  # type: ignore[no-any-return]  # as above
+
+    def get_result(self, result_id: str) -> Any:
+        """The result of a job of this function, as Django's Tasks show it."""
+        return self.task.get_result(result_id)
+
+    async def aget_result(self, result_id: str) -> Any:
+        """``get_result`` for coroutines."""
+        return await self.task.aget_result(result_id)
+
+    def get_backend(self) -> Any:
+        """The backend of Tasks that leads to the backend of the job."""
+        return self.task.get_backend()
 
     def using(self, **options: Unpack[JobOptions]) -> JobFunction[P, R_co, T_co]:
         """The same function with other options; raises InvalidOption."""

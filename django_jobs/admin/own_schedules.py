@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import JsonResponse
 from django.urls import path
-from django.utils import timezone
 
 from django_jobs.admin.base import AnyAdmin
 from django_jobs.clock import to_datetime
@@ -21,7 +21,7 @@ from django_jobs.cron.zones import zone_of
 from django_jobs.definition import JobDefinition
 from django_jobs.models import AdminSchedule
 from django_jobs.operations import jobs_database
-from django_jobs.operations.database import store_now
+from django_jobs.operations.database import record, store_now
 from django_jobs.operations.schedules import next_runs
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ else:
 
 NO_ARGUMENTS: Mapping[str, Any] = {"args": [], "kwargs": {}}
 RUNS_PREVIEWED = 10
-LONGEST_EXPRESSION = 255
+LONGEST_EXPRESSION = LONGEST_NAME = 255
 
 
 class AdminScheduleForm(AnyForm):
@@ -91,7 +91,7 @@ class AdminScheduleAdmin(AnyAdmin):
     """Made, changed and deleted here; everything else about schedules is on their own page."""
 
     form = AdminScheduleForm
-    list_display = ("name", "expression", "timezone", "handler", "queue", "enabled")
+    list_display = ("name", "expression", "timezone", "handler", "queue", "enabled", "problem")
     ordering = ("name",)
     change_form_template = "admin/django_jobs/adminschedule/change_form.html"
 
@@ -110,12 +110,39 @@ class AdminScheduleAdmin(AnyAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return bool(exposed_handlers()) and super().has_add_permission(request)
 
+    @admin.display(description="problem", empty_value="none")
+    def problem(self, row: AdminSchedule) -> str | None:
+        """Why it is not scheduled: what was right when it was saved may be so no more."""
+        if any(schedule.name == row.name for schedule in declared()):
+            return "a schedule in code or settings has its name, and is the one that runs"
+        return next(iter(stored.problems(row)), None)
+
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        del form, change
         row: Any = obj
-        row.changed_by = request.user.get_username()[:150]
-        row.changed_at = timezone.now()
-        row.save(using=jobs_database())
+        alias = jobs_database()
+        with transaction.atomic(using=alias):
+            row.changed_by = request.user.get_username()[:150]
+            row.changed_at = stored.moment_of_change(alias)
+            row.save(using=alias)
+            detail = {"changed": form.changed_data} if change else None
+            self._record(request, "change" if change else "add", row, detail)
+
+    def delete_model(self, request: HttpRequest, obj: Model) -> None:
+        with transaction.atomic(using=jobs_database()):
+            self._record(request, "delete", obj)
+            super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        with transaction.atomic(using=jobs_database()):
+            for row in queryset:
+                self._record(request, "delete", row)
+            super().delete_queryset(request, queryset)
+
+    def _record(
+        self, request: HttpRequest, verb: str, row: Any, detail: dict[str, Any] | None = None
+    ) -> None:
+        by = request.user.get_username()
+        record(jobs_database(), f"{verb}-schedule", by=by, subject=row.name, detail=detail)
 
     def preview_view(self, request: HttpRequest) -> HttpResponse:
         """The next runs of an expression in a zone, or what is wrong with it; as JSON."""
@@ -124,7 +151,9 @@ class AdminScheduleAdmin(AnyAdmin):
         expression = request.GET.get("expression", "")[:LONGEST_EXPRESSION].strip()
         zone = request.GET.get("timezone", "").strip() or "UTC"
         job = JobDefinition("")
-        schedule = Schedule(name="preview", expression=expression, timezone=zone, job=job)
+        # H in an expression stands for values that depend on the name.
+        name = request.GET.get("name", "")[:LONGEST_NAME].strip() or "preview"
+        schedule = Schedule(name=name, expression=expression, timezone=zone, job=job)
         if problem := unreadable(schedule):
             return JsonResponse({"problem": problem.message, "runs": []})
         now = to_datetime(store_now(jobs_database()))

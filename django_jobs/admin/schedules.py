@@ -20,6 +20,7 @@ from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.reasons import reason_field
 from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import from_datetime
+from django_jobs.cron import stored
 from django_jobs.cron.registry import all_schedules
 from django_jobs.exceptions import UnknownSchedule
 from django_jobs.ids import new_id
@@ -99,6 +100,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
             "rows": [_row(one) for one in found],
             "page": page,
             "wanted": request.GET.get("q", ""),
+            "unreadable": stored.unreadable_rows(),
             **(extra_context or {}),
         }
         return self._page(request, "list", context)

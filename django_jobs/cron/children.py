@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import time
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 import django
@@ -20,10 +21,10 @@ from django_jobs.worker.pool import afresh
 from django_jobs.worker.pool.nursery import die_with_parent, leave_signals_to_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 WHEN_SECONDS = 10.0
-_LAST_WORDS_SECONDS = 1.0
+_LONGEST_LOOK_AWAY, _AFTER_ITS_END = 1.0, 0.001
 
 
 class Child:
@@ -53,13 +54,19 @@ class Child:
             return True
         return False
 
-    def join(self) -> None:
-        """Wait for its end, or bring it about when its time is over."""
-        while not self.is_over():
-            left = _LAST_WORDS_SECONDS
-            if self._ends_at is not None:
-                left = min(max(self._ends_at - time.monotonic(), 0.0) + 0.001, left)
-            self._process.join(left)
+    @property
+    def seconds_left(self) -> float:
+        """Until it has to be looked at again, at the latest."""
+        if self._ends_at is None:
+            return _LONGEST_LOOK_AWAY
+        left = max(self._ends_at - time.monotonic(), 0.0)
+        return min(left + _AFTER_ITS_END, _LONGEST_LOOK_AWAY)
+
+    @property
+    def end(self) -> int:
+        """What the system makes ready when it ends, to be waited for."""
+        ready: int = self._process.sentinel
+        return ready
 
     def kill(self) -> None:
         """End it, and what it started."""
@@ -87,6 +94,12 @@ class Child:
         """Let go of what the system keeps for it."""
         self._ours.close()
         self._process.close()
+
+
+def wait_for_any(children: Collection[Child]) -> None:
+    """Return when one of them has ended or its time is over."""
+    longest = min(child.seconds_left for child in children)
+    wait([child.end for child in children], longest)
 
 
 def _live(work: str, given: Sequence[Any], pipe: Any, parent: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django_jobs.clock import SECOND, to_datetime
 from django_jobs.conf import get_settings
 from django_jobs.cron import depending, outcomes
-from django_jobs.cron.children import WHEN_SECONDS, Child
+from django_jobs.cron.children import WHEN_SECONDS, Child, wait_for_any
 from django_jobs.cron.depending import Says
 from django_jobs.cron.gates import shut
 from django_jobs.cron.schedule import Overlap
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from django_jobs.models import ScheduleState
 
 ONE_RUNS_ONE_WAITS = 2
+WHEN_AT_ONCE = 8
 
 
 class Verdict(NamedTuple):
@@ -71,19 +72,22 @@ def without_user_code(
 def ask_when(schedules: Sequence[Schedule]) -> dict[str, str]:
     """Why the ``when`` of each schedule holds it back; "" where it does not.
 
-    Each is asked in a child of its own, all at the same time, so that one that hangs takes
-    no other's time.
+    Each is asked in a child of its own, and its time begins with the child. A few at the same
+    time, so that one that hangs holds up no other; not all, for a process each is dear.
     """
-    children = {
-        schedule.name: Child("ask", (schedule.name,), WHEN_SECONDS)
-        for schedule in schedules
-        if schedule.when is not None
-    }
-    said = {}
-    for name, child in children.items():
-        child.join()
-        said[name] = _heard(child)
-        child.close()
+    waiting = [schedule.name for schedule in reversed(schedules) if schedule.when is not None]
+    children: dict[str, Child] = {}
+    said: dict[str, str] = {}
+    while waiting or children:
+        while waiting and len(children) < WHEN_AT_ONCE:
+            name = waiting.pop()
+            children[name] = Child("ask", (name,), WHEN_SECONDS)
+        for name in [name for name, child in children.items() if child.is_over()]:
+            child = children.pop(name)
+            said[name] = _heard(child)
+            child.close()
+        if children:
+            wait_for_any(children.values())
     return said
 
 
@@ -94,9 +98,7 @@ def _heard(child: Child) -> str:
     return f"its when failed: {told}"
 
 
-def among_others(
-    book: Book, schedule: Schedule, one: Planned, now: int, *, is_pressed: bool = False
-) -> Verdict:
+def among_others(book: Book, schedule: Schedule, one: Planned, now: int) -> Verdict:
     """Ask the dependencies and the earlier ticks; to be called where nobody else decides."""
     answer = depending.asked(book, schedule, one.tick, now)
     if answer.says is Says.UNDECIDED:
@@ -109,8 +111,6 @@ def among_others(
         return Verdict(TickDecision.WAITING, answer.why)
     if overlapping := _overlap(book, schedule, now):
         return Verdict(TickDecision.SKIPPED, overlapping)
-    if is_pressed:
-        return Verdict(TickDecision.PRESSED)
     return Verdict(TickDecision.CAUGHT_UP if one.late else TickDecision.ENQUEUED)
 
 

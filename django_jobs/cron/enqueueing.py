@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django.db import transaction
 
@@ -66,8 +67,8 @@ def hand_over(
     elif is_joined(job, alias):
         handle = job.enqueue()
         if not handle.created:
-            told = "a job with its unique_key lives already"
-            _rows(alias, row).update(job_id=handle.id, reason=told)
+            row.job_id, row.reason = UUID(handle.id), "a job with its unique_key lives already"
+            _rows(alias, row).update(job_id=row.job_id, reason=row.reason)
         else:
             jobs = Job.objects.using(alias).filter(pk=handle.id)
             jobs.update(schedule=row.name, tick=row.tick)
@@ -99,7 +100,7 @@ def _to_broker(alias: str, row: ScheduleTick, job: PreparedJob[Any]) -> None:
 
 def failed(alias: str, row: ScheduleTick, error: BaseException) -> None:
     """Write down that a tick has no job, and why."""
-    row.decision, row.outcome = TickDecision.FAILED, TickOutcome.NONE
+    row.decision, row.outcome, row.job_id = TickDecision.FAILED, TickOutcome.NONE, None
     row.reason = f"{type(error).__name__}: {error}"[:1000]
     _rows(alias, row).update(
         decision=row.decision, outcome=row.outcome, reason=row.reason, job_id=None

@@ -1,7 +1,8 @@
 """Inline jobs: run by the scheduler itself, each in a child, through the workers' pipeline.
 
 They wait in a queue of their own, so that another scheduler runs what one that died has
-left; a worker that serves every queue may as well.
+left; a worker that serves every queue may as well. There may be no worker at all, so that
+schedulers keep house there too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from django_jobs.cron.enqueueing import runs_at_enqueue
 from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Outcome
 from django_jobs.models import ScheduleTick, TickDecision, TickOutcome
 from django_jobs.worker.build import build_cycle
+from django_jobs.worker.housekeeping import Housekeeping
 from django_jobs.worker.settle import Run
 
 if TYPE_CHECKING:
@@ -38,10 +40,13 @@ class InlineJobs:
     def __init__(self, alias: str, at_once: int = AT_ONCE) -> None:
         self.alias = alias
         self.processed = 0
+        self.not_enqueued: dict[str, str] = {}
+        """Why, by the ids that the jobs would have had."""
         self._at_once = at_once
         self._running: list[tuple[Child, Lease | None, Backend | None, int]] = []
         """Those that enqueue a job have no lease of it."""
         self._to_enqueue: list[tuple[str, int, str]] = []
+        self._keepers: dict[str, Housekeeping] = {}
 
     @property
     def running(self) -> int:
@@ -56,6 +61,14 @@ class InlineJobs:
     def enqueue(self, name: str, tick: int, job: PreparedJob[Any]) -> None:
         """Let a child enqueue to a backend that runs its jobs at once."""
         self._to_enqueue.append((name, tick, job.id))
+
+    def look_after(self, aliases: Sequence[str]) -> None:
+        """Give back what schedulers that died had leased, in one bounded step now and then."""
+        for alias in aliases:
+            if alias not in self._keepers:
+                lease_seconds = get_settings().effective_lease(INLINE_QUEUE)
+                self._keepers[alias] = Housekeeping(backends[alias], lease_seconds)
+            self._keepers[alias].step()
 
     def step(self, aliases: Sequence[str]) -> bool:
         """Start what is due as far as there is room, bury what ended; whether anything ran."""
@@ -110,6 +123,7 @@ class InlineJobs:
         ticks = ScheduleTick.objects.using(self.alias)
         ticks = ticks.filter(job_id=job_id, outcome=TickOutcome.OPEN)
         if how == "raised":
+            self.not_enqueued[job_id] = told
             ticks.update(
                 decision=TickDecision.FAILED, outcome=TickOutcome.NONE, reason=told, job_id=None
             )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from django_jobs.cron import outcomes
 from django_jobs.cron.inline import POLL_SECONDS
-from django_jobs.cron.purging import purge_ticks
+from django_jobs.cron.outcomes import Outcomes
+from django_jobs.cron.purging import forget_the_gone, purge_ticks
 from django_jobs.cron.ticking import Ticker
+from django_jobs.models import TickDecision
 from django_jobs.telemetry import events
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.store import Outage, Store
@@ -45,6 +47,7 @@ class Loop:
         self._on_decided = on_decided
         self._stopped = stopped or self.stop.asked.is_set
         self._store = Store(Outage(f"of schedules ({self.ticker.alias})"), self._stopped)
+        self._outcomes = Outcomes(self.ticker.alias)
         self._due_at = 0.0
         self._outcomes_at = time.monotonic() + OUTCOMES_EVERY * random.random()  # noqa: S311 - spreads load
         self._purge_at = time.monotonic() + PURGE_EVERY * random.random()  # noqa: S311 - as above
@@ -89,6 +92,7 @@ class Loop:
         for one in self.ticker.tick(only=self._only):
             if self._on_decided is not None:
                 self._on_decided(one)
+        self.ticker.inline.look_after(self.ticker.inline_aliases)
         self.ticker.inline.step(self.ticker.inline_aliases)
         self._look_after()
         self._due_at = time.monotonic() + self._pause()
@@ -109,9 +113,10 @@ class Loop:
         now = time.monotonic()
         if now >= self._outcomes_at:
             self._outcomes_at = now + OUTCOMES_EVERY
-            outcomes.settle_some(self.ticker.alias, self.ticker.now())
+            self._outcomes.step(self.ticker.now())
         if now >= self._purge_at:
             gone = purge_ticks(self.ticker.alias, self.ticker.now())
+            forget_the_gone(self.ticker.alias, self.ticker.book.schedules, self.ticker.now())
             self._purge_at = now + (0.0 if gone else PURGE_EVERY * random.uniform(0.5, 1.0))  # noqa: S311 - as above
 
     def _sleep(self) -> None:
@@ -132,8 +137,16 @@ def tick_once(*, only: Collection[str] | None = None, at: int | None = None) -> 
     while ticker.is_behind or (ticker.undecided and time.monotonic() < until):
         time.sleep(BEHIND_SECONDS * random.random())  # noqa: S311 - spreads load, hides nothing
         decided += ticker.tick(only=only, at=at)
+    ticker.inline.look_after(ticker.inline_aliases)
     ticker.inline.finish(ticker.inline_aliases)
     now = ticker.now()
-    outcomes.settle_some(ticker.alias, now)
+    Outcomes(ticker.alias).step(now)
     purge_ticks(ticker.alias, now)
-    return decided
+    forget_the_gone(ticker.alias, ticker.book.schedules, now)
+    failed = ticker.inline.not_enqueued
+    return [_failed(one, failed[one.job_id]) if one.job_id in failed else one for one in decided]
+
+
+def _failed(one: Decided, why: str) -> Decided:
+    """As its row is told now: what runs at its enqueue is enqueued in a child, after the tick."""
+    return replace(one, decision=str(TickDecision.FAILED), reason=why, job_id="")

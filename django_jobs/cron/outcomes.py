@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 from django.db import Error
+from django.db.models import Max, Min
 
 from django_jobs import outbox
 from django_jobs.backends.database.backend import DatabaseBackend
@@ -17,6 +19,8 @@ from django_jobs.models import FailedJob, Job, JobResult, ScheduleTick, TickOutc
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
+
+    from django.db.models import QuerySet
 
     from django_jobs.backends.base import Backend
 
@@ -54,10 +58,38 @@ def _settle(alias: str, name: str, ticks: Sequence[ScheduleTick], now: int) -> N
         rows.filter(pk__in=ids, outcome=TickOutcome.OPEN).update(outcome=ended)
 
 
-def settle_some(alias: str, now: int, limit: int = 500) -> None:
-    """The oldest open ticks of all schedules; in bounded steps, for the housekeeping."""
-    rows = ScheduleTick.objects.using(alias).filter(outcome=TickOutcome.OPEN)
-    settle(alias, list(rows.order_by("id")[:limit]), now)
+class Outcomes:
+    """Goes round the open ticks of all schedules, in bounded steps, for the housekeeping.
+
+    It goes on behind the last one it saw: there may be more that stay open for long than
+    one step takes, and those behind them have their turn too. Where it begins is up to
+    chance, as who ticks from a crontab is another process each time.
+    """
+
+    def __init__(self, alias: str, limit: int = AT_ONCE) -> None:
+        self._alias = alias
+        self._limit = limit
+        self._last: int | None = None
+
+    def step(self, now: int) -> None:
+        """Settle the next of them."""
+        rows = ScheduleTick.objects.using(self._alias).filter(outcome=TickOutcome.OPEN)
+        rows = rows.order_by("id")
+        if self._last is None:
+            self._last = _any_before_the_end(rows, self._limit)
+        found = list(rows.filter(id__gt=self._last)[: self._limit])
+        if left := self._limit - len(found):
+            found += rows.filter(id__lte=self._last)[:left]
+        if found:
+            self._last = found[-1].pk
+        settle(self._alias, found, now)
+
+
+def _any_before_the_end(rows: QuerySet[ScheduleTick], limit: int) -> int:
+    if not rows[limit : limit + 1]:
+        return 0  # one step takes them all
+    ends = rows.aggregate(first=Min("id"), last=Max("id"))
+    return random.randint(ends["first"], ends["last"])  # noqa: S311 - spreads load, hides nothing
 
 
 def _endings(alias: str, name: str, ids: list[UUID]) -> dict[UUID, str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from django_jobs.clock import SECOND, from_datetime, to_datetime
-from django_jobs.cron.occurrences import latest
+from django_jobs.cron.occurrences import between, latest
 from django_jobs.cron.schedule import Missed
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from django_jobs.cron.schedule import Schedule
 
 ON_TIME_SECONDS = 60
@@ -38,20 +40,24 @@ def beginning(schedule: Schedule, now: int) -> int:
 def plan(schedule: Schedule, after: int, now: int) -> list[Planned]:
     """The ticks after ``after`` and until ``now``, the oldest first, the missed ones judged.
 
-    Of misses beyond ``MISSES_TOLD`` the oldest one listed stands for all before it.
+    Of misses beyond ``MISSES_TOLD``, or beyond what is made up for, the oldest one listed
+    stands for all before it.
     """
-    most = max(schedule.missed_limit if schedule.missed is Missed.ALL else 0, MISSES_TOLD)
-    # On time there may be more: one each second.
-    most = max(most, ON_TIME_SECONDS) + 1
-    moments = latest(schedule, to_datetime(after), to_datetime(now), most)
-    ticks = [from_datetime(moment) for moment in moments]
-    late = [tick for tick in ticks if now - tick > ON_TIME_SECONDS * SECOND]
-    timely = ticks[len(late) :]
+    made_up_for = schedule.missed_limit if schedule.missed is Missed.ALL else 0
+    most = max(made_up_for, MISSES_TOLD) + 1
+    # What is on time does not count among them: with seconds there may be many.
+    last_missed = now - ON_TIME_SECONDS * SECOND - 1
+    late = [from_datetime(one) for one in latest(schedule, *_utc(after, last_missed), most)]
+    timely = [from_datetime(one) for one in between(schedule, *_utc(max(after, last_missed), now))]
     planned = _judged(schedule, late, now, superseded=bool(timely))
-    if len(ticks) == most and planned and not planned[0].runs:
+    if len(late) == most:
         told = "; it stands for all that were missed before it, too"
         planned[0] = planned[0]._replace(reason=planned[0].reason + told)
     return planned + [Planned(tick, runs=True) for tick in timely]
+
+
+def _utc(after: int, until: int) -> tuple[datetime, datetime]:
+    return to_datetime(after), to_datetime(until)
 
 
 def _judged(schedule: Schedule, late: list[int], now: int, *, superseded: bool) -> list[Planned]:

@@ -42,11 +42,11 @@ class Preview(Ticker):
         self, key: str, schedule: Schedule, state: ScheduleState | None, now: int, *, moves: bool
     ) -> list[Decided]:
         look = self._look(key, state, now, moves=moves)
-        if look is None and moves and state is None:
+        if look is None and moves and (state is None or self._is_of_others(state)):
             planned = plan(schedule, beginning(schedule, now), now)
-            held = [deciding.without_user_code(schedule, None, one) for one in planned]
+            held = [deciding.without_user_code(schedule, state, one) for one in planned]
             ticks = list(zip(planned, held, strict=True))
-            look = deciding.Look(key, schedule, None, ticks, moves=True)
+            look = deciding.Look(key, schedule, state, ticks, moves=True)
         if look is None or not look.ticks:
             return [_not_due(schedule, now)]
         said = deciding.ask_when([schedule] if look.would_run else [])

@@ -1,20 +1,26 @@
-"""Old ticks are forgotten, save the latest of each schedule."""
+"""Old ticks are forgotten, save the latest of each schedule; so is how far gone ones had come."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from django.db.models import Q
 
 from django_jobs.backends.database.rows import for_people
-from django_jobs.backends.database.transactions import in_transition
-from django_jobs.clock import to_microseconds
-from django_jobs.models import ScheduleTick, TickDecision, TickOutcome
+from django_jobs.backends.database.transactions import in_reading, in_transition
+from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, TickOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 KEPT = 100
 """So many ticks of each schedule are kept, however old."""
 KEPT_FOR = timedelta(days=30)
 STEP = 1000
+GONE_AFTER = 86_400 * SECOND
+"""For so long newer code may be about to decide what this code does not know."""
 PAGES = 20
 
 
@@ -42,6 +48,23 @@ def purge_ticks(
         last, _, _, at = found[-1]
         page = old.filter(Q(decided_at__gt=at) | Q(decided_at=at, id__gt=last))
     return 0
+
+
+def forget_the_gone(alias: str, known: Container[str], now: int) -> int:
+    """Let schedules that nobody decided for a day, and that are not known here, begin anew.
+
+    One that is declared again would make up for all the time that it was not there. Its row
+    stays, as it may be paused; without a version it is as if its moments had changed.
+    """
+    rows = ScheduleState.objects.using(alias)
+    late = rows.filter(next_due__lt=now - GONE_AFTER)
+    keys = in_reading(alias, lambda: list(late.values_list("key", flat=True)))
+    gone = [key for key in keys if key not in known][:STEP]
+    if not gone:
+        return 0
+    # Whoever decided one of them meanwhile knows it.
+    found = late.filter(key__in=gone)
+    return in_transition(alias, lambda _: found.update(version="", next_due=None))
 
 
 def _doomed(alias: str, found: list[tuple[int, str, int]], kept: int) -> list[int]:

@@ -13,6 +13,7 @@ from django_jobs.clock import to_datetime
 from django_jobs.cron import enqueueing
 from django_jobs.ids import process_name
 from django_jobs.models import ScheduleTick, TickOutcome, schedule_key
+from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,8 +54,12 @@ class Recorder:
         now: int,
         press: str | None = None,
         by: str = "",
-    ) -> Decided | None:
-        """The row of a tick, and its job; None when somebody was first."""
+    ) -> ScheduleTick | None:
+        """The row of a tick, and its job; None when somebody was first.
+
+        What became of the job is known when the transaction is over: a broker is told after
+        the commit, and when it refuses, the row says so.
+        """
         row = ScheduleTick(
             key=schedule_key(schedule.name),
             name=schedule.name,
@@ -72,7 +77,7 @@ class Recorder:
             return None
         if verdict.has_a_job:
             self.give_job(schedule, row)
-        return of_row(row)
+        return row
 
     def give_job(self, schedule: Schedule, row: ScheduleTick) -> None:
         try:
@@ -92,7 +97,6 @@ class Recorder:
             if isinstance(error, Error) and (is_connection_lost(error) or is_conflict(error)):
                 raise
             enqueueing.failed(self.alias, row, error)
-            row.job_id = None
 
 
 def locked(alias: str, model: Any) -> Any:
@@ -105,6 +109,7 @@ def locked(alias: str, model: Any) -> Any:
 
 
 def of_row(row: ScheduleTick) -> Decided:
+    """What a row tells, as it is now."""
     return Decided(
         name=row.name,
         tick=to_datetime(row.tick),
@@ -112,3 +117,18 @@ def of_row(row: ScheduleTick) -> Decided:
         reason=row.reason,
         job_id=str(row.job_id or ""),
     )
+
+
+def told(row: ScheduleTick) -> Decided:
+    """Tell the world, when it is committed and a broker has had its say."""
+    one = of_row(row)
+    events.emit(
+        events.TickDecided(
+            schedule=one.name,
+            decision=one.decision,
+            reason=one.reason,
+            job_id=one.job_id,
+            tick=one.tick.isoformat(),
+        )
+    )
+    return one

@@ -1,15 +1,18 @@
 """Schedules that are edited in the admin, as a source of the registry.
 
 Rows are read anew only when one of them changed, and only what is right is handed out. The
-handler of a row has to be exposed, when it is saved and at each tick: a row is data.
+handler of a row has to be exposed, when it is saved and at each tick: a row is data. One that
+was right when it was saved may be so no more, with another croniter, tzdata or setting.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.db.models import Count, Max
 
+from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.database.transactions import in_reading
 from django_jobs.cron.problems import unreadable, unrunnable
 from django_jobs.cron.registry import exposed_handlers
@@ -18,28 +21,65 @@ from django_jobs.definition import JobDefinition
 from django_jobs.exceptions import JobsError
 from django_jobs.handlers.registry import registry as handlers
 from django_jobs.models import AdminSchedule
-from django_jobs.operations.database import jobs_database
+from django_jobs.operations.database import jobs_database, store_now
+from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
 MOST_ROWS = 10_000
-_remembered: tuple[object, list[Schedule]] | None = None
+
+
+class _Read(NamedTuple):
+    """What the rows came to, and what tells that they are still the same ones."""
+
+    version: object
+    right: list[Schedule]
+    wrong: dict[str, str]
+
+
+_remembered = _Read(None, [], {})
 
 
 def schedules() -> Iterable[Schedule]:
     """The right ones of the rows."""
+    return _read().right if exposed_handlers() else []
+
+
+def unreadable_rows() -> Mapping[str, str]:
+    """The names of the others, and why nobody can run them."""
+    return _read().wrong if exposed_handlers() else {}
+
+
+def moment_of_change(alias: str) -> datetime:
+    """What a row that is saved now gets as ``changed_at``; in the caller's transaction.
+
+    By the store's clock, and later than every other row's: that is how schedulers see that
+    something changed, whatever the clocks of web servers say. Who saves another row at the
+    same time waits.
+    """
+    rows = AdminSchedule.objects.using(alias)
+    rows.select_for_update().order_by("-changed_at", "-id").first()
+    latest = rows.aggregate(latest=Max("changed_at"))["latest"]
+    now = for_people(store_now(alias))
+    return now if latest is None else max(now, latest + timedelta(microseconds=1))
+
+
+def _read() -> _Read:
     global _remembered  # noqa: PLW0603 - one table
     alias, exposed = jobs_database(), exposed_handlers()
-    if not exposed:
-        return []
     rows = AdminSchedule.objects.using(alias)
     told = in_reading(alias, lambda: rows.aggregate(Count("id"), Max("id"), Max("changed_at")))
     version = (alias, exposed, *told.values())
-    if _remembered is None or _remembered[0] != version:
+    if _remembered.version != version:
         found = in_reading(alias, lambda: list(rows.order_by("name")[:MOST_ROWS]))
-        _remembered = (version, [one for row in found if (one := _right(row)) is not None])
-    return _remembered[1]
+        wrong = {row.name: why for row in found if (why := _trouble(row))}
+        for name in wrong.keys() - _remembered.wrong.keys():
+            events.emit(events.ScheduleUnreadable(schedule=name, why=wrong[name]))
+        right = [schedule_of(row) for row in found if row.name not in wrong]
+        _remembered = _Read(version, right, wrong)
+    return _remembered
 
 
 def schedule_of(row: AdminSchedule) -> Schedule:
@@ -68,21 +108,17 @@ def schedule_of(row: AdminSchedule) -> Schedule:
 
 def problems(row: AdminSchedule) -> list[str]:
     """Why a row cannot be a schedule, in sentences; empty when it can."""
+    if trouble := _trouble(row):
+        return [trouble]
+    return [problem.message for problem in unrunnable(schedule_of(row))]
+
+
+def _trouble(row: AdminSchedule) -> str:
+    """Why nobody can tell what a row means, or may run it."""
     if row.handler not in exposed_handlers():
-        return [f"the handler {row.handler!r} is not among SCHEDULE_HANDLERS"]
+        return f"the handler {row.handler!r} is not among SCHEDULE_HANDLERS"
     try:
-        schedule = schedule_of(row)
+        problem = unreadable(schedule_of(row))
     except (JobsError, ValueError) as error:
-        return [str(error)]
-    found = [unreadable(schedule), *unrunnable(schedule)]
-    return [problem.message for problem in found if problem is not None]
-
-
-def _right(row: AdminSchedule) -> Schedule | None:
-    try:
-        schedule = schedule_of(row)
-    except (JobsError, ValueError):
-        return None
-    if row.handler not in exposed_handlers() or unreadable(schedule) is not None:
-        return None
-    return schedule
+        return str(error)
+    return "" if problem is None else problem.message

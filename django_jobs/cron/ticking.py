@@ -23,7 +23,7 @@ from django_jobs.cron.book import Book, due_after
 from django_jobs.cron.deciding import Look
 from django_jobs.cron.inline import InlineJobs, aliases_of
 from django_jobs.cron.planning import Planned, beginning, plan
-from django_jobs.cron.recording import Recorder, locked, of_row
+from django_jobs.cron.recording import Recorder, locked, told
 from django_jobs.cron.resting import Resting
 from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, schedule_key
 from django_jobs.operations.database import clock_of, jobs_database
@@ -77,8 +77,9 @@ class Ticker:
         ``at``: as if it were then. What is due in that minute is decided as ever, and counts
         for good; what was missed before is not looked at, and no schedule moves on.
         """
-        now = self.now() if at is None else at
+        now = self.now()
         self.refresh(now)
+        now = now if at is None else at
         chosen = _keys(only)
         decided = self._waiting(now, chosen)
         keys = self.book.due(now) if at is None else list(self.book.schedules)
@@ -127,7 +128,7 @@ class Ticker:
         schedule = self.book.schedules[key]
         after = beginning(schedule, now)
         if moves:
-            if state is None or state.decided_until >= now:
+            if state is None or state.decided_until >= now or self._is_of_others(state):
                 return None
             after = state.decided_until
         planned = plan(schedule, after, now)
@@ -135,6 +136,10 @@ class Ticker:
             return None
         held = [deciding.without_user_code(schedule, state, one) for one in planned]
         return Look(key, schedule, state, list(zip(planned, held, strict=True)), moves=moves)
+
+    def _is_of_others(self, state: ScheduleState) -> bool:
+        """Whether other code reads this schedule differently, and has its row."""
+        return state.version != self.book.versions[state.key]
 
     def _judged(
         self,
@@ -155,7 +160,7 @@ class Ticker:
     def _together(self, looks: Sequence[Look], said: dict[str, str], now: int) -> list[Decided]:
         """Several in one transaction, for a COMMIT is dear; each by itself where that fails."""
 
-        def one(look: Look) -> list[Decided]:
+        def one(look: Look) -> list[ScheduleTick]:
             return self._guarded(look.key, look.schedule, lambda: self._decide(look, said, now))
 
         try:
@@ -164,11 +169,11 @@ class Ticker:
             if is_connection_lost(error):
                 raise
             found = [one(look) for look in looks]
-        return [_told(decided) for some in found for decided in some]
+        return [told(row) for some in found for row in some]
 
     def _guarded(
-        self, key: str, schedule: Schedule, work: Callable[[], list[Decided]]
-    ) -> list[Decided]:
+        self, key: str, schedule: Schedule, work: Callable[[], list[ScheduleTick]]
+    ) -> list[ScheduleTick]:
         """One schedule that goes wrong does not keep the others from their tick."""
         try:
             found = in_transition(self.alias, lambda _: work())
@@ -189,7 +194,7 @@ class Ticker:
         self.undecided.discard(key)
         return found
 
-    def _decide(self, look: Look, said: dict[str, str], now: int) -> list[Decided]:
+    def _decide(self, look: Look, said: dict[str, str], now: int) -> list[ScheduleTick]:
         if look.moves and not self._hold(look):
             return []  # another scheduler decided it meanwhile, or does so now
         decided = []
@@ -239,7 +244,7 @@ class Ticker:
                     schedule,
                     lambda row=row, schedule=schedule: self._look_again(row, schedule, now),  # type: ignore[misc] # arguments' defaults
                 )
-                decided += map(_told, found_now)
+                decided += map(told, found_now)
         return decided
 
     def _give_up(self, row: ScheduleTick, now: int) -> None:
@@ -254,7 +259,7 @@ class Ticker:
                 decided_at=for_people(now),
             )
 
-    def _look_again(self, row: ScheduleTick, schedule: Schedule, now: int) -> list[Decided]:
+    def _look_again(self, row: ScheduleTick, schedule: Schedule, now: int) -> list[ScheduleTick]:
         # The schedule first, as for a tick that is due: who decides whether jobs overlap
         # does so alone.
         state = locked(self.alias, ScheduleState).filter(key=row.key).first()
@@ -274,21 +279,7 @@ class Ticker:
         held.save(using=self.alias)
         if verdict.has_a_job:
             self.recorder.give_job(schedule, held)
-        return [of_row(held)]
-
-
-def _told(one: Decided) -> Decided:
-    """Tell the world, when it is committed."""
-    events.emit(
-        events.TickDecided(
-            schedule=one.name,
-            decision=one.decision,
-            reason=one.reason,
-            job_id=one.job_id,
-            tick=one.tick.isoformat(),
-        )
-    )
-    return one
+        return [held]
 
 
 def _keys(names: Collection[str] | None) -> set[str] | None:

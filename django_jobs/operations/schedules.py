@@ -155,7 +155,7 @@ def run_schedule_now(
     alias, schedule = using or jobs_database(), find(name)
     press = press or new_id()
 
-    def work(_: object) -> Decided:
+    def work(_: object) -> ScheduleTick:
         found = _pressed(alias, press)
         if found is not None:
             return found
@@ -163,14 +163,15 @@ def run_schedule_now(
         verdict = Verdict(TickDecision.PRESSED, reason)
         written = Recorder(alias).write(schedule, now, verdict, now, press=press, by=by)
         if written is None:  # the same press came twice at the same time
-            return _pressed(alias, press) or of_row(ScheduleTick(name=name, tick=now))
-        detail = {"job": written.job_id, "decision": written.decision}
+            return _pressed(alias, press) or ScheduleTick(name=name, tick=now)
+        detail = {"job": str(written.job_id or ""), "decision": written.decision}
         record(alias, "run-schedule", by=by, reason=reason, subject=name, detail=detail)
         if witness is not None:
             witness()
         return written
 
-    return in_transition(alias, work)
+    # Told when it is over: a broker is given the job after the commit.
+    return of_row(in_transition(alias, work))
 
 
 def preview_tick(
@@ -200,7 +201,7 @@ def _changed(
     alias = using or jobs_database()
     find(name)
     # A schedule that no scheduler has seen yet gets its row here.
-    Book(alias).refresh(store_now(alias))
+    Book(alias).enter(store_now(alias))
 
     def work(_: object) -> bool:
         rows = ScheduleState.objects.using(alias).select_for_update()
@@ -220,9 +221,8 @@ def _changed(
     return in_transition(alias, work)
 
 
-def _pressed(alias: str, press: str) -> Decided | None:
-    row = ScheduleTick.objects.using(alias).filter(press=press).first()
-    return None if row is None else of_row(row)
+def _pressed(alias: str, press: str) -> ScheduleTick | None:
+    return ScheduleTick.objects.using(alias).filter(press=press).first()
 
 
 def _history(alias: str, key: str, limit: int, now: int) -> list[TickRecord]:

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django_jobs import outbox
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
+from django_jobs.decorators import JobFunction
 from django_jobs.definition import Options
 from django_jobs.enqueue import Plan, PreparedJob
 from django_jobs.exceptions import JobsError, SettingsError
@@ -20,7 +21,6 @@ from django_jobs.handlers.registry import registry
 from django_jobs.ids import new_id, parse_id
 from django_jobs.tasks import checks, declared, registering, results, sending
 from django_jobs.tasks.compat import (
-    DEFAULT_TASK_BACKEND_ALIAS,
     BaseTaskBackend,
     InvalidTask,
     TaskResultDoesNotExist,
@@ -98,6 +98,7 @@ class JobsBackend(BaseTaskBackend):
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Enqueue a call. Inside a transaction on the jobs' database it belongs to it."""
+        task = task.task if isinstance(task, JobFunction) else task
         self.validate_task(task)
         made = self._made(task)
         result = results.blank(task, new_id(), self.alias, list(args), kwargs)
@@ -181,6 +182,4 @@ def _options(
     elif run_after is not None:
         aware = timezone.is_aware(run_after)
         given["run_at"] = run_after if aware else timezone.make_aware(run_after)
-    if alias != DEFAULT_TASK_BACKEND_ALIAS:
-        given["meta"] = {**(options.meta or {}), results.ALIAS_IN_META: alias}
-    return options.using(**given)
+    return options.using(**given, **results.alias_in_meta(alias, options))

@@ -26,6 +26,7 @@ def check_alias(alias: str, options: Any, queues: Collection[str]) -> Iterator[C
     settings, _problems = read_current()
     yield from _check_options(alias, options, settings)
     yield from _check_queues(alias, queues, settings)
+    yield from _check_homes(alias, options, queues, settings)
 
 
 def _check_options(alias: str, options: Any, settings: JobsSettings) -> Iterator[CheckMessage]:
@@ -64,4 +65,21 @@ def _check_queues(
                 f"{problem}.",
                 hint="Tasks use the queues that both TASKS and DJANGO_JOBS allow.",
                 id="django_jobs.W012",
+            )
+
+
+def _check_homes(
+    alias: str, options: Any, queues: Collection[str], settings: JobsSettings
+) -> Iterator[CheckMessage]:
+    chosen = options.get("BACKEND") if isinstance(options, Mapping) else None
+    carrier = chosen or settings.default_backend
+    for queue in sorted(queues):
+        home = settings.queue(queue).backend
+        if home is not None and home != carrier:
+            yield CheckWarning(
+                f"TASKS[{alias!r}]['QUEUES'] has {queue!r}, whose tasks go to the backend "
+                f"{carrier!r}; by DJANGO_JOBS['QUEUES'][{queue!r}]['BACKEND'] its jobs are in "
+                f"{home!r}, and so are its workers.",
+                hint="Give the queue to an alias of TASKS whose OPTIONS name that backend.",
+                id="django_jobs.W013",
             )

@@ -6,11 +6,14 @@ import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.conf import get_settings
 from django_jobs.definition import Options
+from django_jobs.exceptions import InvalidJob
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
 from django_jobs.tasks import results
-from django_jobs.tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, DEFAULT_TASK_QUEUE_NAME, Task
+from django_jobs.tasks.compat import DEFAULT_TASK_BACKEND_ALIAS as _DEFAULT
+from django_jobs.tasks.compat import DEFAULT_TASK_QUEUE_NAME, Task, task_backends
 from django_jobs.tasks.handler import TaskHandler
 from django_jobs.tasks.task import JobsTask
 
@@ -21,12 +24,45 @@ _TOLD_OTHERWISE = {"queue": None, "backend": None, "name": None, "delay": None, 
 
 
 def task_of_job(job: JobFunction[..., Any, Any]) -> JobsTask[..., Any]:
-    """A ``@job`` function as a task: the same handler and options, in Django's words."""
+    """A ``@job`` function as a task: the same handler and options, in Django's words.
+
+    It goes where the job goes. Raises InvalidJob where no alias of TASKS leads there.
+    """
+    alias = _alias_of(job.options)
+    if job.made_task is None or job.made_task.backend != alias:
+        job.made_task = _made(job, alias)
+    made: JobsTask[..., Any] = job.made_task
+    return made
+
+
+def _alias_of(options: Options) -> str:
+    queue = options.queue or DEFAULT_TASK_QUEUE_NAME
+    home = options.backend or get_settings().backend_for(queue)
+    carriers = {alias: task_backends[alias] for alias in task_backends}
+    leading = [name for name, one in carriers.items() if getattr(one, "jobs_alias", None) == home]
+    # One that takes tasks of its queue; if none does, Django says so.
+    leading.sort(key=lambda name: (not _takes(carriers[name], queue), name != _DEFAULT))
+    if leading:
+        return leading[0]
+    if not hasattr(carriers[_DEFAULT], "jobs_alias"):
+        return _DEFAULT  # TASKS is not ours there, as in tests: no job is made
+    raise InvalidJob(
+        f"the job goes to the backend {home!r}, and no alias of TASKS leads there; add one with "
+        f'"OPTIONS": {{"BACKEND": "{home}"}}, or enqueue the job itself'
+    )
+
+
+def _takes(carrier: Any, queue: str) -> bool:
+    return not carrier.queues or queue in carrier.queues
+
+
+def _made(job: JobFunction[..., Any, Any], alias: str) -> JobsTask[..., Any]:
     options = job.options
     delay = None if options.delay is None else timedelta(seconds=options.delay)
     return JobsTask(
         func=job.function,
         key=job.key,
+        backend=alias,
         priority=options.priority,
         queue_name=options.queue or DEFAULT_TASK_QUEUE_NAME,
         run_after=options.run_at or delay,
@@ -54,7 +90,7 @@ def _of_handler(handler: FunctionHandler) -> Any:
         told,
         func=handler.function,
         priority=0,
-        backend=DEFAULT_TASK_BACKEND_ALIAS,
+        backend=_DEFAULT,
         queue_name=DEFAULT_TASK_QUEUE_NAME,
         run_after=None,
         takes_context=handler.takes_context,

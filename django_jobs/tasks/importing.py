@@ -2,7 +2,8 @@
 
 Only rows that wait are moved; what runs or has ended stays where it is. A row is deleted
 in the transaction that enqueues its job, where both tables share a database. Where they do
-not, it is deleted after that: doing it again then finds the job by its id.
+not, as with a broker, it is deleted when the job is there: doing it again then finds the job
+by its id.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from django_jobs.enqueue import Plan, PreparedJob, enqueue_many
 from django_jobs.exceptions import InvalidJob, UnknownHandler
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
-from django_jobs.tasks import registering
+from django_jobs.outbox.ways import way
+from django_jobs.tasks import registering, results
+from django_jobs.tasks.backend import JobsBackend
+from django_jobs.tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
+from django_jobs.tasks.handler import TaskHandler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -125,25 +130,22 @@ def move(
     """Move what waits in a source to a backend of ours; what cannot be moved stays there."""
     done = Moved(running=_rows(source, using).filter(status=RUNNING).count())
     ids = waiting_ids(source, using)
+    alias = _alias(source, using)
     for start in range(0, len(ids), AT_ONCE):
-        chunk = ids[start : start + AT_ONCE]
-        with transaction.atomic(using=_alias(source, using)):
-            _move_chunk(source, chunk, backend, using, dry_run=dry_run, done=done)
-        progress(len(chunk))
+        chunk = _rows(source, using).filter(pk__in=ids[start : start + AT_ONCE], status=READY)
+        # In a transaction of the caller the jobs of a broker would come after its commit.
+        with transaction.atomic(using=alias, durable=True):
+            prepared = _prepared_of(chunk, backend, done)
+            pushed = {job.id for job in prepared if _is_pushed_after(alias, job)}
+            _hand_over([one for one in prepared if one.id not in pushed], chunk, dry_run=dry_run)
+        _hand_over([one for one in prepared if one.id in pushed], chunk, dry_run=dry_run)
+        done.moved += len(prepared)
+        progress(len(ids[start : start + AT_ONCE]))
     return done
 
 
-def _move_chunk(
-    source: str,
-    ids: Sequence[Any],
-    backend: str | None,
-    using: str | None,
-    *,
-    dry_run: bool,
-    done: Moved,
-) -> None:
-    waiting = _rows(source, using).filter(pk__in=ids, status=READY)
-    features = connections[_alias(source, using)].features
+def _prepared_of(waiting: Any, backend: str | None, done: Moved) -> list[PreparedJob[Any]]:
+    features = connections[waiting.db].features
     # A row that a worker of theirs holds just now is about to run there.
     locked = waiting.select_for_update(skip_locked=features.has_select_for_update_skip_locked)
     prepared: list[PreparedJob[Any]] = []
@@ -152,10 +154,23 @@ def _move_chunk(
             prepared.append(_prepared(row, backend))
         except InvalidJob as error:
             done.refused.append({"id": str(row.pk), "task": row.task_path, "why": str(error)})
-    done.moved += len(prepared)
-    if not dry_run:
-        enqueue_many(prepared)
-        waiting.filter(pk__in=[job.id for job in prepared]).delete()
+    return prepared
+
+
+def _is_pushed_after(alias: str, job: PreparedJob[Any]) -> bool:
+    """Whether a job gets to its backend only when a transaction there is committed.
+
+    The commit that deletes its row would come first, and whoever dies then loses it.
+    """
+    backend, seal, settings = job.plan.resolve()
+    found = way(settings, backend, seal.terms.queue)
+    return found.outbox is None and found.after == alias
+
+
+def _hand_over(jobs: Sequence[PreparedJob[Any]], waiting: Any, *, dry_run: bool) -> None:
+    if jobs and not dry_run:
+        enqueue_many(jobs)
+        waiting.filter(pk__in=[job.id for job in jobs]).delete()
 
 
 def _prepared(row: Any, backend: str | None) -> PreparedJob[Any]:
@@ -168,20 +183,32 @@ def _prepared(row: Any, backend: str | None) -> PreparedJob[Any]:
         )
     call = row.call
     payload = handler.payload(tuple(call["args"]), dict(call["kwargs"]))
-    plan = Plan(handler.key, _options(handler.options, row, backend))
+    plan = Plan(handler.key, _options(handler, row, backend))
     plan.resolve()
     # Tried before, for all we know: then it may even have ended.
     return PreparedJob(str(row.pk), plan, payload, tried=True)
 
 
-def _options(declared: Options, row: Any, backend: str | None) -> Options:
+def _options(handler: FunctionHandler, row: Any, backend: str | None) -> Options:
     given: dict[str, Any] = {"queue": row.queue_name, "priority": row.priority}
+    if isinstance(handler, TaskHandler):
+        given |= _where(handler.task.backend, handler.options)
     if backend is not None:
         given["backend"] = backend
     if row.retries is not None:
         given["max_retries"] = row.retries
     # The place in the old order is kept: due is what was due first.
-    return declared.using(**given, run_at=_aware(_due(row)))
+    return handler.options.using(**given, run_at=_aware(_due(row)))
+
+
+def _where(alias: str, options: Options) -> dict[str, Any]:
+    """Where an alias of TASKS leads: there its results are looked for."""
+    for name in (alias, DEFAULT_TASK_BACKEND_ALIAS):
+        if name not in task_backends:
+            continue  # the task may still be declared for the backend it came from
+        if isinstance(found := task_backends[name], JobsBackend):
+            return {"backend": found.jobs_alias, **results.alias_in_meta(name, options)}
+    return {}
 
 
 def _due(row: Any) -> datetime:

@@ -29,6 +29,7 @@ from django_jobs.worker.build import worker_name
 
 if TYPE_CHECKING:
     from django_jobs.backends.base import Account, AttemptRecord
+    from django_jobs.definition import Options
     from django_jobs.execution.outcome import ErrorText
     from django_jobs.handlers.base import JobContext
     from django_jobs.tasks.backend import JobsBackend
@@ -95,6 +96,13 @@ class Running:
 
     def finish(self, status: TaskResultStatus) -> None:
         change(self.result, status=status, finished_at=_now())
+
+
+def alias_in_meta(alias: str, options: Options) -> dict[str, Any]:
+    """The option of a job that remembers through which alias of TASKS it was enqueued."""
+    if alias == DEFAULT_TASK_BACKEND_ALIAS:
+        return {}
+    return {"meta": {**(options.meta or {}), ALIAS_IN_META: alias}}
 
 
 def running(task: Any, context: JobContext) -> Running:

@@ -17,7 +17,7 @@ from typing import (
 
 from django.utils.module_loading import import_string
 
-from django_jobs.decorators import conduct_of
+from django_jobs.decorators import JobFunction, conduct_of
 from django_jobs.definition import Options
 from django_jobs.exceptions import InvalidOption
 from django_jobs.job_options import Reactions, SharedOptions
@@ -150,6 +150,8 @@ def _found_again(path: str, kwargs: dict[str, Any]) -> JobsTask[..., Any]:
         found = import_string(path)
     except ImportError as error:
         raise ValueError(f"{path!r} was to lead to a task: {error}") from error
+    if isinstance(found, JobFunction):  # the task of a job, under whose name the job stands
+        return JobsTask(func=found.function, **kwargs)
     if not isinstance(found, JobsTask):
         raise ValueError(f"{path!r} was to lead to a task, and is {type(found).__name__}")  # noqa: TRY004 - Django's choice
     return JobsTask(func=found.func, **kwargs)

@@ -26,8 +26,10 @@ from django_jobs.telemetry.job_events import (
 )
 from django_jobs.telemetry.schedule_events import (
     ScheduleFailed,
+    ScheduleOfOtherCode,
     SchedulerStarted,
     SchedulerStopped,
+    ScheduleUnreadable,
     TickDecided,
 )
 
@@ -57,6 +59,8 @@ __all__ = [
     "RelayLost",
     "RetryPolicyFailed",
     "ScheduleFailed",
+    "ScheduleOfOtherCode",
+    "ScheduleUnreadable",
     "SchedulerStarted",
     "SchedulerStopped",
     "SettleUnknown",

@@ -152,6 +152,16 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.ERROR,
         "the schedule %(schedule)s could not be decided: %(error)s",
     ),
+    events.ScheduleUnreadable: (
+        "cron.schedule_unreadable",
+        logging.WARNING,
+        "the schedule %(schedule)s of the admin is left out: %(why)s",
+    ),
+    events.ScheduleOfOtherCode: (
+        "cron.schedule_of_other_code",
+        logging.WARNING,
+        "other code reads the schedule %(schedule)s differently: %(what)s",
+    ),
     events.SchedulerStarted: ("cron.started", logging.INFO, "the scheduler ticks"),
     events.SchedulerStopped: ("cron.stopped", logging.INFO, "the scheduler stopped: %(why)s"),
     events.ReceiverFailed: (

@@ -27,6 +27,22 @@ class ScheduleFailed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleUnreadable(Event):
+    """A schedule of the admin was right when it was saved, and is so no more: it is left out."""
+
+    schedule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleOfOtherCode(Event):
+    """A schedule has the moments of other code: a newer one, or one that is gone."""
+
+    schedule: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerStarted(Event):
     """A scheduler begins to tick."""
 

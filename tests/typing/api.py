@@ -167,6 +167,9 @@ def a_handle_is_of_one_type() -> None:
 
 def using_keeps_the_signature() -> None:
     same: JobFunction[[int], str, str] = in_brackets.using(priority=1)
+    assert_type(in_brackets.call(1), str)
+    assert_type(coroutine.call(1), str)
+    assert_type(in_brackets.module_path, str)
     assert_type(same(1), str)
     assert_type(with_context.using(delay=5).enqueue(1), Handle[int])
     bare.using(delay=5).enqueue("one")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

@@ -83,6 +83,7 @@ ON_TASKS = {
     "E017": {"OPTIONS": {"BACKENT": "database"}},
     "E018": {"OPTIONS": {"BACKEND": "databse"}},
     "W012": {"QUEUES": ["default", "Not A Name"]},
+    "W013": {"QUEUES": ["default", "away"]},
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
-from django_jobs.exceptions import DuplicateJob
+from django_jobs.exceptions import BackendUnavailable, DuplicateJob, StoreUnavailable
 from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
 from django_jobs.management.output import escaped
 from django_jobs.management.progress import progress
@@ -37,7 +37,11 @@ class Command(JobsCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("source", metavar="SOURCE", choices=SOURCES, help="whose table: " + ", ".join(SOURCES))
-        add("--backend", metavar="ALIAS", help="one of BACKENDS; default: as their queues say")
+        add(
+            "--backend",
+            metavar="ALIAS",
+            help="one of BACKENDS; default: where their alias in TASKS leads",
+        )
         add("--source-database", metavar="ALIAS", help="where the table is; default: as routed")
         add("--dry-run", action="store_true", help="say what would be moved, change nothing")
         add_json(parser)
@@ -61,6 +65,11 @@ class Command(JobsCommand):
         except DuplicateJob as error:
             raise CommandError(
                 f"{escaped(str(error))}; the tasks of its batch were left where they are",
+                returncode=FAILED,
+            ) from error
+        except (BackendUnavailable, StoreUnavailable) as error:
+            raise CommandError(
+                f"{escaped(str(error))}; what was not moved is still there: do it again",
                 returncode=FAILED,
             ) from error
         if options["json"]:

@@ -5,8 +5,9 @@
 document.addEventListener("DOMContentLoaded", () => {
   const preview = document.getElementById("dj-preview");
   const expression = document.getElementById("id_expression");
+  const name = document.getElementById("id_name");
   const zone = document.getElementById("id_timezone");
-  if (!preview || !expression || !zone) {
+  if (!preview || !expression || !name || !zone) {
     return;
   }
   const problem = document.getElementById("dj-preview-problem");
@@ -32,7 +33,11 @@ document.addEventListener("DOMContentLoaded", () => {
       show({ problem: "", runs: [] });
       return;
     }
-    const query = new URLSearchParams({ expression: expression.value, timezone: zone.value });
+    const query = new URLSearchParams({
+      expression: expression.value,
+      name: name.value,
+      timezone: zone.value,
+    });
     let told = { problem: "The preview could not be loaded.", runs: [] };
     try {
       const answer = await fetch(`${preview.dataset.url}?${query}`, { credentials: "same-origin" });
@@ -52,6 +57,7 @@ document.addEventListener("DOMContentLoaded", () => {
     timer = window.setTimeout(ask, 250);
   };
   expression.addEventListener("input", soon);
+  name.addEventListener("input", soon);
   zone.addEventListener("input", soon);
   ask();
 });

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from django_jobs.clock import ManualClock
+from django_jobs.clock import ManualClock, to_datetime
+from django_jobs.cron.occurrences import next_after
 from django_jobs.cron.registry import all_schedules
 from django_jobs.cron.schedule import Schedule
 from django_jobs.cron.ticking import Ticker
@@ -133,6 +135,78 @@ def test_a_schedule_of_the_admin_runs(
         url("adminschedule_delete", str(AdminSchedule.objects.get().pk)), {"post": "yes"}
     )
     assert all_schedules() == []
+
+
+def test_a_change_is_seen_though_another_row_seems_to_be_newer(
+    exposed: None, clock: ManualClock, schedules: list[Schedule], admin_client: Client
+) -> None:
+    for name in ("mine", "other"):
+        admin_client.post(url("adminschedule_add"), {**GIVEN, "name": name})
+    of_a_fast_clock = datetime(2040, 1, 1, tzinfo=UTC)
+    AdminSchedule.objects.filter(name="other").update(changed_at=of_a_fast_clock)
+    assert {schedule.expression for schedule in all_schedules()} == {GIVEN["expression"]}
+    mine = AdminSchedule.objects.get(name="mine")
+    for expression in ("0 1 * * *", "0 2 * * *"):
+        page = url("adminschedule_change", str(mine.pk))
+        assert admin_client.post(page, {**GIVEN, "expression": expression}).status_code == 302
+        assert expression in {schedule.expression for schedule in all_schedules()}
+    mine.refresh_from_db()
+    assert mine.changed_at == of_a_fast_clock + timedelta(microseconds=2)
+
+
+def test_when_something_was_changed_the_store_says(
+    exposed: None, clock: ManualClock, schedules: list[Schedule], admin_client: Client
+) -> None:
+    admin_client.post(url("adminschedule_add"), GIVEN)
+    assert AdminSchedule.objects.get().changed_at == to_datetime(clock.now())
+
+
+def test_a_row_that_became_unreadable_is_told(
+    exposed: None,
+    clock: ManualClock,
+    schedules: list[Schedule],
+    admin_client: Client,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    admin_client.post(url("adminschedule_add"), GIVEN)
+    AdminSchedule.objects.update(timezone="Europe/Atlantis", changed_at=datetime.now(UTC))
+    assert all_schedules() == all_schedules() == []
+    (told,) = [one for one in caplog.records if one.key == "cron.schedule_unreadable"]  # type: ignore[attr-defined] # ours
+    assert "mine" in told.getMessage()
+    for page in ("schedulestate_changelist", "adminschedule_changelist"):
+        assert "Europe/Atlantis" in admin_client.get(url(page)).content.decode()
+
+
+def test_who_made_changed_and_deleted_a_schedule_is_recorded(
+    exposed: None, clock: ManualClock, schedules: list[Schedule], admin_client: Client
+) -> None:
+    for name in ("mine", "other", "third"):
+        admin_client.post(url("adminschedule_add"), {**GIVEN, "name": name})
+    mine, *others = map(str, AdminSchedule.objects.order_by("name").values_list("pk", flat=True))
+    change = {**GIVEN, "expression": "0 1 * * *", "payload": '{"args": [], "kwargs": {}}'}
+    admin_client.post(url("adminschedule_change", mine), change)
+    admin_client.post(url("adminschedule_delete", mine), {"post": "yes"})
+    chosen = {"action": "delete_selected", "_selected_action": others, "post": "yes"}
+    admin_client.post(url("adminschedule_changelist"), chosen)
+    events = OperatorEvent.objects.order_by("id")
+    assert list(events.values_list("action", "subject", "actor")) == [
+        *(("add-schedule", name, "admin") for name in ("mine", "other", "third")),
+        ("change-schedule", "mine", "admin"),
+        *(("delete-schedule", name, "admin") for name in ("mine", "other", "third")),
+    ]
+    assert events.get(action="change-schedule").detail == {"changed": ["expression"]}
+    assert not AdminSchedule.objects.exists()
+
+
+def test_the_preview_hashes_the_name_that_the_schedule_will_have(
+    exposed: None, clock: ManualClock, schedules: list[Schedule], admin_client: Client
+) -> None:
+    given = {**GIVEN, "expression": "H H * * *", "timezone": "UTC", "name": "nightly"}
+    answer = admin_client.get(url("adminschedule_preview"), given)
+    admin_client.post(url("adminschedule_add"), given)
+    (schedule,) = all_schedules()
+    first = next_after(schedule, to_datetime(clock.now()))
+    assert json.loads(answer.content)["runs"][0] == f"{first:%a %d %b %Y, %H:%M:%S UTC}"
 
 
 @pytest.mark.usefixtures("exposed")

@@ -14,7 +14,7 @@ import pytest
 
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
-from django_jobs.cron import outcomes
+from django_jobs.cron.outcomes import Outcomes
 from django_jobs.models import OutboxJob, ScheduleTick
 from django_jobs.operations.database import store_now
 from testproject.shop.models import Order
@@ -127,7 +127,7 @@ def test_killed_between_commit_and_push_without_an_outbox_the_tick_tells_that_it
     run(*WORKS)
     wanted = enqueued() - collections.Counter(one.name for one in lost)
     assert delivered() == wanted
-    outcomes.settle_some("default", store_now("default") + 600 * SECOND)
+    Outcomes("default").step(store_now("default") + 600 * SECOND)
     for one in lost:
         one.refresh_from_db()
         assert one.outcome == "unknown"

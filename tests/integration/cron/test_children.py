@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.cron import deciding
-from django_jobs.cron.loop import tick_once
+from django_jobs.cron.loop import Loop, tick_once
+from django_jobs.cron.registry import registry
 from django_jobs.cron.schedule import Schedule
 from django_jobs.cron.ticking import Ticker
 from django_jobs.models import FailedJob, Job, JobResult, ScheduleTick
@@ -58,6 +60,42 @@ def test_a_when_that_hangs_is_killed(
     (decided,) = Ticker().tick()
     assert decided.reason == "its when failed: it did not end in time and was killed"
     assert time.monotonic() - began < 30
+
+
+def test_only_a_few_are_asked_at_once(clock: ManualClock, declare: Declare) -> None:
+    count = 3 * deciding.WHEN_AT_ONCE
+    for number in range(count):
+        declare(f"bell-{number}", when=jobs.with_few_others)
+    decided = Ticker().tick()
+    assert [one.decision for one in decided] == ["enqueued"] * count
+
+
+def test_what_a_scheduler_that_died_has_left_is_run_without_any_worker(
+    clock: ManualClock, declare: Declare
+) -> None:
+    declare(handler="inline_chime", **INLINE)
+    Ticker().tick()
+    assert backends["database"].fetch(["inline"], 1, 20.0)  # and then it dies
+    loop = Loop()
+    loop.step()
+    loop.end(urgent=lambda: False)
+    assert not JobResult.objects.exists()
+    clock.advance(21)
+    again = Loop()
+    again.step()
+    again.end(urgent=lambda: False)
+    assert JobResult.objects.get().status == "succeeded"
+
+
+def test_a_tick_from_a_crontab_runs_what_another_has_left(
+    clock: ManualClock, declare: Declare
+) -> None:
+    declare(handler="inline_chime", **INLINE)
+    Ticker().tick()
+    assert backends["database"].fetch(["inline"], 1, 20.0)
+    clock.advance(21)
+    tick_once()
+    assert schedule_history("bell")[0].outcome == "succeeded"
 
 
 def test_a_schedule_without_a_queue_runs_in_a_child(clock: ManualClock, declare: Declare) -> None:
@@ -123,6 +161,22 @@ def test_where_jobs_run_at_once_one_that_takes_its_process_with_it_is_told(
     (tick,) = schedule_history("bell")
     assert (tick.decision, tick.outcome) == ("enqueued", "unknown")
     assert tick.reason == "its process was killed by SIGKILL"
+
+
+def test_a_tick_from_a_crontab_tells_that_its_child_could_not_enqueue(
+    at_once: None, declare: Declare, schedules: list[Schedule]
+) -> None:
+    declare()
+    (bell,), parent = schedules.copy(), os.getpid()
+    schedules.clear()
+    source = lambda: [bell] if os.getpid() == parent else []  # noqa: E731 - unknown in the child
+    registry.register_source(source)
+    try:
+        (decided,) = tick_once()
+    finally:
+        registry._sources.remove(source)
+    assert (decided.decision, decided.job_id) == ("failed", "")
+    assert "bell" in decided.reason
 
 
 def test_where_jobs_run_at_once_one_that_cannot_be_enqueued_is_told(

@@ -9,12 +9,13 @@ import pytest
 
 from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import SECOND, ManualClock
-from django_jobs.cron import loop, outcomes, ticking
+from django_jobs.cron import loop, ticking
 from django_jobs.cron.loop import tick_once
+from django_jobs.cron.outcomes import Outcomes
 from django_jobs.cron.resting import Resting
 from django_jobs.cron.schedule import Dependency, Overlap, Schedule
 from django_jobs.cron.ticking import FORGOTTEN_AFTER, Ticker
-from django_jobs.models import Job, ScheduleState, ScheduleTick, schedule_key
+from django_jobs.models import Job, JobState, ScheduleState, ScheduleTick, schedule_key
 from django_jobs.operations.schedules import overview_of_schedules, pause_schedule
 from django_jobs.worker.build import process_once
 
@@ -175,12 +176,34 @@ def test_the_job_of_a_tick_that_was_made_up_for_has_its_time_to_arrive(
     clock: ManualClock,
 ) -> None:
     row = open_tick(clock.now(), timedelta(hours=5))
-    outcomes.settle_some("default", clock.now())
+    Outcomes("default").step(clock.now())
     row.refresh_from_db()
     assert row.outcome == "open"
-    outcomes.settle_some("default", clock.now() + 301 * SECOND)
+    Outcomes("default").step(clock.now() + 301 * SECOND)
     row.refresh_from_db()
     assert row.outcome == "unknown"
+
+
+def test_ticks_that_stay_open_do_not_keep_others_from_their_end(clock: ManualClock) -> None:
+    lives = [open_tick(clock.now(), timedelta(minutes=number)) for number in range(4)]
+    for row in lives:
+        Job.objects.create(
+            id=row.job_id,
+            backend="database",
+            queue="clockwork",
+            handler="chime",
+            body="{}",
+            state=JobState.RUNNING,
+            due=0,
+            created_at=for_people(clock.now()),
+        )
+    lost = open_tick(clock.now(), timedelta(minutes=9))
+    rounds = Outcomes("default", limit=2)
+    for _ in range(3):
+        rounds.step(clock.now() + 301 * SECOND)
+    lost.refresh_from_db()
+    assert lost.outcome == "unknown"
+    assert ScheduleTick.objects.filter(outcome="open").count() == len(lives)
 
 
 def test_a_broker_that_is_away_is_no_end_of_its_jobs_and_of_no_list(
@@ -199,12 +222,39 @@ def test_a_broker_that_is_away_is_no_end_of_its_jobs_and_of_no_list(
     declare()
     now = clock.now()
     row = open_tick(now, timedelta(0), "broker")
-    outcomes.settle_some("default", now + 3600 * SECOND)
+    Outcomes("default").step(now + 3600 * SECOND)
     (one,) = overview_of_schedules()
     assert one.last is not None
     assert one.last.outcome == "open"
     row.refresh_from_db()
     assert row.outcome == "open"
+
+
+def test_a_schedule_that_comes_back_has_missed_nothing(
+    clock: ManualClock, declare: Declare, schedules: list[Schedule]
+) -> None:
+    for name in ("bell", "gong"):
+        declare(name, expression="0 * * * *", options={"queue": "clockwork"})
+    tick_once()
+    removed = schedules.pop()
+    pause_schedule("bell", by="ada")
+    clock.advance(26 * 3600)
+    tick_once()
+    assert ScheduleState.objects.get(name="gong").next_due is None
+    clock.advance(90 * 86_400 + 600)
+    schedules.append(removed)
+    assert {name for name, _ in told(Ticker())} == {"bell"}
+    clock.advance(3000)
+    assert [decided for name, decided in told(Ticker()) if name == "gong"] == ["enqueued"]
+
+
+def test_when_all_schedulers_were_away_for_days_nothing_is_forgotten(
+    clock: ManualClock, declare: Declare
+) -> None:
+    declare(expression="0 * * * *")
+    tick_once()
+    clock.advance(3 * 86_400 + 600)
+    assert [one.decision for one in tick_once()][-1] == "caught-up"
 
 
 def test_the_state_of_a_schedule_that_is_unknown_here_is_left_alone(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_jobs.clock import ManualClock
-from django_jobs.cron.outcomes import settle_some
+from django_jobs.cron.outcomes import Outcomes
 from django_jobs.cron.purging import purge_ticks
 from django_jobs.cron.schedule import Schedule
 from django_jobs.cron.ticking import Ticker
@@ -110,7 +110,7 @@ def test_old_ticks_are_forgotten_but_not_the_latest(clock: ManualClock, declare:
         clock.advance(3600)
     assert purge_ticks("default", clock.now(), kept=2) == 0
     clock.advance(40 * DAY)
-    settle_some("default", clock.now())
+    Outcomes("default").step(clock.now())
     before = ScheduleTick.objects.filter(name="bell").order_by("-tick")
     latest = list(before.values_list("tick", flat=True)[:2])
     while purge_ticks("default", clock.now(), older_than=timedelta(days=30), kept=2, step=3):

@@ -66,6 +66,24 @@ def test_missed_ticks_follow_the_policy(
     assert told(ticker) == []
 
 
+@pytest.mark.parametrize(
+    ("expression", "hours", "limit"),
+    [("* * * * *", 5, 100), ("* * * * *", 5, 150), ("* * * * * *", 1, 100)],
+)
+def test_as_many_are_caught_up_as_promised_and_one_row_tells_of_the_rest(
+    clock: ManualClock, declare: Declare, expression: str, hours: int, limit: int
+) -> None:
+    declare(expression=expression, missed=Missed.ALL, missed_limit=limit)
+    ticker = Ticker()
+    ticker.tick()
+    clock.advance(hours * 3600)
+    decided = [decision for _, _, decision in told(ticker)]
+    assert decided[: limit + 1] == ["missed", *["caught-up"] * limit]
+    assert set(decided[limit + 1 :]) == {"enqueued"}
+    rest = ScheduleTick.objects.get(decision="missed")
+    assert "it stands for all that were missed before it" in rest.reason
+
+
 def test_a_later_tick_that_is_on_time_makes_the_missed_ones_superfluous(
     clock: ManualClock, declare: Declare
 ) -> None:

@@ -240,11 +240,12 @@ def test_flags_tell_what_the_backend_below_can_do(settings):
         "BACKENDS": {
             "database": {"BACKEND": "django_jobs.backends.database.DatabaseBackend"},
             "sync": {"BACKEND": "django_jobs.backends.sync.SyncBackend"},
+            "redis": {"BACKEND": "django_jobs.backends.redis.RedisBackend"},
             "memory": {"BACKEND": "django_jobs.backends.memory.MemoryBackend"},
         }
     }
     flags = {}
-    for name in ("database", "sync", "memory"):
+    for name in settings.DJANGO_JOBS["BACKENDS"]:
         backend = JobsBackend("default", {"OPTIONS": {"BACKEND": name}})
         flags[name] = (
             backend.supports_defer,
@@ -255,6 +256,7 @@ def test_flags_tell_what_the_backend_below_can_do(settings):
     assert flags == {
         "database": (True, True, True, True),
         "sync": (False, True, True, True),
+        "redis": (True, True, True, True),
         "memory": (True, True, False, True),
     }
 

@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
+from django_jobs.backends.registry import backends
 from django_jobs.models import Job, JobState
 from django_jobs.tasks import importing
 from django_jobs.worker import process_once
@@ -146,6 +147,23 @@ def test_a_batch_is_moved_or_not_at_all(source):
     with pytest.raises(CommandError, match="is held by the live job"):
         call_command("jobs_import", source)
     assert (Job.objects.count(), left(source)) == (0, 2)
+
+
+def test_a_task_goes_where_its_alias_leads(source, settings):
+    database = {"BACKEND": "django_jobs.backends.database.DatabaseBackend"}
+    memory = {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}
+    settings.DJANGO_JOBS = {
+        "BACKENDS": {"database": database, "second": memory},
+        "QUEUES": {"default": {"BACKEND": "second"}},
+    }
+    put(source)
+    assert (imported(source)[0], Job.objects.count()) == (0, 1)
+    settings.TASKS = {
+        "default": {**settings.TASKS["default"], "OPTIONS": {"BACKEND": "second"}},
+    }
+    put(source)
+    assert (imported(source)[0], Job.objects.count()) == (0, 1)
+    assert backends["second"].stats("default").ready == 1
 
 
 def test_a_source_that_is_not_there_is_told():

@@ -255,29 +255,3 @@ def test_where_a_task_runs_at_its_enqueue_the_enqueue_is_told_first(settings):
     assert (result.status, result.return_value) == (SUCCESSFUL, 1)
     assert (failed.status, failed.attempts) == (FAILED, 2)
     assert JobResult.objects.count() == FailedJob.objects.count() == 1
-
-
-# -- jobs as tasks -----------------------------------------------------------------------------
-
-
-def test_a_job_is_a_task_where_one_is_wanted():
-    task = chores.plain_job.task
-    assert (task.queue_name, task.name, task.call("ab")) == ("mail", "plain_job", "abab")
-    result = task.using(priority=3).enqueue("ab")
-    row = Job.objects.get(pk=result.id)
-    assert (row.handler, row.rank) == (chores.plain_job.key, -3)
-    assert '"maxRetries":2' in row.body
-    assert process_once("mail").status == "acked"
-    assert task.get_result(result.id).return_value == "abab"
-
-
-def test_a_job_with_a_key_and_a_context_is_one_too():
-    result = ran(chores.keyed_job.task, "x")
-    assert result.return_value == [1, "x"]
-    assert result.task.func is chores.keyed_job.function
-
-
-def test_the_handle_of_a_job_leads_to_a_result():
-    handle = chores.plain_job.enqueue("ab")
-    result = chores.plain_job.task.get_result(handle.id)
-    assert (result.status, result.args) == (READY, ["ab"])

@@ -7,6 +7,15 @@ from django_jobs.tasks.compat import checks as djangos
 from tests.unit.test_checks import ON_TASKS, ids
 
 OURS = "django_jobs.tasks.JobsBackend"
+DATABASE = {"BACKEND": "django_jobs.backends.database.DatabaseBackend"}
+TWO_BACKENDS = {
+    "BACKENDS": {
+        "database": DATABASE,
+        "memory": {"BACKEND": "django_jobs.backends.memory.MemoryBackend"},
+    },
+    "QUEUES": {"away": {"BACKEND": "memory"}},
+    "STRICT_QUEUES": False,
+}
 
 
 def messages_of(settings, **alias):
@@ -16,6 +25,7 @@ def messages_of(settings, **alias):
 
 @pytest.mark.parametrize("check_id", sorted(ON_TASKS))
 def test_a_set_up_triggers_its_check_and_no_other(check_id, settings):
+    settings.DJANGO_JOBS = TWO_BACKENDS
     (message,) = messages_of(settings, **ON_TASKS[check_id])
     assert ids([message]) == [check_id]
     assert (message.level >= django_checks.ERROR) == check_id.startswith("E")
@@ -27,6 +37,13 @@ def test_a_set_up_triggers_its_check_and_no_other(check_id, settings):
 def test_there_is_nothing_to_say_of_a_set_up_that_works(settings):
     options = {"OPTIONS": {"BACKEND": "database"}, "QUEUES": []}
     assert messages_of(settings) == messages_of(settings, **options) == []
+
+
+def test_a_queue_that_lives_where_its_alias_leads(settings):
+    settings.DJANGO_JOBS = TWO_BACKENDS
+    to_memory = {"OPTIONS": {"BACKEND": "memory"}, "QUEUES": ["away"]}
+    assert messages_of(settings, **to_memory) == []
+    assert messages_of(settings, QUEUES=["default"]) == messages_of(settings, QUEUES=[]) == []
 
 
 def test_options_that_are_no_dict(settings):

@@ -5,7 +5,9 @@ import signal
 import time
 
 from django_jobs import JobContext, job
+from django_jobs.cron.deciding import WHEN_AT_ONCE
 from testproject.shop.models import Order
+from tests.integration.worker.pool.conftest import children_of
 
 
 @job(queue="clockwork")
@@ -49,6 +51,15 @@ def dies() -> bool:
 
 def hangs() -> bool:
     time.sleep(600)
+    return True
+
+
+def with_few_others() -> bool:
+    """Look for a while whether many children of the scheduler run beside this one."""
+    until = time.monotonic() + 0.2
+    while time.monotonic() < until:
+        if len(children_of(os.getppid())) > WHEN_AT_ONCE:
+            return False
     return True
 
 

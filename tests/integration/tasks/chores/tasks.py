@@ -148,6 +148,11 @@ def plain_job(word):
     return word * 2
 
 
+@job
+async def coroutine_job(word):
+    return word * 3
+
+
 @job(key="chores.keyed", takes_context=True)
 def keyed_job(context, word):
     return [context.attempt, word]
