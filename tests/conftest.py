@@ -39,6 +39,7 @@ def pytest_report_header() -> str:
 LONG = (
     "tests/acceptance/test_readme.py",
     "tests/browser",
+    "tests/conformance/test_broken.py",
     "tests/fuzz",
     "tests/integration/cron/test_broker.py",
     "tests/integration/cron/test_crowd.py",
@@ -58,11 +59,15 @@ LONG = (
 )
 NOT_LONG = ("test_pool.py", "test_breakers.py")  # what a pool is for; one process alone
 # Of those the ones about a worker's processes, to which it is all the same what holds the jobs.
-PROCESSES = tuple(
-    f"tests/integration/worker/pool/test_{name}.py"
-    for name in (
-        "afresh", "births", "concurrency", "forking", "programs", "recycling", "signals", "wreckage"
-    )
+PROCESSES = (
+    "tests/integration/worker/test_reload.py",
+    *(
+        f"tests/integration/worker/pool/test_{name}.py"
+        for name in (
+            "afresh", "asked", "births", "concurrency", "forking", "programs", "recycling",
+            "signals", "wreckage",
+        )
+    ),
 )  # fmt: skip
 
 
