@@ -23,8 +23,6 @@ from django_jobs.operations.database import moments
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from django.db.models import Model
-
 COUNTED_AT_MOST = 1_000
 MOST_QUEUES = 100
 _OLDEST, _DEAD = -1, -2
@@ -35,13 +33,21 @@ _STATES = {
     int(JobState.BLOCKED): "blocked",
     _DEAD: "dead",
 }
-_NAMES_BY_STEPS = (
-    "WITH RECURSIVE names (name) AS (SELECT MIN({queue}) FROM {table} UNION ALL "
-    "SELECT (SELECT MIN({queue}) FROM {table} WHERE {queue} > names.name) FROM names "
-    "WHERE names.name IS NOT NULL) SELECT name FROM names WHERE name IS NOT NULL LIMIT {limit}"
+_STEPS = (
+    "WITH RECURSIVE names (name) AS (SELECT MIN({{queue}}) FROM {table} WHERE {these} UNION ALL "
+    "SELECT (SELECT MIN({{queue}}) FROM {table} WHERE {these} AND {{queue}} > names.name) "
+    "FROM names WHERE names.name IS NOT NULL) "
+    "SELECT name FROM names WHERE name IS NOT NULL LIMIT {{limit}}"
 )
+_NAMES_BY_STEPS = _STEPS.format(table="{table}", these="1 = 1")
+_OPEN_BY_STEPS = _STEPS.format(table="{failed}", these="{resolution} = ''")
 # Their loose scan is of their own making.
 _NAMES_BY_GROUPS = "SELECT {queue} FROM {table} GROUP BY {queue} LIMIT {limit}"
+# For an equality they would leave it, and read all of the index that is equal.
+_OPEN_BY_GROUPS = (
+    "SELECT {queue} FROM {failed} WHERE {resolution} <= '' "
+    "GROUP BY {resolution}, {queue} LIMIT {limit}"
+)
 _IN_STATE = (
     "SELECT {place}, {state}, {backend}, COUNT(*), MIN({due}) FROM (SELECT {backend}, {due} "
     "FROM {table} WHERE {queue} = %s AND {state_column} = {state} "
@@ -53,10 +59,11 @@ _OLDEST_OF_ALL = (
     "WHERE {queue} = %s AND {state_column} = {ready} AND {rank} = (SELECT MAX({rank}) FROM {table} "
     "WHERE {queue} = %s AND {state_column} = {ready}) ORDER BY {due}, {id} LIMIT 1) t"
 )
+# The keys from the index alone, however many more of the queue are resolved or of other queues.
 _OPEN = (
-    "SELECT {place}, {dead}, {backend}, COUNT(*), 0 FROM (SELECT {backend}, {resolution} "
-    "FROM {failed} WHERE {queue} = %s ORDER BY {failed_at} DESC LIMIT {most}) t "
-    "WHERE {resolution} = '' GROUP BY {backend}"
+    "SELECT {place}, {dead}, f.{backend}, COUNT(*), 0 FROM (SELECT {id} FROM {failed} "
+    "WHERE {resolution} = '' AND {queue} = %s ORDER BY {failed_at} DESC, {id} DESC "
+    "LIMIT {most}) t JOIN {failed} f ON f.{id} = t.{id} GROUP BY f.{backend}"
 )
 
 
@@ -64,8 +71,8 @@ _OPEN = (
 class QueueDepth:
     """How a queue stands. A number above COUNTED_AT_MOST means "or more".
 
-    ``dead`` counts among the latest dead letters. ``rate`` is the limit that holds, and
-    ``used`` how much of it is.
+    ``dead`` counts the open dead letters. ``rate`` is the limit that holds, and ``used``
+    how much of it is.
     """
 
     backend: str
@@ -137,7 +144,9 @@ def _with_rate(depth: QueueDepth, told: object, now: int) -> QueueDepth:
 def _counted(alias: str) -> list[tuple[str, int, str, int, int]]:
     """Queue, state, backend, how many, and since when the oldest is due."""
     words = _words(alias)
-    alive, dead = (_names(alias, model) for model in (Job, FailedJob))
+    mysql = connections[alias].vendor == "mysql"
+    alive = _names(alias, _NAMES_BY_GROUPS if mysql else _NAMES_BY_STEPS)
+    dead = _names(alias, _OPEN_BY_GROUPS if mysql else _OPEN_BY_STEPS)
     parts, params = [], []
     for place, queue in enumerate(alive):
         for state in JobState:
@@ -159,16 +168,10 @@ def _counted(alias: str) -> list[tuple[str, int, str, int, int]]:
         return [(names[place], *rest) for place, *rest in cursor.fetchall()]
 
 
-def _names(alias: str, model: type[Model]) -> list[str]:
+def _names(alias: str, statement: str) -> list[str]:
     """The queues in a table, by one look into its index for each."""
-    connection = connections[alias]
-    mysql = connection.vendor == "mysql"
-    sql = (_NAMES_BY_GROUPS if mysql else _NAMES_BY_STEPS).format(
-        **_words(alias) | {"table": connection.ops.quote_name(model._meta.db_table)},
-        limit=MOST_QUEUES,
-    )
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
+    with connections[alias].cursor() as cursor:
+        cursor.execute(statement.format(**_words(alias), limit=MOST_QUEUES))
         return [name for (name,) in cursor.fetchall()]
 
 
