@@ -111,9 +111,22 @@ def test_a_name_reads_what_it_finds(letters):
             plan = explain(connection, query["sql"], None)
             print(plan)
             assert not plan.scans, plan.text
-            # A text that names nothing is looked for in the window.
-            limit = TEXT_WINDOW + 1 if text == "zebra" else FOUND_AT_MOST + 1
+            # What is no whole name is looked for in the window as well.
+            limit = FOUND_AT_MOST + 1 if text == str(one.job_id) else TEXT_WINDOW + 1
             assert plan.rows <= limit, plan.text
+
+
+def test_a_name_within_a_filter_is_looked_up_in_an_index(letters):
+    narrowed = letters.filter(queue="queue-4")
+    with CaptureQueriesContext(connection) as sent:
+        search(narrowed, letters[7].fingerprint[:6], payloads=False)
+    by_name = [query["sql"] for query in sent.captured_queries if "fingerprint" in query["sql"]]
+    assert by_name
+    for sql in by_name:
+        plan = explain(connection, sql, None)
+        print(plan)
+        assert not plan.scans, plan.text
+        assert plan.rows <= LETTERS // 500, plan.text
 
 
 def test_groups_are_not_counted_from_dead_letters(letters):
