@@ -14,7 +14,7 @@ from django_jobs import job, operations
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
-from django_jobs.exceptions import EnqueueOutcomeUnknown
+from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob
 from django_jobs.models import FailedJob, Job, JobResult, OperatorEvent
 from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer
@@ -345,6 +345,57 @@ class TestElsewhere:
         assert holder.id in answer.why
         failed.refresh_from_db()
         assert (failed.resolution, failed.replayed_as) == ("", None)
+
+
+class Crossed(MemoryBackend):
+    """Somebody discards the dead letter while the new job is on its way."""
+
+    letter = 0
+    refuses = False
+
+    def enqueue(self, envelopes, **options):
+        operations.discard(self.letter, by="bob", reason="not needed")
+        if self.refuses:
+            raise InvalidJob("no room")
+        return super().enqueue(envelopes, **options)
+
+
+@pytest.mark.django_db
+class TestCrossedByADiscard:
+    @pytest.fixture
+    def failed(self, settings):
+        failed = die()
+        settings.DJANGO_JOBS = {"BACKENDS": {"database": MEMORY}}
+        self.backend = backends._built["database"] = Crossed("database", {})
+        self.backend.letter = failed.pk
+        return failed
+
+    def test_the_discard_stays_and_both_are_told(self, failed):
+        witnessed = []
+        answer = operations.replay(
+            failed.pk, by="ada", witness=lambda *told: witnessed.append(told)
+        )
+        assert list(self.backend.jobs) == [answer.new_id]
+        assert answer.status == "discarded"
+        assert "bob" in answer.why
+        assert answer.new_id in answer.why
+        failed.refresh_from_db()
+        assert (failed.resolution, failed.resolved_by) == ("discarded", "bob")
+        assert not witnessed
+        events = OperatorEvent.objects.order_by("pk")
+        assert [(event.action, event.actor) for event in events] == [
+            ("discard", "bob"),
+            ("replay", "ada"),
+        ]
+        assert events[1].detail["replayed_as"] == answer.new_id
+        assert sum(group.open for group in operations.groups(resolved=True)) == 0
+
+    def test_what_was_refused_besides_is_no_replay(self, failed):
+        self.backend.refuses = True
+        answer = operations.replay(failed.pk, by="ada")
+        assert (answer.status, answer.new_id) == ("discarded", None)
+        failed.refresh_from_db()
+        assert (failed.resolution, failed.replayed_as) == ("discarded", None)
 
 
 seen = []
