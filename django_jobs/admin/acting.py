@@ -46,6 +46,7 @@ class Subject:
 
     id: str
     kind: tuple[str, ...]
+    database: str = ""
     initial: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -70,6 +71,7 @@ class ActingAdmin(ReadOnlyAdmin):
     """A page with verbs. Each is POSTed, has its own permission, and is asked about first."""
 
     change_form_template = "admin/django_jobs/acting_detail.html"
+    in_each_database = True
     verbs: ClassVar[Mapping[str, Verb]] = {}
     kind_titles: ClassVar[tuple[str, ...]] = ()
 
@@ -220,7 +222,8 @@ class Log:
     def write(self, row: Model, what: str) -> None:
         """To be called in the transaction that does it."""
         # In another database a failure of this transaction would leave the entry behind.
-        if router.db_for_write(LogEntry) == operations.jobs_database():
+        database = row._state.db or operations.jobs_database()  # noqa: SLF001 - where it is from
+        if router.db_for_write(LogEntry) == database:
             self._write(row, what)
         else:
             self._later = partial(self._write, row, what)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.db.models import Q
+from django.utils.html import format_html
 
 from django_jobs import operations
 from django_jobs.admin.acting import ActingAdmin, Subject, Verb, WhyForm
 from django_jobs.admin.cells import badge, moment_cell, two_lines
+from django_jobs.admin.databases import all_databases, jobs_url
 from django_jobs.admin.presentation import shortened
 from django_jobs.backends.database.metering import UNLIMITED
 from django_jobs.backends.window import Rate
@@ -93,7 +95,15 @@ class QueueControlAdmin(ActingAdmin):
     verbs: ClassVar[dict[str, Verb]] = {"pause": PAUSE, "resume": RESUME, "limit": LIMIT}
     kind_titles = ("Queue", "Backend", "Now", "Rate limit", "At a time")
     actions = ("pause_selected", "resume_selected", "limit_selected")
-    list_display = ("shown_queue", "state", "shown_rate", "shown_places", "shown_reason", "changed")
+    list_display = (
+        "shown_queue",
+        "state",
+        "shown_rate",
+        "shown_places",
+        "shown_reason",
+        "changed",
+        "jobs",
+    )
     list_filter = ("paused",)
     ordering = ("queue", "backend")
 
@@ -120,6 +130,11 @@ class QueueControlAdmin(ActingAdmin):
     @admin.display(description="changed")
     def changed(self, control: QueueControl) -> str:
         return two_lines(control.changed_by or "–", "") + moment_cell(control.changed_at)
+
+    @admin.display(description="jobs")
+    def jobs(self, control: QueueControl) -> str:
+        url = jobs_url(control.backend, control.queue)
+        return format_html('<a href="{}">Live jobs</a>', url) if url else "–"
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         return self.may(request, "pause")
@@ -150,7 +165,11 @@ class QueueControlAdmin(ActingAdmin):
         either = Q(pk__in=[])
         for backend, queue in wanted:
             either |= Q(backend=backend, queue=queue)
-        rows = {(row.backend, row.queue): row for row in self.get_queryset(request).filter(either)}
+        rows = {
+            (row.backend, row.queue): row
+            for alias in all_databases()
+            for row in self.get_queryset(request).using(alias).filter(either)
+        }
         return [
             _subject(rows.get(name) or QueueControl(backend=name[0], queue=name[1]))
             for name in wanted

@@ -23,6 +23,7 @@ PAYLOAD_FIELDS = ("payload", "meta_data", "shown_value")
 class OfAJob(ReadOnlyAdmin):
     """Rows that are found by the id of their job."""
 
+    in_each_database = True
     id_field = "job_id"
     search_help_text = "The id of a job, or a trace id."
     trace_field: str | None = "trace_id"
@@ -111,6 +112,7 @@ class JobAttemptAdmin(OfAJob):
 class OperatorEventAdmin(ReadOnlyAdmin):
     """What somebody did, and why."""
 
+    in_each_database = True
     list_display = ("when", "actor", "action", "subject", "queue", "shown_reason")
     list_filter = (recent_values("action"), recent_values("actor"), "at")
     ordering = ("-at", "-id")

@@ -18,7 +18,8 @@ from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.models import FailedJob, Job, JobState, QueueControl, QueueMeter
 from django_jobs.operations.brokers import brokers, queues_of_brokers, stats_of
-from django_jobs.operations.database import moments
+from django_jobs.operations.database import jobs_database, moments
+from django_jobs.routers import database_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,7 @@ class QueueDepth:
     """How a queue stands. A number above COUNTED_AT_MOST means "or more".
 
     ``dead`` counts the open dead letters. ``rate`` is the limit that holds, and ``used``
-    how much of it is.
+    how much of it is, where the database counts that; brokers have counters of their own.
     """
 
     backend: str
@@ -86,7 +87,7 @@ class QueueDepth:
     paused: bool = False
     paused_reason: str = ""
     rate: str = ""
-    used: int = 0
+    used: int | None = None
     concurrency: int | None = None
     problem: str = ""
 
@@ -123,17 +124,26 @@ def _add(found: dict[tuple[str, str], QueueDepth], alias: str, now: int) -> None
             "concurrency": control.concurrency,
         }
     meters = {(x.backend, x.queue): x.told for x in QueueMeter.objects.using(alias)}
-    for key in told.keys() | found.keys():
+    asked = brokers()
+    for key in told.keys() | {key for key in found if _home(key[0]) == alias}:
         known = told.get(key, {})
         depth = replace(found.get(key) or QueueDepth(backend=key[0], queue=key[1]), **known)
-        found[key] = _with_rate(depth, meters.get(key), now)
+        found[key] = _with_rate(depth, meters.get(key), now, counted=key[0] not in asked)
 
 
-def _with_rate(depth: QueueDepth, told: object, now: int) -> QueueDepth:
+def _home(backend: str) -> str:
+    """Where the settings of a backend's queues are."""
+    config = get_settings().backends.get(backend)
+    return (config and database_of(config)) or jobs_database()
+
+
+def _with_rate(depth: QueueDepth, told: object, now: int, *, counted: bool) -> QueueDepth:
     configured = get_settings().queues.get(depth.queue)
     text = depth.rate or (configured and configured.rate_limit) or ""
     if not text or text == UNLIMITED:
-        return replace(depth, rate="")
+        return replace(depth, rate="", used=None)
+    if not counted:
+        return replace(depth, rate=text, used=None)
     try:
         rate = Rate.parse(text)
     except ValueError:  # somebody wrote it past the operations; workers will say so
