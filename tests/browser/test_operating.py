@@ -98,6 +98,37 @@ def test_the_overview_counts_on_without_being_loaded_anew(browser, log_in):
     assert "Refresh by itself" in browser.text
 
 
+def test_whoever_stands_on_something_stays_there_while_the_numbers_change(browser, log_in):
+    doomed.enqueue()
+    log_in()
+    browser.open(OVERVIEW)
+    script = browser.driver.execute_script
+    ready = "return document.querySelector('.dj-tiles .dj-value').textContent"
+    for count, chosen in enumerate(("summary", ".dj-queues td a", ".dj-verbs a"), start=2):
+        script(f"window.chosen = document.querySelector('#dj-live {chosen}'); chosen.focus()")
+        named = script("return document.activeElement.textContent")
+        doomed.enqueue()
+        browser.until(lambda count=count: script(ready) == str(count), "a refreshed number")
+        assert script("return window.chosen.isConnected") is False
+        assert script("return document.activeElement.matches(arguments[0])", chosen)
+        assert (
+            chosen == ".dj-queues td a"
+            or script("return document.activeElement.textContent") == named
+        )
+
+
+def test_what_is_being_copied_holds_the_page_and_it_says_so(browser, log_in):
+    doomed.enqueue()
+    log_in()
+    browser.open(OVERVIEW)
+    browser.driver.execute_script(
+        "getSelection().selectAllChildren(document.querySelector('.dj-queues th[scope=row]'))"
+    )
+    browser.until_it_says("Held, as long as text is selected.")
+    browser.driver.execute_script("getSelection().removeAllRanges()")
+    browser.until(lambda: "Held" not in browser.text, "a page that goes on")
+
+
 @pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_no_page_of_operators_is_wider_than_its_screen(browser, log_in, screen, settings):
     settings.DJANGO_JOBS = EXPOSED
