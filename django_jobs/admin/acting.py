@@ -65,6 +65,7 @@ class Verb:
     done: frozenset[str]
     danger: bool = False
     form: type[WhyForm] = WhyForm
+    form_for_several: type[WhyForm] | None = None
 
 
 class ActingAdmin(ReadOnlyAdmin):
@@ -155,7 +156,8 @@ class ActingAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(self._back_url(back, ()))
         doing = self.verbs[verb]
         initial = dict(subjects[0].initial) if len(subjects) == 1 else {}
-        form = doing.form(bound, initial=initial)
+        several = len(subjects) > 1 and doing.form_for_several
+        form = (several or doing.form)(bound, initial=initial)
         if form.is_valid():
             self._do(request, verb, subjects, form.cleaned_data)
             return HttpResponseRedirect(back_url)

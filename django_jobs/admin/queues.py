@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django import forms
 from django.contrib import admin
 from django.db.models import Q
 from django.utils.html import format_html
 
 from django_jobs import operations
-from django_jobs.admin.acting import ActingAdmin, Subject, Verb, WhyForm
+from django_jobs.admin.acting import ActingAdmin, Subject, Verb
 from django_jobs.admin.cells import badge, moment_cell, two_lines
 from django_jobs.admin.databases import all_databases, jobs_url
+from django_jobs.admin.limits import LIMITS, LimitForm, LimitsForm
 from django_jobs.admin.presentation import shortened
 from django_jobs.backends.database.metering import UNLIMITED
-from django_jobs.backends.window import Rate
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import InvalidOption
 from django_jobs.models import QueueControl
-from django_jobs.operations.queues import MOST_PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,36 +26,6 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
     from django_jobs.admin.acting import Log
-
-
-class LimitForm(WhyForm):
-    """The two limits that operators set."""
-
-    field_order = ("rate_limit", "concurrency", "reason")
-    rate_limit = forms.CharField(
-        required=False,
-        max_length=32,
-        label="Rate limit",
-        help_text="Such as 60/m or 5/s (s, m, h, d). “none”: no limit. "
-        "Empty: that of the settings.",
-    )
-    concurrency = forms.IntegerField(
-        required=False,
-        min_value=0,
-        max_value=MOST_PLACES,
-        label="At a time",
-        help_text="How many jobs of this queue may run at once, in all workers together. "
-        "Empty: no limit.",
-    )
-
-    def clean_rate_limit(self) -> str:
-        text = str(self.cleaned_data["rate_limit"]).strip()
-        if text not in {"", UNLIMITED}:
-            try:
-                Rate.parse(text)
-            except ValueError as error:
-                raise forms.ValidationError(str(error)) from None
-        return text
 
 
 _SAME = "{} changed nothing: it was so already."
@@ -85,6 +53,7 @@ LIMIT = Verb(
     sentences={"done": "Limits of {} set.", "same": _SAME, **_REFUSED},
     done=frozenset({"done"}),
     form=LimitForm,
+    form_for_several=LimitsForm,
 )
 
 
@@ -186,7 +155,7 @@ class QueueControlAdmin(ActingAdmin):
         about: dict[str, Any] = {"by": log.by, "reason": log.reason, "witness": witness}
         try:
             if verb == "limit":
-                limits = {name: data[name] for name in ("rate_limit", "concurrency")}
+                limits = {name: data[name] for name in LIMITS if name in data}
                 changed = operations.limit_queue(queue, limits, backend=backend, **about)
             else:
                 do = operations.pause_queue if verb == "pause" else operations.resume_queue
