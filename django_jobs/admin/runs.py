@@ -188,7 +188,7 @@ def _carried(request: HttpRequest, run: ResolutionRun) -> dict[str, Any]:
     live = told.state in _LIVE
     seen = live and request.user.has_perm("django_jobs.view_job")
     return {
-        "causes": [cause for cause in told.causes if cause.kind not in {"leased", "running"}],
+        "causes": [cause for cause in told.causes if cause.kind != "leased"],
         "ended": not live,
         "carrier_url": reverse("admin:django_jobs_job_change", args=[run.carrier]) if seen else "",
     }
