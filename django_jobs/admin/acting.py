@@ -25,13 +25,18 @@ from django_jobs.admin.reasons import reason_field
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from django.db.models import Model
+    from django.db.models import Model, QuerySet
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
 MOST_AT_ONCE = 500
 LONGEST_ID = 140
 BACK_TO = {"overview": "admin:django_jobs_overview_changelist"}
+
+
+def some_ids(chosen: QuerySet[Any]) -> list[str]:
+    """The keys of what was chosen, as many as are needed to see that it is too much."""
+    return [str(pk) for pk in chosen.values_list("pk", flat=True)[: MOST_AT_ONCE + 1]]
 
 
 class WhyForm(forms.Form):

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 
 from django_jobs import operations
 from django_jobs.admin import broker_jobs
-from django_jobs.admin.acting import ActingAdmin, Subject, Verb
+from django_jobs.admin.acting import ActingAdmin, Subject, Verb, some_ids
 from django_jobs.admin.base import may_view_payload, recent_values
 from django_jobs.admin.broker_jobs import BrokerJobsAdmin
 from django_jobs.admin.cells import badge, handler_cell, moment_cell, moment_of
@@ -120,7 +120,7 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
 
     @admin.action(description="Cancel or stop selected jobs", permissions=["cancel"])
     def cancel_selected(self, request: HttpRequest, chosen: QuerySet[Job]) -> HttpResponse:
-        return self.ask(request, "cancel", [str(pk) for pk in chosen.values_list("pk", flat=True)])
+        return self.ask(request, "cancel", some_ids(chosen))
 
     def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
         keys = list(dict.fromkeys(key for one in ids if (key := parse_id(one))))

@@ -9,7 +9,7 @@ from django.db.models import Q
 from django.utils.html import format_html
 
 from django_jobs import operations
-from django_jobs.admin.acting import ActingAdmin, Subject, Verb
+from django_jobs.admin.acting import MOST_AT_ONCE, ActingAdmin, Subject, Verb
 from django_jobs.admin.cells import badge, moment_cell, two_lines
 from django_jobs.admin.databases import all_databases, jobs_url
 from django_jobs.admin.limits import LIMITS, LimitForm, LimitsForm
@@ -187,7 +187,8 @@ def _told(verb: str, control: QueueControl) -> str:
 
 
 def _ids(chosen: QuerySet[QueueControl]) -> list[str]:
-    return [f"{backend}/{queue}" for backend, queue in chosen.values_list("backend", "queue")]
+    rows = chosen.values_list("backend", "queue")[: MOST_AT_ONCE + 1]
+    return [f"{backend}/{queue}" for backend, queue in rows]
 
 
 def _subject(control: QueueControl) -> Subject:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin
 
 from django_jobs import operations
-from django_jobs.admin.acting import ActingAdmin, Subject, Verb
+from django_jobs.admin.acting import ActingAdmin, Subject, Verb, some_ids
 from django_jobs.admin.cells import badge, moment_cell, moment_of, two_lines
 from django_jobs.admin.databases import all_databases
 from django_jobs.admin.presentation import visible
@@ -84,7 +84,7 @@ class WorkerAdmin(ActingAdmin):
 
     @admin.action(description="Drain selected workers", permissions=["drain"])
     def drain_selected(self, request: HttpRequest, chosen: QuerySet[Worker]) -> HttpResponse:
-        return self.ask(request, "drain", [str(pk) for pk in chosen.values_list("pk", flat=True)])
+        return self.ask(request, "drain", some_ids(chosen))
 
     def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
         keys = [key for one in ids if (key := parse_id(one))]

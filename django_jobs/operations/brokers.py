@@ -55,6 +55,21 @@ def find(job_id: str) -> tuple[str, Glimpse] | None:
     return None
 
 
+def queues_to_ask() -> Iterator[tuple[str, str, str]]:
+    """Backend, queue, and what keeps the backend from naming queues if none can be asked."""
+    settings = get_settings()
+    for alias in brokers():
+        names = {name for name in settings.queues if settings.backend_for(name) == alias}
+        problem = ""
+        try:
+            names |= set(backends[alias].queues())
+        except Exception as error:  # noqa: BLE001 - as above
+            problem = f"{type(error).__name__}: {error}"
+        if problem and not names:
+            yield alias, "", problem
+        yield from ((alias, name, "") for name in sorted(names))
+
+
 def stats_of(backend: str, queue: str) -> QueueStats | str:
     """How a queue stands, or what keeps its backend from telling."""
     try:

@@ -2,12 +2,18 @@
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from django_jobs import enqueue_many, operations
+from django_jobs.admin import acting
 from django_jobs.admin.databases import jobs_url
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job, OperatorEvent, QueueControl, Worker
+from django_jobs.operations import explain
 from django_jobs.operations.depths import depths
 from django_jobs.operations.queues import limit_queue, pause_queue
 from django_jobs.worker.presence import Presence
@@ -165,3 +171,46 @@ class TestABroker:
         (far,) = (depth for depth in depths() if depth.queue == "far")
         assert (far.rate, far.used) == ("60/m", None)
         assert "rate: 60/m" in admin_client.get(OVERVIEW).text
+
+    def test_what_runs_there_is_said_in_the_words_of_the_database(self):
+        doomed.using(backend="broker", queue="far").enqueue()
+        (lease,) = backends["broker"].fetch(["far"], 1, 30)
+        assert [cause.kind for cause in explain(lease.id).causes] == ["leased"]
+
+
+@pytest.mark.django_db
+class TestWhoCalledAJobOff:
+    @pytest.fixture
+    def cancelled(self):
+        handle = doomed.enqueue()
+        operations.cancel(handle.id, by="ada", reason="ordered <b>twice</b>")
+        operations.cancel(doomed.enqueue().id, by="bob", reason="another")
+        return reverse("admin:django_jobs_jobresult_change", args=[handle.id])
+
+    def test_stands_on_the_page_of_its_result(self, admin_client, cancelled):
+        page = admin_client.get(cancelled).text
+        assert "by ada" in page
+        assert "ordered &lt;b&gt;twice&lt;/b&gt;" in page
+        assert "by bob" not in page
+        event = OperatorEvent.objects.get(actor="ada")
+        assert reverse("admin:django_jobs_operatorevent_change", args=[event.pk]) in page
+
+    def test_is_for_those_who_may_see_the_events(self, client, django_user_model, cancelled):
+        user = django_user_model.objects.create_user("eve", is_staff=True)
+        user.user_permissions.set(Permission.objects.filter(codename="view_jobresult"))
+        client.force_login(user)
+        page = client.get(cancelled)
+        assert page.status_code == 200
+        assert "ada" not in page.text
+
+
+@pytest.mark.django_db
+def test_too_many_are_refused_without_being_read(admin_client, monkeypatch):
+    monkeypatch.setattr(acting, "MOST_AT_ONCE", 2)
+    enqueue_many([doomed.prepare() for _ in range(5)])
+    data = {"action": "cancel_selected", "select_across": "1", "_selected_action": ["x"]}
+    with CaptureQueriesContext(connection) as sent:
+        answer = admin_client.post("/admin/django_jobs/job/", data, follow=True)
+    assert said(answer) == ["At most 2 at a time can be handled here."]
+    keys = [query["sql"] for query in sent.captured_queries if query["sql"].endswith("LIMIT 3")]
+    assert len(keys) == 1
