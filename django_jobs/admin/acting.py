@@ -78,6 +78,7 @@ class ActingAdmin(ReadOnlyAdmin):
 
     change_form_template = "admin/django_jobs/acting_detail.html"
     in_each_database = True
+    as_cards = True
     verbs: ClassVar[Mapping[str, Verb]] = {}
     kind_titles: ClassVar[tuple[str, ...]] = ()
 

@@ -54,6 +54,7 @@ class ReadOnlyAdmin(AnyAdmin):
     hidden: ClassVar[tuple[str, ...]] = ()
     derived: ClassVar[tuple[str, ...]] = ()
     in_each_database: ClassVar[bool] = False
+    as_cards: ClassVar[bool] = False
 
     class Media:
         css = {"all": ("django_jobs/admin.css",)}

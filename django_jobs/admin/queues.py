@@ -71,7 +71,6 @@ class QueueControlAdmin(ActingAdmin):
         "shown_places",
         "shown_reason",
         "changed",
-        "jobs",
     )
     list_filter = ("paused",)
     ordering = ("queue", "backend")
@@ -82,7 +81,10 @@ class QueueControlAdmin(ActingAdmin):
 
     @admin.display(description="state")
     def state(self, control: QueueControl) -> str:
-        return badge("paused" if control.paused else "running")
+        url = jobs_url(control.backend, control.queue)
+        jobs = format_html('<a href="{}">live jobs</a>', url) if url else ""
+        now = badge("paused" if control.paused else "running")
+        return format_html('{} <span class="dj-where">{}</span>', now, jobs)
 
     @admin.display(description="rate limit")
     def shown_rate(self, control: QueueControl) -> str:
@@ -98,12 +100,8 @@ class QueueControlAdmin(ActingAdmin):
 
     @admin.display(description="changed")
     def changed(self, control: QueueControl) -> str:
-        return two_lines(control.changed_by or "–", "") + moment_cell(control.changed_at)
-
-    @admin.display(description="jobs")
-    def jobs(self, control: QueueControl) -> str:
-        url = jobs_url(control.backend, control.queue)
-        return format_html('<a href="{}">Live jobs</a>', url) if url else "–"
+        by = format_html('<span class="dj-where">by {}</span>', control.changed_by or "somebody")
+        return moment_cell(control.changed_at) + by
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         return self.may(request, "pause")

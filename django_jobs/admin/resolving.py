@@ -143,6 +143,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
             "waiting": len(waiting),
             "resolved": len(found) - len(waiting),
             "refused": seen.refused,
+            "going": max(len(waiting) - seen.refused, 0),
             "why": [(count, visible(why)) for why, count in seen.why.most_common(REASONS_SHOWN)],
             "kinds": [(count, *kind) for kind, count in kinds.most_common(KINDS_SHOWN)],
             "more_kinds": max(len(kinds) - KINDS_SHOWN, 0),

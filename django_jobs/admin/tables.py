@@ -81,12 +81,23 @@ class OfAJob(ReadOnlyAdmin):
 class JobResultAdmin(OfAJob):
     """How jobs ended that are not dead."""
 
+    as_cards = True
     list_display = ("shown_handler", "queue", "status", "attempts", "finished", "took", "worker")
     list_filter = ("status", recent_values("queue"), recent_values("handler"))
     ordering = ("-job_id",)
     search_fields = ("job_id",)
-    hidden = ("body", "value", "expires")
-    derived = ("took", "kept_until", "shown_value", "payload", "meta_data", "by_operators")
+    hidden = ("body", "value", "expires", "enqueued_at", "started_at", "finished_at")
+    derived = (
+        "enqueued_in_full",
+        "started_in_full",
+        "finished_in_full",
+        "took",
+        "kept_until",
+        "shown_value",
+        "payload",
+        "meta_data",
+        "by_operators",
+    )
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         fields = super().get_fields(request, obj)
@@ -108,6 +119,18 @@ class JobResultAdmin(OfAJob):
             for event, query in _events_about(result)
         ]
         return format_html_join("", '<a href="{}">{}</a> by {}, {}: {}<br>', told) or "–"
+
+    @admin.display(description="enqueued at")
+    def enqueued_in_full(self, result: JobResult) -> str:
+        return in_full(result.enqueued_at)
+
+    @admin.display(description="started at")
+    def started_in_full(self, result: JobResult) -> str:
+        return in_full(result.started_at)
+
+    @admin.display(description="finished at")
+    def finished_in_full(self, result: JobResult) -> str:
+        return in_full(result.finished_at)
 
     @admin.display(description="took")
     def took(self, result: JobResult) -> str:

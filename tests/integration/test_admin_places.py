@@ -1,5 +1,7 @@
 """The admin where jobs are in several databases, and with brokers."""
 
+import re
+
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
@@ -18,6 +20,7 @@ from django_jobs.operations.depths import depths
 from django_jobs.operations.queues import limit_queue, pause_queue
 from django_jobs.worker.presence import Presence
 from testproject.shop.jobs import doomed
+from tests.integration.operations.dying import die
 
 DATABASE = {"BACKEND": "django_jobs.backends.database.DatabaseBackend"}
 OVERVIEW = "/admin/django_jobs/overview/"
@@ -214,3 +217,15 @@ def test_too_many_are_refused_without_being_read(admin_client, monkeypatch):
     assert said(answer) == ["At most 2 at a time can be handled here."]
     keys = [query["sql"] for query in sent.captured_queries if query["sql"].endswith("LIMIT 3")]
     assert len(keys) == 1
+
+
+@pytest.mark.django_db
+def test_times_say_of_which_zone_they_are(admin_client, settings):
+    settings.TIME_ZONE = "Europe/Paris"
+    job, dead, called_off = doomed.enqueue(), die(), doomed.enqueue()
+    operations.cancel(called_off.id, by="ada")
+    for page, key in (("job", job.id), ("failedjob", dead.pk), ("jobresult", called_off.id)):
+        text = admin_client.get(reverse(f"admin:django_jobs_{page}_change", args=[key])).text
+        told = re.findall(r"\b\d?\d(?::\d\d)? (?:a\.m\.|p\.m\.)[^<]{0,6}", text)
+        assert told
+        assert all(re.search(r"CES?T", one) for one in told), told
