@@ -12,6 +12,7 @@ from django.urls import path, reverse
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.cells import away, handler_cell, moment_of
 from django_jobs.admin.presentation import visible
+from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobState
 from django_jobs.operations import brokers
 
@@ -79,7 +80,12 @@ class BrokerJobsAdmin(ReadOnlyAdmin):
             "title": f"Jobs in {queue} on {backend}",
             "original": f"{queue} on {backend}",
             "problem": visible(told) if isinstance(told, str) else "",
-            "jobs": [self._row(job_of(backend, one)) for one in seen if state in {"", one.state}],
+            # What somebody put there by hand may have no id to ask about it by.
+            "jobs": [
+                self._row(job_of(backend, one))
+                for one in seen
+                if state in {"", one.state} and parse_id(one.id)
+            ],
             "state": state,
             "whole": f"?{self._without_state(request)}",
             "shown": SHOWN if len(seen) >= SHOWN else 0,

@@ -1,6 +1,7 @@
 """The admin where jobs are in several databases, and with brokers."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -29,8 +30,16 @@ OVERVIEW = "/admin/django_jobs/overview/"
 class Broker(MemoryBackend):
     """A backend without tables that names its queues."""
 
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.by_hand = set()
+
     def queues(self):
         return sorted({job.queue for job in self.jobs.values()})
+
+    def peek(self, queue, limit=20):
+        seen = super().peek(queue, limit)
+        return [replace(one, id="x") if one.id in self.by_hand else one for one in seen]
 
 
 def said(answer):
@@ -139,6 +148,13 @@ class TestABroker:
         page = admin_client.get(link).text
         assert reverse("admin:django_jobs_job_change", args=[waiting.id]) in page
         assert waiting.id not in admin_client.get(jobs_url("broker", "far", "ready")).text
+
+    def test_what_has_no_proper_id_hides_no_other(self, admin_client, waiting):
+        alien = doomed.using(backend="broker", queue="far").enqueue()
+        backends["broker"].by_hand.add(alien.id)
+        page = admin_client.get(jobs_url("broker", "far"))
+        assert page.status_code == 200
+        assert waiting.id in page.text
 
     def test_its_queues_lead_to_them(self, admin_client):
         pause_queue("far", by="ada", backend="broker")
