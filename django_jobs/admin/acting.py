@@ -25,13 +25,18 @@ from django_jobs.admin.reasons import reason_field
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from django.db.models import Model
+    from django.db.models import Model, QuerySet
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
 MOST_AT_ONCE = 500
 LONGEST_ID = 140
 BACK_TO = {"overview": "admin:django_jobs_overview_changelist"}
+
+
+def some_ids(chosen: QuerySet[Any]) -> list[str]:
+    """The keys of what was chosen, as many as are needed to see that it is too much."""
+    return [str(pk) for pk in chosen.values_list("pk", flat=True)[: MOST_AT_ONCE + 1]]
 
 
 class WhyForm(forms.Form):
@@ -46,6 +51,7 @@ class Subject:
 
     id: str
     kind: tuple[str, ...]
+    database: str = ""
     initial: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -64,12 +70,15 @@ class Verb:
     done: frozenset[str]
     danger: bool = False
     form: type[WhyForm] = WhyForm
+    form_for_several: type[WhyForm] | None = None
 
 
 class ActingAdmin(ReadOnlyAdmin):
     """A page with verbs. Each is POSTed, has its own permission, and is asked about first."""
 
     change_form_template = "admin/django_jobs/acting_detail.html"
+    in_each_database = True
+    as_cards = True
     verbs: ClassVar[Mapping[str, Verb]] = {}
     kind_titles: ClassVar[tuple[str, ...]] = ()
 
@@ -153,7 +162,8 @@ class ActingAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(self._back_url(back, ()))
         doing = self.verbs[verb]
         initial = dict(subjects[0].initial) if len(subjects) == 1 else {}
-        form = doing.form(bound, initial=initial)
+        several = len(subjects) > 1 and doing.form_for_several
+        form = (several or doing.form)(bound, initial=initial)
         if form.is_valid():
             self._do(request, verb, subjects, form.cleaned_data)
             return HttpResponseRedirect(back_url)
@@ -220,7 +230,8 @@ class Log:
     def write(self, row: Model, what: str) -> None:
         """To be called in the transaction that does it."""
         # In another database a failure of this transaction would leave the entry behind.
-        if router.db_for_write(LogEntry) == operations.jobs_database():
+        database = row._state.db or operations.jobs_database()  # noqa: SLF001 - where it is from
+        if router.db_for_write(LogEntry) == database:
             self._write(row, what)
         else:
             self._later = partial(self._write, row, what)

@@ -9,8 +9,11 @@ from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
+from django.db.models import UUIDField
 from django.http import HttpResponse, HttpResponseNotAllowed
 
+from django_jobs.admin.databases import DatabaseFilter, all_databases, asked_for
+from django_jobs.ids import parse_id
 from django_jobs.operations import jobs_database
 
 if TYPE_CHECKING:
@@ -50,12 +53,32 @@ class ReadOnlyAdmin(AnyAdmin):
     sortable_by: ClassVar[tuple[str, ...]] = ()
     hidden: ClassVar[tuple[str, ...]] = ()
     derived: ClassVar[tuple[str, ...]] = ()
+    in_each_database: ClassVar[bool] = False
+    as_cards: ClassVar[bool] = False
 
     class Media:
         css = {"all": ("django_jobs/admin.css",)}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).using(jobs_database())
+        alias = asked_for(request) if self.in_each_database else jobs_database()
+        return super().get_queryset(request).using(alias)
+
+    def get_list_filter(self, request: HttpRequest) -> list[Any]:
+        offered: list[Any] = list(super().get_list_filter(request))
+        return [DatabaseFilter, *offered] if self.in_each_database else offered
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """A row of the database that was asked for; what no other row has as a key, of any."""
+        row = super().get_object(request, object_id, from_field)
+        unique = isinstance(self.opts.pk, UUIDField)
+        if row is not None or not (self.in_each_database and unique):
+            return row
+        key = parse_id(object_id)
+        rows = super().get_queryset(request).filter(pk=key)
+        found = (rows.using(alias).first() for alias in (all_databases() if key else ()))
+        return next((row for row in found if row is not None), None)
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
         columns = [field.name for field in self.opts.concrete_fields]

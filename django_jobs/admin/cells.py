@@ -74,4 +74,5 @@ def in_full(moment: datetime | None) -> str:
     if moment is None:
         return NOTHING
     local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
-    return date_format(local, "DATETIME_FORMAT")
+    # Other times on the same page may be of UTC, and say so.
+    return f"{date_format(local, 'DATETIME_FORMAT')} {date_format(local, 'T')}"

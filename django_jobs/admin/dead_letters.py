@@ -64,7 +64,8 @@ class FailedJobAdmin(BeginningAdmin, EditingAdmin):
     search_fields = ("job_id",)
     search_help_text = (
         "The id of a job, a trace id or the fingerprint of an error, or how one begins (ids from "
-        f"8 digits on). Anything else is looked for as text in the latest {TEXT_WINDOW:,}."
+        "8 digits on). Whatever is no whole id is also looked for as text in the latest "
+        f"{TEXT_WINDOW:,}."
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[FailedJob]:
@@ -191,5 +192,9 @@ def _searched(found: Found, request: HttpRequest) -> str:
         if may_view_payload(request.user):
             where = "errors, handlers and payloads as they are shown"
         window = f"the latest {TEXT_WINDOW:,} of this list" if found.since else "all of this list"
-        told = f"Nothing has that name, so it was looked for as text in the {where} of {window}."
+        names = f"{found.named:,} found by name" if found.named else "Nothing has that name"
+        also = (
+            "; it was also looked for as text" if found.named else ", so it was looked for as text"
+        )
+        told = f"{names}{also} in the {where} of {window}."
     return f"{told} Only the first {FOUND_AT_MOST:,} are shown." if found.more else told

@@ -14,7 +14,7 @@ from django.urls import path, reverse
 from django_jobs import operations
 from django_jobs.admin.base import may_view_payload
 from django_jobs.admin.presentation import editable, from_editor, verdict_of
-from django_jobs.admin.resolving import Log, ReasonForm, ResolvingAdmin
+from django_jobs.admin.resolving import Log, ReasonForm, ResolvingAdmin, answer_of
 from django_jobs.exceptions import InvalidJob
 from django_jobs.handlers.registry import registry
 from django_jobs.operations import Edited
@@ -110,4 +110,4 @@ class EditingAdmin(ResolvingAdmin):
             edited=given["payload"],
         )
         log.outside()
-        self._tell(request, "replay", [(answer.status, answer.job_id, answer.why)])
+        self._tell(request, "replay", [answer_of(answer)])

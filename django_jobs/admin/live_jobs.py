@@ -10,15 +10,18 @@ from django.template.response import TemplateResponse
 from django.utils.html import format_html
 
 from django_jobs import operations
-from django_jobs.admin.acting import ActingAdmin, Subject, Verb
+from django_jobs.admin import broker_jobs
+from django_jobs.admin.acting import ActingAdmin, Subject, Verb, some_ids
 from django_jobs.admin.base import may_view_payload, recent_values
+from django_jobs.admin.broker_jobs import BrokerJobsAdmin
 from django_jobs.admin.cells import badge, handler_cell, moment_cell, moment_of
+from django_jobs.admin.databases import all_databases
 from django_jobs.admin.presentation import meta_of, payload_of, visible
 from django_jobs.admin.tables import OfAJob
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.operations import jobs_database
-from django_jobs.operations.explaining import explain_row
+from django_jobs.operations.explaining import explain, explain_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +71,7 @@ class StateFilter(admin.SimpleListFilter):
 
 
 @admin.register(Job)
-class JobAdmin(ActingAdmin, OfAJob):
+class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
     """Jobs that have not ended."""
 
     id_field = "pk"
@@ -117,15 +120,32 @@ class JobAdmin(ActingAdmin, OfAJob):
 
     @admin.action(description="Cancel or stop selected jobs", permissions=["cancel"])
     def cancel_selected(self, request: HttpRequest, chosen: QuerySet[Job]) -> HttpResponse:
-        return self.ask(request, "cancel", [str(pk) for pk in chosen.values_list("pk", flat=True)])
+        return self.ask(request, "cancel", some_ids(chosen))
 
     def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
-        keys = [key for one in ids if (key := parse_id(one))]
-        rows = self.get_queryset(request).filter(pk__in=keys).order_by("pk")
+        keys = list(dict.fromkeys(key for one in ids if (key := parse_id(one))))
+        rows = [
+            job
+            for alias in all_databases()
+            for job in self.get_queryset(request).using(alias).filter(pk__in=keys).order_by("pk")
+        ]
+        there = {str(job.pk) for job in rows}
+        rows += [job for key in keys if key not in there and (job := broker_jobs.found(key))]
         return [
-            Subject(id=str(job.pk), kind=(_state_of(job), visible(job.handler), job.queue))
+            Subject(
+                id=str(job.pk),
+                kind=(_state_of(job), visible(job.handler), job.queue),
+                database=job._state.db or "",  # noqa: SLF001 - none for what is with a broker
+            )
             for job in rows
         ]
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Job | None:
+        row: Job | None = super().get_object(request, object_id, from_field)
+        key = parse_id(object_id)
+        return row or (broker_jobs.found(key) if key else None)
 
     def perform(
         self, verb: str, subject: Subject, data: dict[str, Any], log: Log
@@ -135,7 +155,9 @@ class JobAdmin(ActingAdmin, OfAJob):
 
         def witness(status: str) -> None:
             what = "Cancelled." if status == "cancelled" else "Asked to stop."
-            log.write(Job(pk=subject.id, handler=handler), what)
+            job = Job(pk=subject.id, handler=handler)
+            job._state.db = subject.database or None  # noqa: SLF001 - as if it were read
+            log.write(job, what)
 
         called = operations.call_off(subject.id, by=log.by, reason=log.reason, witness=witness)
         return called.status, ""
@@ -166,11 +188,12 @@ class JobAdmin(ActingAdmin, OfAJob):
 
     def _detail(self, request: HttpRequest, job: Job) -> dict[str, Any]:
         may_view = may_view_payload(request.user)
-        attempts = JobAttempt.objects.using(jobs_database()).filter(job_id=job.pk)
+        database = job._state.db  # noqa: SLF001 - none for what is with a broker
+        attempts = JobAttempt.objects.using(database or jobs_database()).filter(job_id=job.pk)
         return {
             "job": job,
             "state": state_badge(job),
-            "explanation": explain_row(job, jobs_database()),
+            "explanation": explain_row(job, database) if database else explain(str(job.pk)),
             "due": moment_of(job.due),
             "leased": moment_of(job.leased_at) if job.state == JobState.RUNNING else None,
             "lease_ends": moment_of(job.lease_expires),

@@ -14,6 +14,7 @@ from django.utils.http import urlencode
 from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.charts import chart
+from django_jobs.admin.databases import jobs_url, narrowed_to
 from django_jobs.admin.presentation import shortened, visible
 from django_jobs.models import Overview
 from django_jobs.operations import jobs_database
@@ -157,8 +158,9 @@ def _tiles(
 
 def _queue(depth: QueueDepth, lately: Counts | None, may: _Rights) -> dict[str, Any]:
     named = urlencode({"ids": f"{depth.backend}/{depth.queue}", "back": "overview"})
-    listed = reverse("admin:django_jobs_job_changelist")
     dead = reverse("admin:django_jobs_failedjob_changelist")
+    # That list is of the first database alone; jobs_dlq --database tells of the others.
+    dead_here = may.see_dead and not narrowed_to(depth.backend)
     verbs = []
     if may.pause:
         verb = "resume" if depth.paused else "pause"
@@ -173,20 +175,18 @@ def _queue(depth: QueueDepth, lately: Counts | None, may: _Rights) -> dict[str, 
                 "name": state,
                 "count": _number(getattr(depth, state)),
                 "zero": not getattr(depth, state),
-                "url": f"{listed}?{urlencode({'state': state, 'queue': depth.queue})}"
-                if may.see_jobs
-                else "",
+                "url": jobs_url(depth.backend, depth.queue, state) if may.see_jobs else "",
             }
             for state in _COLUMNS
         ],
         "dead": _number(depth.dead),
         "has_dead": depth.dead > 0,
-        "dead_url": f"{dead}?{urlencode({'queue': depth.queue})}" if may.see_dead else "",
+        "dead_url": f"{dead}?{urlencode({'queue': depth.queue})}" if dead_here else "",
         "oldest": span(depth.oldest_seconds * _MICRO) if depth.ready else "–",
         "lately": lately or Counts(),
         "paused": depth.paused,
         "reason": shortened(depth.paused_reason),
-        "rate": f"{depth.used} of {depth.rate}" if depth.rate else "",
+        "rate": depth.rate if depth.used is None else f"{depth.used} of {depth.rate}",
         "places": depth.concurrency,
         "problem": shortened(depth.problem),
         "verbs": [{"label": label, "url": f"{url}?{named}"} for label, url in verbs],

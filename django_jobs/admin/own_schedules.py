@@ -91,6 +91,7 @@ class AdminScheduleAdmin(AnyAdmin):
     """Made, changed and deleted here; everything else about schedules is on their own page."""
 
     form = AdminScheduleForm
+    as_cards = True
     list_display = ("name", "expression", "timezone", "handler", "queue", "enabled", "problem")
     ordering = ("name",)
     change_form_template = "admin/django_jobs/adminschedule/change_form.html"

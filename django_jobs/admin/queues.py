@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django import forms
 from django.contrib import admin
 from django.db.models import Q
+from django.utils.html import format_html
 
 from django_jobs import operations
-from django_jobs.admin.acting import ActingAdmin, Subject, Verb, WhyForm
+from django_jobs.admin.acting import MOST_AT_ONCE, ActingAdmin, Subject, Verb
 from django_jobs.admin.cells import badge, moment_cell, two_lines
+from django_jobs.admin.databases import all_databases, jobs_url
+from django_jobs.admin.limits import LIMITS, LimitForm, LimitsForm
 from django_jobs.admin.presentation import shortened
 from django_jobs.backends.database.metering import UNLIMITED
-from django_jobs.backends.window import Rate
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import InvalidOption
 from django_jobs.models import QueueControl
-from django_jobs.operations.queues import MOST_PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,36 +26,6 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
     from django_jobs.admin.acting import Log
-
-
-class LimitForm(WhyForm):
-    """The two limits that operators set."""
-
-    field_order = ("rate_limit", "concurrency", "reason")
-    rate_limit = forms.CharField(
-        required=False,
-        max_length=32,
-        label="Rate limit",
-        help_text="Such as 60/m or 5/s (s, m, h, d). “none”: no limit. "
-        "Empty: that of the settings.",
-    )
-    concurrency = forms.IntegerField(
-        required=False,
-        min_value=0,
-        max_value=MOST_PLACES,
-        label="At a time",
-        help_text="How many jobs of this queue may run at once, in all workers together. "
-        "Empty: no limit.",
-    )
-
-    def clean_rate_limit(self) -> str:
-        text = str(self.cleaned_data["rate_limit"]).strip()
-        if text not in {"", UNLIMITED}:
-            try:
-                Rate.parse(text)
-            except ValueError as error:
-                raise forms.ValidationError(str(error)) from None
-        return text
 
 
 _SAME = "{} changed nothing: it was so already."
@@ -83,6 +53,7 @@ LIMIT = Verb(
     sentences={"done": "Limits of {} set.", "same": _SAME, **_REFUSED},
     done=frozenset({"done"}),
     form=LimitForm,
+    form_for_several=LimitsForm,
 )
 
 
@@ -93,7 +64,14 @@ class QueueControlAdmin(ActingAdmin):
     verbs: ClassVar[dict[str, Verb]] = {"pause": PAUSE, "resume": RESUME, "limit": LIMIT}
     kind_titles = ("Queue", "Backend", "Now", "Rate limit", "At a time")
     actions = ("pause_selected", "resume_selected", "limit_selected")
-    list_display = ("shown_queue", "state", "shown_rate", "shown_places", "shown_reason", "changed")
+    list_display = (
+        "shown_queue",
+        "state",
+        "shown_rate",
+        "shown_places",
+        "shown_reason",
+        "changed",
+    )
     list_filter = ("paused",)
     ordering = ("queue", "backend")
 
@@ -103,7 +81,10 @@ class QueueControlAdmin(ActingAdmin):
 
     @admin.display(description="state")
     def state(self, control: QueueControl) -> str:
-        return badge("paused" if control.paused else "running")
+        url = jobs_url(control.backend, control.queue)
+        jobs = format_html('<a href="{}">live jobs</a>', url) if url else ""
+        now = badge("paused" if control.paused else "running")
+        return format_html('{} <span class="dj-where">{}</span>', now, jobs)
 
     @admin.display(description="rate limit")
     def shown_rate(self, control: QueueControl) -> str:
@@ -119,7 +100,8 @@ class QueueControlAdmin(ActingAdmin):
 
     @admin.display(description="changed")
     def changed(self, control: QueueControl) -> str:
-        return two_lines(control.changed_by or "–", "") + moment_cell(control.changed_at)
+        by = format_html('<span class="dj-where">by {}</span>', control.changed_by or "somebody")
+        return moment_cell(control.changed_at) + by
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         return self.may(request, "pause")
@@ -150,7 +132,11 @@ class QueueControlAdmin(ActingAdmin):
         either = Q(pk__in=[])
         for backend, queue in wanted:
             either |= Q(backend=backend, queue=queue)
-        rows = {(row.backend, row.queue): row for row in self.get_queryset(request).filter(either)}
+        rows = {
+            (row.backend, row.queue): row
+            for alias in all_databases()
+            for row in self.get_queryset(request).using(alias).filter(either)
+        }
         return [
             _subject(rows.get(name) or QueueControl(backend=name[0], queue=name[1]))
             for name in wanted
@@ -167,7 +153,7 @@ class QueueControlAdmin(ActingAdmin):
         about: dict[str, Any] = {"by": log.by, "reason": log.reason, "witness": witness}
         try:
             if verb == "limit":
-                limits = {name: data[name] for name in ("rate_limit", "concurrency")}
+                limits = {name: data[name] for name in LIMITS if name in data}
                 changed = operations.limit_queue(queue, limits, backend=backend, **about)
             else:
                 do = operations.pause_queue if verb == "pause" else operations.resume_queue
@@ -199,7 +185,8 @@ def _told(verb: str, control: QueueControl) -> str:
 
 
 def _ids(chosen: QuerySet[QueueControl]) -> list[str]:
-    return [f"{backend}/{queue}" for backend, queue in chosen.values_list("backend", "queue")]
+    rows = chosen.values_list("backend", "queue")[: MOST_AT_ONCE + 1]
+    return [f"{backend}/{queue}" for backend, queue in rows]
 
 
 def _subject(control: QueueControl) -> Subject:

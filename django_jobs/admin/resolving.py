@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from django.urls import URLPattern
 
     from django_jobs.models import FailedJob
+    from django_jobs.operations import Discarded, Replayed
 
 MOST_AT_ONCE = 500
 REASONS_SHOWN = 5
@@ -142,6 +143,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
             "waiting": len(waiting),
             "resolved": len(found) - len(waiting),
             "refused": seen.refused,
+            "going": max(len(waiting) - seen.refused, 0),
             "why": [(count, visible(why)) for why, count in seen.why.most_common(REASONS_SHOWN)],
             "kinds": [(count, *kind) for kind, count in kinds.most_common(KINDS_SHOWN)],
             "more_kinds": max(len(kinds) - KINDS_SHOWN, 0),
@@ -178,7 +180,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
             operation = operations.replay if verb == "replay" else operations.discard
             outcome = operation(letter.pk, by=by, reason=reason, witness=log.inside)
             log.outside()
-            answers.append((outcome.status, outcome.job_id, outcome.why))
+            answers.append(answer_of(outcome))
         return answers
 
     def _tell(self, request: HttpRequest, verb: str, answers: list[tuple[str, str, str]]) -> None:
@@ -188,8 +190,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
             if status in {"refused", "forbidden"}:
                 level = messages.ERROR
             messages.add_message(request, level, sentence.format(counted(count)))
-        refused = [(job, why) for status, job, why in answers if status == "refused"]
-        for job, why in refused[:REASONS_SHOWN]:
+        for job, why in [(job, why) for _status, job, why in answers if why][:REASONS_SHOWN]:
             messages.error(request, f"{job}: {why}")
 
     def _list_url(self, filters: str) -> str:
@@ -227,6 +228,13 @@ class Log:
         said = f" Reason: {self.reason}" if self.reason else " No reason given."
         message = f"{what}; it was {before or 'open'}.{said}"
         self.model_admin.log_change(self.request, failed, message)
+
+
+def answer_of(outcome: Replayed | Discarded) -> tuple[str, str, str]:
+    """Status, job, and the sentence that the status alone does not say."""
+    crossed = outcome.status == "discarded" and getattr(outcome, "new_id", None)
+    why = outcome.why if crossed or outcome.status == "refused" else ""
+    return outcome.status, outcome.job_id, why
 
 
 def counted(count: int) -> str:

@@ -17,13 +17,14 @@ from django_jobs.admin.cells import away, badge, moment_cell, two_lines
 from django_jobs.admin.presentation import visible
 from django_jobs.admin.resolving import ReasonForm
 from django_jobs.admin.run_log import log_stopped
-from django_jobs.models import ResolutionRun
+from django_jobs.models import JobState, ResolutionRun
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.urls import URLPattern
 
 STEP_SECONDS = 0.5
+_LIVE = {str(state.label) for state in JobState}
 
 
 @admin.register(ResolutionRun)
@@ -98,6 +99,7 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
             "problems": [(key, visible(why)) for key, why in run.problems],
             "form": ReasonForm(),
             "may": may,
+            **_carried(request, run),
             **(extra_context or {}),
         }
         request.current_app = self.admin_site.name
@@ -175,6 +177,20 @@ def _progress(run: ResolutionRun) -> dict[str, Any]:
         "passed_over": run.passed_over,
         "percent": 100 if not run.total else round(100 * run.dealt_with / run.total, 1),
         "last": away(stepped) if running else "",
+    }
+
+
+def _carried(request: HttpRequest, run: ResolutionRun) -> dict[str, Any]:
+    """Why the job that carries a run on does not run, and where it is to be seen."""
+    if run.state != ResolutionRun.State.RUNNING or not run.carrier:
+        return {"causes": (), "carrier_url": ""}
+    told = operations.explain(run.carrier)
+    live = told.state in _LIVE
+    seen = live and request.user.has_perm("django_jobs.view_job")
+    return {
+        "causes": [cause for cause in told.causes if cause.kind != "leased"],
+        "ended": not live,
+        "carrier_url": reverse("admin:django_jobs_job_change", args=[run.carrier]) if seen else "",
     }
 
 

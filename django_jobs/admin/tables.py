@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.urls import reverse
+from django.utils.html import format_html_join
+from django.utils.http import urlencode
 
 from django_jobs.admin.base import ReadOnlyAdmin, may_view_payload, recent_values
 from django_jobs.admin.cells import error_text, handler_cell, in_full, moment_cell, moment_of
+from django_jobs.admin.databases import PARAMETER
 from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened
 from django_jobs.ids import parse_id
 from django_jobs.models import JobAttempt, JobResult, OperatorEvent
+from django_jobs.operations import jobs_database
 from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
+EVENTS_SHOWN = 20
+A_MINUTE = timedelta(minutes=1)
 PAYLOAD_FIELDS = ("payload", "meta_data", "shown_value")
 
 
 class OfAJob(ReadOnlyAdmin):
     """Rows that are found by the id of their job."""
 
+    in_each_database = True
     id_field = "job_id"
     search_help_text = "The id of a job, or a trace id."
     trace_field: str | None = "trace_id"
@@ -70,12 +81,56 @@ class OfAJob(ReadOnlyAdmin):
 class JobResultAdmin(OfAJob):
     """How jobs ended that are not dead."""
 
+    as_cards = True
     list_display = ("shown_handler", "queue", "status", "attempts", "finished", "took", "worker")
     list_filter = ("status", recent_values("queue"), recent_values("handler"))
     ordering = ("-job_id",)
     search_fields = ("job_id",)
-    hidden = ("body", "value", "expires")
-    derived = ("took", "kept_until", "shown_value", "payload", "meta_data")
+    hidden = ("body", "value", "expires", "enqueued_at", "started_at", "finished_at")
+    derived = (
+        "enqueued_in_full",
+        "started_in_full",
+        "finished_in_full",
+        "took",
+        "kept_until",
+        "shown_value",
+        "payload",
+        "meta_data",
+        "by_operators",
+    )
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        fields = super().get_fields(request, obj)
+        if request.user.has_perm("django_jobs.view_operatorevent"):
+            return fields
+        return tuple(name for name in fields if name != "by_operators")
+
+    @admin.display(description="operators")
+    def by_operators(self, result: JobResult) -> str:
+        """Who called it off, and why: the row that this was done to is gone, with its history."""
+        told = [
+            (
+                reverse("admin:django_jobs_operatorevent_change", args=[event.pk]) + query,
+                event.action,
+                event.actor or "somebody",
+                in_full(event.at),
+                shortened(event.reason) or "no reason given",
+            )
+            for event, query in _events_about(result)
+        ]
+        return format_html_join("", '<a href="{}">{}</a> by {}, {}: {}<br>', told) or "–"
+
+    @admin.display(description="enqueued at")
+    def enqueued_in_full(self, result: JobResult) -> str:
+        return in_full(result.enqueued_at)
+
+    @admin.display(description="started at")
+    def started_in_full(self, result: JobResult) -> str:
+        return in_full(result.started_at)
+
+    @admin.display(description="finished at")
+    def finished_in_full(self, result: JobResult) -> str:
+        return in_full(result.finished_at)
 
     @admin.display(description="took")
     def took(self, result: JobResult) -> str:
@@ -95,6 +150,20 @@ class JobResultAdmin(OfAJob):
             return "–"
 
 
+def _events_about(result: JobResult) -> Iterator[tuple[OperatorEvent, str]]:
+    """By when the job lived: of that there is an index, of what an event is about none."""
+    if result.finished_at is None:
+        return
+    home = result._state.db or jobs_database()  # noqa: SLF001 - where it was read
+    begin = result.enqueued_at or result.finished_at - timedelta(days=1)
+    events = OperatorEvent.objects.using(home).filter(
+        at__gte=begin - A_MINUTE, at__lte=result.finished_at + A_MINUTE, subject=str(result.pk)
+    )
+    query = "?" + urlencode({"_changelist_filters": urlencode({PARAMETER: home})})
+    for event in events.order_by("at", "pk")[:EVENTS_SHOWN]:
+        yield event, query
+
+
 @admin.register(JobAttempt)
 class JobAttemptAdmin(OfAJob):
     """Runs that did not succeed."""
@@ -111,6 +180,7 @@ class JobAttemptAdmin(OfAJob):
 class OperatorEventAdmin(ReadOnlyAdmin):
     """What somebody did, and why."""
 
+    in_each_database = True
     list_display = ("when", "actor", "action", "subject", "queue", "shown_reason")
     list_filter = (recent_values("action"), recent_values("actor"), "at")
     ordering = ("-at", "-id")

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin
 
 from django_jobs import operations
-from django_jobs.admin.acting import ActingAdmin, Subject, Verb
+from django_jobs.admin.acting import ActingAdmin, Subject, Verb, some_ids
 from django_jobs.admin.cells import badge, moment_cell, moment_of, two_lines
+from django_jobs.admin.databases import all_databases
 from django_jobs.admin.presentation import visible
 from django_jobs.ids import parse_id
 from django_jobs.models import Worker
-from django_jobs.operations.database import clock_of, jobs_database
+from django_jobs.operations.database import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ class WorkerAdmin(ActingAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         found: QuerySet[Worker] = super().get_queryset(request)
-        return found.annotate(store_now=clock_of(jobs_database()).now())
+        return found.annotate(store_now=clock_of(found.db).now())
 
     @admin.display(description="worker")
     def shown_worker(self, worker: Worker) -> str:
@@ -83,13 +84,14 @@ class WorkerAdmin(ActingAdmin):
 
     @admin.action(description="Drain selected workers", permissions=["drain"])
     def drain_selected(self, request: HttpRequest, chosen: QuerySet[Worker]) -> HttpResponse:
-        return self.ask(request, "drain", [str(pk) for pk in chosen.values_list("pk", flat=True)])
+        return self.ask(request, "drain", some_ids(chosen))
 
     def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
         keys = [key for one in ids if (key := parse_id(one))]
         return [
             Subject(id=str(worker.pk), kind=(visible(str(worker)), worker.backend, worker.queues))
-            for worker in self.get_queryset(request).filter(pk__in=keys)
+            for alias in all_databases()
+            for worker in self.get_queryset(request).using(alias).filter(pk__in=keys)
         ]
 
     def perform(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend
     from django_jobs.models import Job
 
-LIVE = ("scheduled", "ready", "running")
+LIVE = ("scheduled", "ready", "running", "blocked")
 ENDED = ("succeeded", "cancelled", "skipped")
 STATES = (*LIVE, "dead", *ENDED)
 HEADERS = ("id", "state", "handler", "queue", "attempts", "due", "error")

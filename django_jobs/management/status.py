@@ -23,6 +23,7 @@ QUEUE_HEADERS = (
     "ready",
     "scheduled",
     "running",
+    "blocked",
     "suspect",
     "dead",
     "oldest ready",
@@ -45,12 +46,13 @@ def queue_row(queue: QueueOverview) -> tuple[object, ...]:
         queue.ready,
         queue.scheduled,
         queue.running,
+        queue.blocked,
         queue.suspect,
         queue.dead,
         span(queue.oldest_ready_seconds) if queue.ready else "",
     )
     if queue.problem:
-        known = ("?", "?", "?", "?", queue.dead, shortened(queue.problem))
+        known = ("?", "?", "?", "?", "?", queue.dead, shortened(queue.problem))
     held = (paused if queue.paused else "", queue.breaker)
     return (queue.queue, queue.backend, *known, *held)
 

@@ -11,7 +11,7 @@ from django_jobs.routers import database_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_jobs.backends.base import QueueStats
+    from django_jobs.backends.base import Glimpse, QueueStats
 
 
 def brokers() -> list[str]:
@@ -27,6 +27,47 @@ def queues_of_brokers() -> Iterator[tuple[str, str]]:
         except Exception:  # noqa: BLE001 - one broken backend must not hide the others
             names = []
         yield from ((alias, name) for name in names)
+
+
+def peeked(backend: str, queue: str, limit: int) -> list[Glimpse] | str:
+    """The first jobs of a queue, or what keeps its backend from telling."""
+    if backend not in brokers():
+        return f"There is no broker {backend!r} among the backends."
+    if not backends[backend].capabilities.peek:
+        return f"The backend {backend!r} cannot tell of its jobs."
+    try:
+        return backends[backend].peek(queue, limit)
+    except Exception as error:  # noqa: BLE001 - a page that says so beats none
+        return f"{type(error).__name__}: {error}"
+
+
+def find(job_id: str) -> tuple[str, Glimpse] | None:
+    """A live job and its backend; one that is broken is as one that has no such job."""
+    for alias in brokers():
+        if not backends[alias].capabilities.peek:
+            continue
+        try:
+            seen = backends[alias].find(job_id)
+        except Exception:  # noqa: BLE001, S112 - one broken backend must not hide the others
+            continue
+        if seen is not None:
+            return alias, seen
+    return None
+
+
+def queues_to_ask() -> Iterator[tuple[str, str, str]]:
+    """Backend, queue, and what keeps the backend from naming queues if none can be asked."""
+    settings = get_settings()
+    for alias in brokers():
+        names = {name for name in settings.queues if settings.backend_for(name) == alias}
+        problem = ""
+        try:
+            names |= set(backends[alias].queues())
+        except Exception as error:  # noqa: BLE001 - as above
+            problem = f"{type(error).__name__}: {error}"
+        if problem and not names:
+            yield alias, "", problem
+        yield from ((alias, name, "") for name in sorted(names))
 
 
 def stats_of(backend: str, queue: str) -> QueueStats | str:

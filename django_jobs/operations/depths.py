@@ -18,12 +18,11 @@ from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.models import FailedJob, Job, JobState, QueueControl, QueueMeter
 from django_jobs.operations.brokers import brokers, queues_of_brokers, stats_of
-from django_jobs.operations.database import moments
+from django_jobs.operations.database import jobs_database, moments
+from django_jobs.routers import database_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from django.db.models import Model
 
 COUNTED_AT_MOST = 1_000
 MOST_QUEUES = 100
@@ -35,13 +34,21 @@ _STATES = {
     int(JobState.BLOCKED): "blocked",
     _DEAD: "dead",
 }
-_NAMES_BY_STEPS = (
-    "WITH RECURSIVE names (name) AS (SELECT MIN({queue}) FROM {table} UNION ALL "
-    "SELECT (SELECT MIN({queue}) FROM {table} WHERE {queue} > names.name) FROM names "
-    "WHERE names.name IS NOT NULL) SELECT name FROM names WHERE name IS NOT NULL LIMIT {limit}"
+_STEPS = (
+    "WITH RECURSIVE names (name) AS (SELECT MIN({{queue}}) FROM {table} WHERE {these} UNION ALL "
+    "SELECT (SELECT MIN({{queue}}) FROM {table} WHERE {these} AND {{queue}} > names.name) "
+    "FROM names WHERE names.name IS NOT NULL) "
+    "SELECT name FROM names WHERE name IS NOT NULL LIMIT {{limit}}"
 )
+_NAMES_BY_STEPS = _STEPS.format(table="{table}", these="1 = 1")
+_OPEN_BY_STEPS = _STEPS.format(table="{failed}", these="{resolution} = ''")
 # Their loose scan is of their own making.
 _NAMES_BY_GROUPS = "SELECT {queue} FROM {table} GROUP BY {queue} LIMIT {limit}"
+# For an equality they would leave it, and read all of the index that is equal.
+_OPEN_BY_GROUPS = (
+    "SELECT {queue} FROM {failed} WHERE {resolution} <= '' "
+    "GROUP BY {resolution}, {queue} LIMIT {limit}"
+)
 _IN_STATE = (
     "SELECT {place}, {state}, {backend}, COUNT(*), MIN({due}) FROM (SELECT {backend}, {due} "
     "FROM {table} WHERE {queue} = %s AND {state_column} = {state} "
@@ -53,10 +60,11 @@ _OLDEST_OF_ALL = (
     "WHERE {queue} = %s AND {state_column} = {ready} AND {rank} = (SELECT MAX({rank}) FROM {table} "
     "WHERE {queue} = %s AND {state_column} = {ready}) ORDER BY {due}, {id} LIMIT 1) t"
 )
+# The keys from the index alone, however many more of the queue are resolved or of other queues.
 _OPEN = (
-    "SELECT {place}, {dead}, {backend}, COUNT(*), 0 FROM (SELECT {backend}, {resolution} "
-    "FROM {failed} WHERE {queue} = %s ORDER BY {failed_at} DESC LIMIT {most}) t "
-    "WHERE {resolution} = '' GROUP BY {backend}"
+    "SELECT {place}, {dead}, f.{backend}, COUNT(*), 0 FROM (SELECT {id} FROM {failed} "
+    "WHERE {resolution} = '' AND {queue} = %s ORDER BY {failed_at} DESC, {id} DESC "
+    "LIMIT {most}) t JOIN {failed} f ON f.{id} = t.{id} GROUP BY f.{backend}"
 )
 
 
@@ -64,8 +72,8 @@ _OPEN = (
 class QueueDepth:
     """How a queue stands. A number above COUNTED_AT_MOST means "or more".
 
-    ``dead`` counts among the latest dead letters. ``rate`` is the limit that holds, and
-    ``used`` how much of it is.
+    ``dead`` counts the open dead letters. ``rate`` is the limit that holds, and ``used``
+    how much of it is, where the database counts that; brokers have counters of their own.
     """
 
     backend: str
@@ -79,7 +87,7 @@ class QueueDepth:
     paused: bool = False
     paused_reason: str = ""
     rate: str = ""
-    used: int = 0
+    used: int | None = None
     concurrency: int | None = None
     problem: str = ""
 
@@ -116,17 +124,26 @@ def _add(found: dict[tuple[str, str], QueueDepth], alias: str, now: int) -> None
             "concurrency": control.concurrency,
         }
     meters = {(x.backend, x.queue): x.told for x in QueueMeter.objects.using(alias)}
-    for key in told.keys() | found.keys():
+    asked = brokers()
+    for key in told.keys() | {key for key in found if _home(key[0]) == alias}:
         known = told.get(key, {})
         depth = replace(found.get(key) or QueueDepth(backend=key[0], queue=key[1]), **known)
-        found[key] = _with_rate(depth, meters.get(key), now)
+        found[key] = _with_rate(depth, meters.get(key), now, counted=key[0] not in asked)
 
 
-def _with_rate(depth: QueueDepth, told: object, now: int) -> QueueDepth:
+def _home(backend: str) -> str:
+    """Where the settings of a backend's queues are."""
+    config = get_settings().backends.get(backend)
+    return (config and database_of(config)) or jobs_database()
+
+
+def _with_rate(depth: QueueDepth, told: object, now: int, *, counted: bool) -> QueueDepth:
     configured = get_settings().queues.get(depth.queue)
     text = depth.rate or (configured and configured.rate_limit) or ""
     if not text or text == UNLIMITED:
-        return replace(depth, rate="")
+        return replace(depth, rate="", used=None)
+    if not counted:
+        return replace(depth, rate=text, used=None)
     try:
         rate = Rate.parse(text)
     except ValueError:  # somebody wrote it past the operations; workers will say so
@@ -137,7 +154,9 @@ def _with_rate(depth: QueueDepth, told: object, now: int) -> QueueDepth:
 def _counted(alias: str) -> list[tuple[str, int, str, int, int]]:
     """Queue, state, backend, how many, and since when the oldest is due."""
     words = _words(alias)
-    alive, dead = (_names(alias, model) for model in (Job, FailedJob))
+    mysql = connections[alias].vendor == "mysql"
+    alive = _names(alias, _NAMES_BY_GROUPS if mysql else _NAMES_BY_STEPS)
+    dead = _names(alias, _OPEN_BY_GROUPS if mysql else _OPEN_BY_STEPS)
     parts, params = [], []
     for place, queue in enumerate(alive):
         for state in JobState:
@@ -159,16 +178,10 @@ def _counted(alias: str) -> list[tuple[str, int, str, int, int]]:
         return [(names[place], *rest) for place, *rest in cursor.fetchall()]
 
 
-def _names(alias: str, model: type[Model]) -> list[str]:
+def _names(alias: str, statement: str) -> list[str]:
     """The queues in a table, by one look into its index for each."""
-    connection = connections[alias]
-    mysql = connection.vendor == "mysql"
-    sql = (_NAMES_BY_GROUPS if mysql else _NAMES_BY_STEPS).format(
-        **_words(alias) | {"table": connection.ops.quote_name(model._meta.db_table)},
-        limit=MOST_QUEUES,
-    )
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
+    with connections[alias].cursor() as cursor:
+        cursor.execute(statement.format(**_words(alias), limit=MOST_QUEUES))
         return [name for (name,) in cursor.fetchall()]
 
 

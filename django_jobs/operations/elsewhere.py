@@ -22,7 +22,7 @@ def of_live(found: Glimpse, backend: str) -> Iterator[Cause]:
     """What is in the way of a job that a broker holds: less than a database knows."""
     handler = str(found.message.index.get("handler") or "")
     if found.state == "running":
-        yield Cause("running", "A worker has it just now.", "Wait for its end.")
+        yield Cause("leased", "A worker has it just now.", "Wait for its end.")
     elif found.state == "scheduled":
         moment = f"{to_datetime(found.due):%Y-%m-%d %H:%M:%S} UTC"
         yield Cause("not-due", f"It is not due until {moment}.", "Wait.")
@@ -47,7 +47,7 @@ def _of_queue(queue: str, backend: str, handler: str) -> Iterator[Cause]:
             ("handler", handler),
         }:
             told = f"The circuit breaker of the {breaker.kind} {breaker.name} is {breaker.state}."
-            yield Cause("circuit-open", told, f"Wait, or jobs_queue reset-breaker {queue}.")
+            yield Cause("breaker-open", told, f"Wait, or jobs_queue reset-breaker {queue}.")
 
 
 def of_ended(account: Account) -> Cause:

@@ -11,8 +11,9 @@ from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.models import JobState, Worker
+from django_jobs.operations.brokers import queues_to_ask, stats_of
 from django_jobs.operations.database import jobs_database, store_now
-from django_jobs.operations.live import live, overview
+from django_jobs.operations.live import live
 from django_jobs.outbox.looking import backlogs
 from django_jobs.routers import database_of, job_databases
 from django_jobs.worker.queues import EVERY_QUEUE
@@ -20,7 +21,6 @@ from django_jobs.worker.queues import EVERY_QUEUE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_jobs.operations.live import QueueOverview
 
 MAX_AGE_SECONDS = 300.0
 SEEN_WITHIN_SECONDS = 60.0
@@ -60,11 +60,7 @@ def troubles(limits: Limits) -> list[Trouble]:
         found += _overdue(alias, now, limits)
         found += _expired(alias, now, limits.queue)
         found += _unserved(alias, now, limits)
-    for queue in overview():
-        config = settings.backends.get(queue.backend)
-        asked = limits.queue in {None, queue.queue}
-        if asked and config is not None and database_of(config) is None:
-            found += _of_broker(queue, limits)
+    found += _of_brokers(limits)
     found += _stalled(limits.queue)
     return found
 
@@ -154,17 +150,19 @@ def _serves(queues: str, wanted: str) -> bool:
     return queues == EVERY_QUEUE or not names or wanted in names
 
 
-def _of_broker(queue: QueueOverview, limits: Limits) -> Iterator[Trouble]:
-    """What a backend outside the database says of its queue."""
-    if queue.problem:
-        yield Trouble(
-            kind="unreachable", backend=queue.backend, queue=queue.queue, detail=queue.problem
-        )
-    elif queue.oldest_ready_seconds > limits.max_age:
-        yield Trouble(
-            kind="overdue",
-            backend=queue.backend,
-            queue=queue.queue,
-            jobs=queue.ready,
-            seconds=queue.oldest_ready_seconds,
-        )
+def _of_brokers(limits: Limits) -> Iterator[Trouble]:
+    """What backends outside the database say of their queues; nothing is counted for it."""
+    for backend, queue, problem in queues_to_ask():
+        if queue and limits.queue not in {None, queue}:
+            continue
+        stats = problem or stats_of(backend, queue)
+        if isinstance(stats, str):
+            yield Trouble(kind="unreachable", backend=backend, queue=queue, detail=stats)
+        elif stats.oldest_ready_seconds > limits.max_age:
+            yield Trouble(
+                kind="overdue",
+                backend=backend,
+                queue=queue,
+                jobs=stats.ready,
+                seconds=stats.oldest_ready_seconds,
+            )

@@ -18,7 +18,7 @@ from django_jobs.routers import job_databases
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-LiveState = Literal["scheduled", "ready", "running", "suspect"]
+LiveState = Literal["scheduled", "ready", "running", "blocked", "suspect"]
 _STATES = {state.label: state for state in JobState}
 
 
@@ -26,6 +26,7 @@ _STATES = {state.label: state for state in JobState}
 class QueueOverview:
     """How one queue of one backend stands.
 
+    ``blocked``: due, but a key that they share is held by others.
     ``breaker``: ``open`` or ``half-open``, or nothing. ``problem``: why its backend could
     not be asked.
     """
@@ -35,6 +36,7 @@ class QueueOverview:
     ready: int = 0
     scheduled: int = 0
     running: int = 0
+    blocked: int = 0
     suspect: int = 0
     dead: int = 0
     oldest_ready_seconds: float = 0.0
@@ -117,6 +119,7 @@ def _of_jobs(database: str) -> Counts:
             ready=Count("pk", filter=ready),
             scheduled=Count("pk", filter=Q(state=JobState.SCHEDULED)),
             running=Count("pk", filter=Q(state=JobState.RUNNING)),
+            blocked=Count("pk", filter=Q(state=JobState.BLOCKED)),
             suspects=Count("pk", filter=Q(suspect=True)),
             oldest=Min("due", filter=ready),
         )
@@ -128,6 +131,7 @@ def _of_jobs(database: str) -> Counts:
                 "ready": row["ready"],
                 "scheduled": row["scheduled"],
                 "running": row["running"],
+                "blocked": row["blocked"],
                 "suspect": row["suspects"],
                 "oldest_ready_seconds": (
                     0.0 if row["oldest"] is None else max(now - row["oldest"], 0) / SECOND
@@ -165,6 +169,7 @@ def _asked(known: QueueOverview) -> QueueOverview:
         ready=stats.ready,
         scheduled=stats.scheduled,
         running=stats.running,
+        blocked=stats.blocked,
         suspect=stats.suspect,
         oldest_ready_seconds=stats.oldest_ready_seconds,
     )

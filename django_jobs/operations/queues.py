@@ -47,12 +47,15 @@ def pause_queue(
 ) -> bool:
     """Let nothing more be claimed from a queue; False when it was paused already.
 
-    What runs is let end. A new reason replaces the old one.
+    What runs is let end. Another reason than before replaces that, which is a change as well;
+    none at all leaves it.
     """
 
     def change(control: QueueControl) -> bool:
-        was, control.paused, control.reason = control.paused, True, reason
-        return not was
+        before = control.paused, control.reason
+        known = control.reason if control.paused else ""
+        control.paused, control.reason = True, reason or known
+        return before != (control.paused, control.reason)
 
     return _changed(queue, backend, ("pause", by, reason), change, witness)
 
@@ -170,9 +173,9 @@ def _changed(
         controls.bulk_create([new], ignore_conflicts=True)
         control = controls.select_for_update().get(backend=alias, queue=queue)
         changed = change(control)
-        control.changed_by, control.changed_at = by[:150], for_people(store_now(database))
-        control.save(using=database)
         if changed:
+            control.changed_by, control.changed_at = by[:150], for_people(store_now(database))
+            control.save(using=database)
             about: dict[str, Any] = {"backend": alias, "queue": queue, "detail": detail}
             record(database, action, by=by, reason=reason, **about)
         if changed and witness is not None:

@@ -19,7 +19,7 @@ from django_jobs.exceptions import (
     Rejection,
 )
 from django_jobs.ids import new_id
-from django_jobs.operations.database import jobs_database, store_now
+from django_jobs.operations.database import jobs_database, record, store_now
 from django_jobs.operations.resealing import checked, resealed
 from django_jobs.operations.resolving import REPLAYED, locked, resolve, resolved_how, write
 
@@ -38,7 +38,8 @@ class Replayed:
     """What became of a wish to replay.
 
     ``new_id`` is the job that a dead letter lives on as, ``why`` the sentence for a
-    refusal (or about who came before).
+    refusal (or about who came before). ``discarded`` with a ``new_id``: somebody discarded it
+    after the new job was enqueued on a backend elsewhere, and before that was on record.
     """
 
     failed_id: int
@@ -142,6 +143,8 @@ class _Replay:
         failed = locked(self.alias, self.failed_id)
         if failed.resolution == REPLAYED:
             return self._resolved_before(failed)
+        if failed.resolution:
+            return self._resolved_meanwhile(failed, "" if refusal else identifier)
         if refusal:
             write(self.alias, failed, replayed_as=None)
             return self._answer(failed, "refused", why=refusal)
@@ -165,6 +168,28 @@ class _Replay:
             how = resolved_how(failed)
             return self._answer(failed, "already-replayed", str(failed.replayed_as), how)
         return self._answer(failed, "discarded", why=resolved_how(failed))
+
+    def _resolved_meanwhile(self, failed: FailedJob, identifier: str) -> Replayed:
+        """Somebody discarded it while the new job was on its way: that stays, and both are told.
+
+        To call the job off would be a second decision, and it may run already.
+        """
+        how = resolved_how(failed)
+        if not identifier:
+            write(self.alias, failed, replayed_as=None)
+            return self._answer(failed, "discarded", why=how)
+        record(
+            self.alias,
+            "replay",
+            by=self.by,
+            reason=self.reason,
+            backend=failed.backend,
+            queue=failed.queue,
+            subject=str(failed.job_id),
+            detail={"failed_id": failed.pk, "was": failed.resolution, "replayed_as": identifier},
+        )
+        why = f"{how}, while job {identifier} was made of it; jobs_cancel {identifier} calls it off"
+        return self._answer(failed, "discarded", identifier, why)
 
     def _answer(
         self, failed: FailedJob, status: ReplayStatus, new_id: str | None = None, why: str = ""

@@ -1,14 +1,15 @@
-"""Finding dead letters by a word: by what names them, else by what stands in them.
+"""Finding dead letters by a word: by what names them, and by what stands in them.
 
 A name (the id of a job, a trace id, a fingerprint, or how one begins) is looked up in an
 index, whatever the size of the table. Text has no index, so it is looked for among the
-latest dead letters only. What is redacted when shown is not found either.
+latest dead letters only. Many a word may be either ("404", "dead"), so both are looked for,
+unless it is the whole name of something. What is redacted when shown is not found either.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 TEXT_WINDOW = 3_000
 """Among how many of the latest dead letters a text is looked for."""
 FOUND_AT_MOST = 500
+READ_AT_ONCE = 1_000
 MOST_WORDS = 5
 RESOLUTIONS = ("", REPLAYED, DISCARDED)
 FINGERPRINT_DIGITS = 32
@@ -42,13 +44,14 @@ _READ = ("error_type", "error_message", "handler", "name")
 class Found:
     """``keys`` are those of dead letters, unless all of a ``fingerprint`` are meant.
 
-    ``by_text``: no name fitted, so text was looked for.
+    ``named`` is how many of them a name led to. ``by_text``: text was looked for as well.
     ``since`` is how far back that went, when it did not go back to the first one; ``more``,
     whether only the first ones are told.
     """
 
     keys: list[int]
     fingerprint: str = ""
+    named: int = 0
     by_text: bool = False
     since: datetime | None = None
     more: bool = False
@@ -60,7 +63,7 @@ class Found:
 
 
 def search(letters: QuerySet[FailedJob], text: str, *, payloads: bool) -> Found:
-    """Those of some dead letters that a text names or, if it names none, that hold it.
+    """Those of some dead letters that a text names, and those that hold it.
 
     ``payloads``: whether to look into what jobs were given, as it is shown.
     """
@@ -70,10 +73,18 @@ def search(letters: QuerySet[FailedJob], text: str, *, payloads: bool) -> Found:
     whole = words[0].lower()
     if len(words) == 1 and _is_fingerprint(letters.db, whole):
         return Found([], fingerprint=whole)
-    named = _named(letters.db, words)
-    if named:
-        return Found(named[:FOUND_AT_MOST], more=len(named) > FOUND_AT_MOST)
-    return _holding(letters, words, payloads=payloads)
+    named = _named(letters, words)
+    if named and any(parse_id(word) for word in words):
+        return _told(named, len(named))
+    since, holding = _holding(letters, words, payloads=payloads)
+    keys = list(dict.fromkeys([*named, *holding]))
+    return replace(_told(keys, len(named)), by_text=True, since=since)
+
+
+def _told(keys: list[int], named: int) -> Found:
+    return Found(
+        keys[:FOUND_AT_MOST], named=min(named, FOUND_AT_MOST), more=len(keys) > FOUND_AT_MOST
+    )
 
 
 def _is_fingerprint(alias: str, word: str) -> bool:
@@ -83,22 +94,23 @@ def _is_fingerprint(alias: str, word: str) -> bool:
     return known.exists()
 
 
-def _named(alias: str, words: list[str]) -> list[int]:
-    """The keys of dead letters that all words name."""
+def _named(letters: QuerySet[FailedJob], words: list[str]) -> list[int]:
+    """The keys of those of some dead letters that all words name."""
+    unordered = letters.order_by()
     found: dict[int, None] = {}
     # One index at a time: of an OR over several, a planner may make a walk through the table.
-    for wanted in _ways(alias, words[0]):
-        rows = FailedJob.objects.using(alias).filter(wanted).order_by()
-        found.update(dict.fromkeys(rows.values_list("pk", flat=True)[: FOUND_AT_MOST + 1]))
+    for wanted in _ways(letters.db, words[0]):
+        rows = unordered.filter(wanted).values_list("pk", flat=True)
+        found.update(dict.fromkeys(rows[: FOUND_AT_MOST + 1]))
     keys = list(found)
     for word in words[1:]:
         if not keys:
             break
         any_way = Q(pk__in=[])
-        for wanted in _ways(alias, word):
+        for wanted in _ways(letters.db, word):
             any_way |= wanted
-        rows = FailedJob.objects.using(alias).filter(any_way, pk__in=keys).order_by()
-        keys = list(rows.values_list("pk", flat=True))
+        both = unordered.filter(any_way, pk__in=keys)
+        keys = list(both.values_list("pk", flat=True))
     return keys
 
 
@@ -133,16 +145,27 @@ def begins(alias: str, field: str, prefix: str) -> Q:
     return exactly & Q(**{f"{field}__gte": prefix, f"{field}__lte": last})
 
 
-def _holding(letters: QuerySet[FailedJob], words: list[str], *, payloads: bool) -> Found:
+def _holding(
+    letters: QuerySet[FailedJob], words: list[str], *, payloads: bool
+) -> tuple[datetime | None, list[int]]:
+    """How far back was looked, and the keys of those that show all words to a person."""
     latest = letters.order_by("-failed_at", "-pk")
     since = latest.values_list("failed_at", flat=True)[TEXT_WINDOW - 1 : TEXT_WINDOW].first()
     window = latest if since is None else latest.filter(failed_at__gte=since)
     columns = (*_READ, "body") if payloads else _READ
     for word in words:
         window = window.filter(_in_any(columns, word))
-    rows = list(window.values_list("pk", *columns)[: FOUND_AT_MOST + 1])
-    keys = [pk for pk, *texts in rows if _shows(texts, words, payloads=payloads)]
-    return Found(keys[:FOUND_AT_MOST], by_text=True, since=since, more=len(rows) > FOUND_AT_MOST)
+    # The database looks through whole bodies, of which less is shown: of "queue" all of them
+    # may be left, and none be found. So the keys first, then the texts until there are enough.
+    keys = list(window.values_list("pk", flat=True)[:TEXT_WINDOW])
+    shown: list[int] = []
+    for start in range(0, len(keys), READ_AT_ONCE):
+        rows = latest.filter(pk__in=keys[start : start + READ_AT_ONCE])
+        texts = rows.values_list("pk", *columns)
+        shown += [pk for pk, *said in texts if _shows(said, words, payloads=payloads)]
+        if len(shown) > FOUND_AT_MOST:
+            break
+    return since, shown
 
 
 def _in_any(columns: tuple[str, ...], word: str) -> Q:

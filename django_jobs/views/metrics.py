@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_jobs.telemetry.collectors import Snapshot
 
 PREFIX = "django_jobs_"
-STATES = ("ready", "scheduled", "running", "suspect", "dead")
+STATES = ("ready", "scheduled", "running", "blocked", "suspect", "dead")
 GAUGES = {
     "jobs": "Jobs in a state; dead ones are unresolved dead letters.",
     "jobs_in_flight": "Jobs that are leased.",

@@ -5,6 +5,7 @@ import shutil
 from urllib.parse import urljoin
 
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -79,7 +80,11 @@ class Browser:
 
     def until(self, condition, what):
         try:
-            WebDriverWait(self.driver, PATIENCE, poll_frequency=0.1).until(lambda _: condition())
+            # What was just looked at may belong to the page before.
+            waiting = WebDriverWait(
+                self.driver, PATIENCE, 0.1, ignored_exceptions=[StaleElementReferenceException]
+            )
+            waiting.until(lambda _: condition())
         except Exception as error:
             raise AssertionError(f"{what} did not happen; the page says:\n{self.text}") from error
 

@@ -25,9 +25,11 @@ IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 LIST = reverse("admin:django_jobs_failedjob_changelist")
 LOOKS = (("", DESKTOP, "light"), ("-dark", DESKTOP, "dark"), ("-phone", PHONE, "light"))
 OF_OPERATORS = (
-    "queues-list", "workers-list", "jobs-list", "schedules-list",
-    "schedule-detail", "schedule-edit",
+    "why-not-running", "queue-limit", "queues-list", "workers-list", "jobs-list", "job-running",
+    "result-detail", "results-list", "schedules-list", "schedule-detail", "schedule-edit",
 )  # fmt: skip
+# Those whose rows and tables are laid out anew on a phone.
+ON_A_PHONE = {"queues-list", "jobs-list", "job-running"}
 TRACEBACK = """Traceback (most recent call last):
   File "/srv/shop/jobs.py", line 41, in send_receipt
     send_mail("Your receipt", text, None, [order.email])
@@ -87,8 +89,11 @@ def test_take_those_of_operators(browser, log_in, settings):
     stocked = operating.stock()
     log_in()
     paths = operating.pages(stocked)
+    take(browser, "overview", paths["overview"])
     for name in OF_OPERATORS:
         take(browser, name, paths[name], LOOKS[:1])
+        if name in ON_A_PHONE:
+            take(browser, name, paths[name], LOOKS[2:])
 
 
 def take(browser, name, path, looks=LOOKS):

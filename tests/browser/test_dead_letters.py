@@ -95,7 +95,7 @@ def test_a_run_goes_on_when_the_page_is_left(browser, log_in, worker):
     browser.write("rate", "10")
     browser.write("reason", "the server is back")
     browser.press("Replay 30 dead letters")
-    browser.until_it_says("Workers carry it on")
+    browser.until_it_says("No worker listens on the queue default")
     run = ResolutionRun.objects.get()
     browser.driver.get("about:blank")
     left_at = ResolutionRun.objects.get().dealt_with

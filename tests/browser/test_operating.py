@@ -2,10 +2,13 @@
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db.models import F
 from django.urls import reverse
 from selenium.webdriver.common.by import By
 
 from django_jobs import operations
+from django_jobs.clock import SECOND
+from django_jobs.models import Job
 from testproject.shop.jobs import doomed
 from tests.browser.driving import DESKTOP, PHONE
 from tests.browser.operating import EXPOSED, pages, stock
@@ -18,6 +21,15 @@ pytestmark = [
 OVERVIEW = reverse("admin:django_jobs_overview_changelist")
 QUEUES = reverse("admin:django_jobs_queuecontrol_changelist")
 PAUSE = reverse("admin:django_jobs_queuecontrol_pause")
+
+
+# A cell that ends beyond what holds it can be read by nobody who does not think of scrolling.
+CUT_OFF = """
+return [...document.querySelectorAll('#result_list td, .dj-attempts td, .dj-tiles span')]
+  .filter((one) => one.getBoundingClientRect().right >
+    one.closest('.results, .dj-wide, .dj-tiles li').getBoundingClientRect().right + 1)
+  .map((one) => one.className + one.textContent)
+"""
 
 
 def is_paused(queue="default"):
@@ -98,12 +110,45 @@ def test_the_overview_counts_on_without_being_loaded_anew(browser, log_in):
     assert "Refresh by itself" in browser.text
 
 
+def test_whoever_stands_on_something_stays_there_while_the_numbers_change(browser, log_in):
+    doomed.enqueue()
+    log_in()
+    browser.open(OVERVIEW)
+    script = browser.driver.execute_script
+    ready = "return document.querySelector('.dj-tiles .dj-value').textContent"
+    for count, chosen in enumerate(("summary", ".dj-queues td a", ".dj-verbs a"), start=2):
+        script(f"window.chosen = document.querySelector('#dj-live {chosen}'); chosen.focus()")
+        named = script("return document.activeElement.textContent")
+        doomed.enqueue()
+        browser.until(lambda count=count: script(ready) == str(count), "a refreshed number")
+        assert script("return window.chosen.isConnected") is False
+        assert script("return document.activeElement.matches(arguments[0])", chosen)
+        assert (
+            chosen == ".dj-queues td a"
+            or script("return document.activeElement.textContent") == named
+        )
+
+
+def test_what_is_being_copied_holds_the_page_and_it_says_so(browser, log_in):
+    doomed.enqueue()
+    log_in()
+    browser.open(OVERVIEW)
+    browser.driver.execute_script(
+        "getSelection().selectAllChildren(document.querySelector('.dj-queues th[scope=row]'))"
+    )
+    browser.until_it_says("Held, as long as text is selected.")
+    browser.driver.execute_script("getSelection().removeAllRanges()")
+    browser.until(lambda: "Held" not in browser.text, "a page that goes on")
+
+
 @pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_no_page_of_operators_is_wider_than_its_screen(browser, log_in, screen, settings):
     settings.DJANGO_JOBS = EXPOSED
     stocked = stock()
+    Job.objects.update(due=F("due") - 22 * 60 * SECOND)  # "22 minutes" is a wide number
     log_in()
     browser.look(screen)
     for path in pages(stocked).values():
         browser.open(path)
         assert browser.overflows() <= 0, path
+        assert browser.driver.execute_script(CUT_OFF) == [], path

@@ -253,6 +253,17 @@ class TestResolving:
         answer = confirm(admin_client, "replay", letters[0])
         assert said(answer) == ["1 dead letter had been discarded before and cannot be replayed."]
 
+    def test_counts_on_its_button_what_will_be_done(self, admin_client):
+        fine, forged = die(), die()
+        FailedJob.objects.filter(pk=forged.pk).update(name="another")
+        page = admin_client.get(url_of("replay"), {"ids": [fine.pk, forged.pk]}).text
+        assert re.search(r"<button[^>]*>\s*Replay 1 dead letter\s*</button>", page)
+        page = admin_client.get(url_of("discard"), {"ids": [fine.pk, forged.pk]}).text
+        assert re.search(r"<button[^>]*>\s*Discard 2 dead letters\s*</button>", page)
+        page = admin_client.get(url_of("replay"), {"ids": [forged.pk]}).text
+        assert "cannot be replayed as things are" in page
+        assert not re.search(r"<button[^>]*>\s*Replay", page)
+
     def test_tells_each_outcome_apart(self, admin_client):
         fine, forged, resolved = die(), die(), die()
         FailedJob.objects.filter(pk=forged.pk).update(name="another")

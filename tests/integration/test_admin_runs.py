@@ -6,8 +6,9 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
+from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob, Job, OperatorEvent, ResolutionRun
-from django_jobs.operations import Matching, advance, begin
+from django_jobs.operations import Matching, advance, begin, cancel, pause_queue
 from testproject.shop.jobs import send_receipt
 from tests.integration.operations.dying import die
 
@@ -166,7 +167,8 @@ class TestRun:
     def test_shows_how_far_it_is(self, admin_client, run):
         page = admin_client.get(page_of(run)).text
         assert 'max="3" value="0"' in page
-        assert "Workers carry it on" in page
+        assert "The job that carries it on does not run just now" in page
+        assert "no worker" in page.lower()
         assert "Replay 3 dead letters" in page
         advance(run.pk)
         page = admin_client.get(page_of(run)).text
@@ -211,3 +213,35 @@ class TestRun:
             assert admin_client.get(url).status_code == 405
         assert admin_client.post(page_of(run)).status_code == 405
         assert admin_client.get(page_of(ResolutionRun(pk=99))).status_code == 302
+
+
+class TestWhatCarriesARun:
+    def test_is_linked_and_explained_where_it_does_not_run(self, admin_client):
+        die()
+        run = begin("replay", Matching(), by="ada")
+        pause_queue("default", by="bob", reason="the mail server moves")
+        page = admin_client.get(page_of(run)).text
+        assert "Workers carry it on" not in page
+        assert "the mail server moves" in page
+        assert reverse("admin:django_jobs_job_change", args=[run.carrier]) in page
+
+    def test_is_said_to_be_over(self, admin_client):
+        die()
+        run = begin("replay", Matching(), by="ada")
+        cancel(run.carrier, by="bob")
+        page = admin_client.get(page_of(run)).text
+        assert "The job that carried it on is over" in page
+        assert "Wake the workers" in page
+
+    def test_is_nothing_to_worry_about_while_it_runs(self, admin_client):
+        die()
+        run = begin("replay", Matching(), by="ada")
+        assert backends["database"].fetch(["default"], 1, 30)
+        assert "Workers carry it on" in admin_client.get(page_of(run)).text
+
+    def test_is_not_linked_for_who_may_not_see_jobs(self, someone):
+        die()
+        run = begin("replay", Matching(), by="ada")
+        page = someone("view_failedjob").get(page_of(run)).text
+        assert run.carrier in page
+        assert reverse("admin:django_jobs_job_change", args=[run.carrier]) not in page

@@ -160,6 +160,7 @@ def test_figures_for_prometheus(monitor):
         'django_jobs_job_wait_seconds_bucket{le="+Inf",queue="mail"} 2.0',
         'django_jobs_jobs{backend="database",queue="default",state="ready"} 1.0',
         'django_jobs_jobs{backend="database",queue="default",state="scheduled"} 1.0',
+        'django_jobs_jobs{backend="database",queue="default",state="blocked"} 0.0',
         'django_jobs_jobs_in_flight{backend="database",queue="default"} 0.0',
         'django_jobs_queue_paused{backend="database",queue="mail"} 1.0',
         'django_jobs_workers{backend="database"} 1.0',

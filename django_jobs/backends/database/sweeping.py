@@ -59,15 +59,15 @@ class Sweeper:
     """What a worker sweeps on one database, a bounded step of everything at a time."""
 
     def __init__(self, alias: str) -> None:
-        self._alias = alias
+        self.alias = alias
         self._seen = 0
 
     def sweep(self, clock: StoreClock, limit: int) -> int:
         """Delete up to ``limit`` rows of each kind that are over; how many."""
         settings = get_settings()
         return (
-            sweep_results(self._alias, clock, limit)
-            + sweep_dead_letters(self._alias, clock, settings.dead_letter_ttl, limit)
+            sweep_results(self.alias, clock, limit)
+            + sweep_dead_letters(self.alias, clock, settings.dead_letter_ttl, limit)
             + self._sweep_attempts(clock, settings.result_ttl, limit)
         )
 
@@ -79,7 +79,7 @@ class Sweeper:
         """
 
         def work(connection: BaseDatabaseWrapper) -> tuple[int, int]:
-            attempts = JobAttempt.objects.using(self._alias)
+            attempts = JobAttempt.objects.using(self.alias)
             before = _moment_before(connection, clock, max(ttl, ATTEMPTS_KEPT_SECONDS))
             old = attempts.filter(pk__gt=self._seen, finished_at__lt=before)
             keys = list(old.order_by("pk").values_list("pk", flat=True)[:limit])
@@ -88,10 +88,10 @@ class Sweeper:
             )
             gone = list(alone.values_list("pk", flat=True)) if keys else []
             if gone:
-                attempts.filter(pk__in=gone)._raw_delete(self._alias)  # noqa: SLF001 - as below
+                attempts.filter(pk__in=gone)._raw_delete(self.alias)  # noqa: SLF001 - as below
             return (keys[-1] if len(keys) == limit else 0), len(gone)
 
-        self._seen, gone = in_transition(self._alias, work)
+        self._seen, gone = in_transition(self.alias, work)
         return gone
 
 

@@ -208,7 +208,7 @@ class RedisBackend(Backend):
         for queue in self.store.queues():
             done += int(self.store.run("tidy", queue, [limit]))
             done += self._relay.carry(queue, limit)
-        return done
+        return done + self._relay.sweep(limit)
 
     def forget_rate(self, queue: str) -> bool:
         key = self.store.layout.base(queue) + "rate"

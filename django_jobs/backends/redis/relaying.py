@@ -15,8 +15,10 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from django.db import Error, models, transaction
 
 from django_jobs.backends.base import Failure, Lease
+from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.grouping import bury
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
+from django_jobs.backends.database.sweeping import Sweeper
 from django_jobs.backends.redis.packing import attempts_of, created_at, unpack
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
@@ -65,11 +67,12 @@ def parked_of(job_id: bytes, raw: bytes, *, queue: str, backend: str) -> Parked:
 
 
 class Relay:
-    """Copies what one backend has parked."""
+    """Copies what one backend has parked, and deletes old copies."""
 
     def __init__(self, store: Store, backend: str) -> None:
         self._store = store
         self._backend = backend
+        self._sweeper: Sweeper | None = None
 
     def carry(self, queue: str, limit: int) -> int:
         """Copy dead letters of a queue to the database, and then remove them; how many."""
@@ -80,6 +83,20 @@ class Relay:
             if not cursor:
                 break
         return carried
+
+    def sweep(self, limit: int) -> int:
+        """Delete what is over of the copies, as a worker of that database would; how many.
+
+        It may have no worker: where all jobs are in Redis nobody else comes by.
+        """
+        database = job_databases(get_settings())[0]
+        if self._sweeper is None or self._sweeper.alias != database:
+            self._sweeper = Sweeper(database)
+        try:
+            return self._sweeper.sweep(StoreClock(), limit)
+        except Error as error:
+            logger.warning("old dead letters stay for now: %s", type(error).__name__)
+            return 0
 
     def _some(self, queue: str, base: str, found: Mapping[bytes, bytes]) -> int:
         if not found:

@@ -31,7 +31,7 @@ class Command(JobsCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--state", choices=STATES, help="default: scheduled, ready and running ones")
+        add("--state", choices=STATES, help="default: all live ones, which is the first four")
         add("--queue", type=queue_name, metavar="NAME", help="only jobs of this queue")
         add("--handler", metavar="KEY", help="only jobs of this handler")
         add("--limit", type=positive_int, default=20, metavar="N", help="at most N; default: 20")

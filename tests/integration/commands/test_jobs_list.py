@@ -24,6 +24,14 @@ def test_nothing(run):
     assert run("jobs_list", "--json").json() == {"jobs": [], "more": False}
 
 
+def test_those_that_wait_for_a_key(run):
+    doomed.using(concurrency_key="k").enqueue()
+    blocked = doomed.using(concurrency_key="k").enqueue()
+    backends["database"].fetch(["default"], 5, 60.0)
+    (told,) = run("jobs_list", "--state", "blocked", "--json").json()["jobs"]
+    assert (told["id"], told["state"]) == (blocked.id, "blocked")
+
+
 def test_live_jobs(run):
     later = doomed.using(delay=200).enqueue()
     ready = doomed.using(priority=5, name="Now").enqueue()

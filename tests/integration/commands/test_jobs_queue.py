@@ -28,6 +28,20 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed(run):
     assert told == [("pause", "mail", "the server moves"), ("resume", "mail", "")]
 
 
+def test_a_second_pause_keeps_the_reason_or_records_another(run):
+    run("jobs_queue", "pause", "mail", "--reason", "the server moves")
+    assert "nothing changed" in run("jobs_queue", "pause", "mail").out
+    assert QueueControl.objects.get().reason == "the server moves"
+    again = run("jobs_queue", "pause", "mail", "--reason", "the disk is full")
+    assert "nothing changed" not in again.out
+    assert QueueControl.objects.get().reason == "the disk is full"
+    told = list(OperatorEvent.objects.values_list("action", "reason"))
+    assert told == [("pause", "the server moves"), ("pause", "the disk is full")]
+    run("jobs_queue", "resume", "mail")
+    run("jobs_queue", "pause", "mail")
+    assert QueueControl.objects.get().reason == ""
+
+
 def test_no_more_at_a_time_than_was_set(run):
     for _ in range(5):
         doomed.using(queue="mail").enqueue()

@@ -56,13 +56,14 @@ def test_queues(run, die):
     age(7200, queue="mail")
     headers, default, mail, *_ = run("jobs_status").out.splitlines()
     assert headers.split("  ")[0] == "queue"
-    assert default.split()[:7] == ["default", "database", "1", "1", "0", "0", "1"]
+    assert default.split()[:8] == ["default", "database", "1", "1", "0", "0", "0", "1"]
     assert mail.split("  ")[-1].strip() == r"yes: a\x1b[0m"
     assert "2 h" in mail
     told = run("jobs_status", "--queue", "mail", "--json").json()["queues"]
     assert [one["queue"] for one in told] == ["mail"]
     assert list(told[0]) == [
-        *("backend", "queue", "ready", "scheduled", "running", "suspect", "dead"),
+        *("backend", "queue", "ready", "scheduled", "running", "blocked"),
+        *("suspect", "dead"),
         *("oldest_ready_seconds", "paused", "paused_reason", "breaker", "problem"),
     ]
 

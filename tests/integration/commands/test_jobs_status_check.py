@@ -3,6 +3,8 @@
 import time
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
@@ -67,6 +69,32 @@ def test_a_probe_finds_a_backend_that_cannot_be_asked(run, settings, monkeypatch
     assert done.code == 1
     assert done.out == "unreachable: default (memory): ConnectionError: \\x1b[31mrefused\n"
     assert r"\x1b[31mrefused" in run("jobs_status").out
+
+
+def test_a_probe_finds_a_backend_that_cannot_name_its_queues(run, settings, monkeypatch):
+    settings.DJANGO_JOBS = {
+        "BACKENDS": {
+            "database": {"BACKEND": "django_jobs.backends.database.DatabaseBackend"},
+            "memory": {"BACKEND": "django_jobs.backends.memory.MemoryBackend"},
+        },
+    }
+
+    def broken():
+        raise ConnectionError("refused")
+
+    monkeypatch.setattr(backends["memory"], "queues", broken)
+    done = run("jobs_status", "--check", "--min-workers", "0")
+    assert done.out == "unreachable: memory: ConnectionError: refused\n"
+
+
+def test_a_probe_counts_neither_jobs_nor_dead_letters(run):
+    doomed.enqueue()
+    with CaptureQueriesContext(connection) as sent:
+        assert run("jobs_status", "--check").code == 0
+    asked = [query["sql"] for query in sent.captured_queries]
+    assert not any("failedjob" in sql for sql in asked)
+    jobs = [sql for sql in asked if "django_jobs_job" in sql and "COUNT" in sql]
+    assert all("due" in sql.partition("WHERE")[2] for sql in jobs)
 
 
 def test_a_probe_misses_workers(run):

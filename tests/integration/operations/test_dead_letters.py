@@ -7,23 +7,19 @@ import time
 from datetime import timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
-from django_jobs import job, operations
-from django_jobs.backends.memory import MemoryBackend
+from django_jobs import operations
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
-from django_jobs.exceptions import EnqueueOutcomeUnknown
-from django_jobs.models import FailedJob, Job, JobResult, OperatorEvent
+from django_jobs.models import FailedJob, Job, OperatorEvent
 from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer
 from testproject.shop.jobs import doomed, flaky, send_receipt
 from tests.integration.operations.dying import die
 
 DATABASE = {"BACKEND": "django_jobs.backends.database.DatabaseBackend"}
-MEMORY = {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}
-IN_MEMORY = {"BACKENDS": {"database": MEMORY}, "DEFAULT_BACKEND": "database"}
 
 REPLAY = """
 import sys, time
@@ -296,78 +292,6 @@ class TestDiscard:
         assert operations.discard(failed.pk, by="bob").status == "replayed"
         failed.refresh_from_db()
         assert failed.resolution == "replayed"
-
-
-class Lost(MemoryBackend):
-    """Takes what it is given and, the first time, does not live to say so."""
-
-    asked = 0
-
-    def enqueue(self, outgoing, **kwargs):
-        stored = super().enqueue(outgoing, **kwargs)
-        type(self).asked += 1
-        if self.asked == 1:
-            raise EnqueueOutcomeUnknown(outgoing, "ConnectionError")
-        return stored
-
-
-@pytest.mark.django_db
-class TestElsewhere:
-    """Jobs carried by a backend outside the database of the dead letters."""
-
-    def test_replays_into_the_backend_the_job_came_from(self, settings):
-        failed = die()
-        settings.DJANGO_JOBS = IN_MEMORY
-        answer = operations.replay(failed.pk, by="ada")
-        assert answer.status == "replayed"
-        assert list(backends["database"].jobs) == [answer.new_id]
-        assert operations.replay(failed.pk, by="ada").status == "already-replayed"
-        assert len(backends["database"].jobs) == 1
-
-    def test_a_broken_connection_doubles_nothing(self, settings):
-        failed = die()
-        settings.DJANGO_JOBS = {"BACKENDS": {"database": MEMORY}}
-        backend = backends._built["database"] = Lost("database", {})
-        Lost.asked = 0
-        first = operations.replay(failed.pk, by="ada")
-        assert first.status == "refused"
-        assert "again" in first.why
-        second = operations.replay(failed.pk, by="ada")
-        assert second.status == "replayed"
-        assert list(backend.jobs) == [second.new_id]
-
-    def test_a_held_key_leaves_it_open(self, settings):
-        failed = die(doomed.using(unique_key="k").prepare())
-        settings.DJANGO_JOBS = IN_MEMORY
-        holder = doomed.using(unique_key="k").enqueue()
-        answer = operations.replay(failed.pk, by="ada")
-        assert answer.status == "refused"
-        assert holder.id in answer.why
-        failed.refresh_from_db()
-        assert (failed.resolution, failed.replayed_as) == ("", None)
-
-
-seen = []
-
-
-@job(key="tests.operations.look_around")
-def look_around():
-    seen.append(connection.in_atomic_block)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_job_that_runs_at_its_enqueue_runs_outside_the_transaction(settings):
-    failed = die(look_around.prepare())
-    settings.DJANGO_JOBS = {
-        "BACKENDS": {"database": {"BACKEND": "django_jobs.backends.sync.SyncBackend"}}
-    }
-    seen.clear()
-    answer = operations.replay(failed.pk, by="ada")
-    assert answer.status == "replayed"
-    assert seen == [False]
-    assert str(JobResult.objects.get().pk) == answer.new_id
-    assert operations.replay(failed.pk, by="ada").status == "already-replayed"
-    assert seen == [False]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -79,6 +79,14 @@ class TestLive:
         Job.objects.filter(pk=ready.id).update(suspect=True)
         assert ids(state="suspect") == {ready.id}
 
+    def test_those_that_wait_for_a_key(self):
+        first, blocked = (doomed.using(concurrency_key="k").enqueue() for _ in range(2))
+        backends["database"].fetch(["default"], 5, 30)
+        found = operations.live(state="blocked")
+        assert [str(job.pk) for job in found] == [blocked.id]
+        assert by_queue()["database", "default"].blocked == 1
+        assert first.id != blocked.id
+
     def test_refuses_an_unknown_state(self):
         with pytest.raises(ValueError, match="'dead'"):
             operations.live(state="dead")
@@ -127,6 +135,10 @@ class TestOverview:
         }
         doomed.using(queue="fast").enqueue()
         assert by_queue()["memory", "fast"].ready == 1
+        doomed.using(queue="fast", concurrency_key="k").enqueue()
+        doomed.using(queue="fast", concurrency_key="k").enqueue()
+        backends["memory"].fetch(["fast"], 2, 30)
+        assert by_queue()["memory", "fast"].blocked == 1
 
         def broken(queue):
             raise NotSupported("no stats today")

@@ -62,6 +62,44 @@ def test_text_only_among_the_latest(monkeypatch):
     assert search(FailedJob.objects.all(), "needle", payloads=False).more
 
 
+def test_a_name_is_looked_for_within_what_the_letters_are_narrowed_to(monkeypatch):
+    monkeypatch.setattr(searching, "FOUND_AT_MOST", 2)
+    for _ in range(4):
+        die(fingerprint="ab12" * 8)
+    wanted = die(send_receipt.prepare(order_id=1), fingerprint="ab12" * 8)
+    narrowed = FailedJob.objects.filter(handler=wanted.handler)
+    answer = search(narrowed, "ab12", payloads=True)
+    assert (answer.keys, answer.more) == ([wanted.pk], False)
+
+
+@pytest.mark.parametrize("word", ["404", "dead", "bad", "feed"])
+def test_a_word_that_may_be_a_name_is_looked_for_as_text_too(word):
+    by_text = die(error_message=f"the answer was {word}")
+    FailedJob.objects.filter(pk=by_text.pk).update(fingerprint="1" * 32)
+    named = die(fingerprint=(word + "0" * 32)[:32])
+    answer = search(FailedJob.objects.all(), word, payloads=False)
+    assert sorted(answer.keys) == [by_text.pk, named.pk]
+    assert (answer.named, answer.by_text) == (1, True)
+
+
+def test_a_whole_id_is_looked_for_as_nothing_else():
+    wanted = die()
+    die(error_message=f"as {wanted.job_id} said")
+    answer = search(FailedJob.objects.all(), str(wanted.job_id), payloads=True)
+    assert (answer.keys, answer.by_text) == ([wanted.pk], False)
+
+
+def test_what_is_in_a_body_unseen_does_not_use_up_what_may_be_found(monkeypatch):
+    monkeypatch.setattr(searching, "FOUND_AT_MOST", 2)
+    monkeypatch.setattr(searching, "READ_AT_ONCE", 2)
+    wanted = [die(error_message="the queue is full") for _ in range(3)]
+    for _ in range(5):
+        die()  # "queue" stands in the body of every job, where nobody sees it
+    answer = search(FailedJob.objects.all(), "queue", payloads=True)
+    assert answer.keys == [wanted[2].pk, wanted[1].pk]
+    assert answer.more
+
+
 def test_payloads_for_those_who_may_see_them():
     wanted = die(send_receipt.using(meta={"who": "Jürgen"}).prepare(order_id=170417))
     for text in ("170417", "Jürgen", "jürgen", "order_id"):

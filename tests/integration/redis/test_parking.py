@@ -1,9 +1,11 @@
 """Dead letters: parked in one step, copied, removed; and what cannot be read is among them."""
 
+from datetime import timedelta
 from unittest import mock
 
 import pytest
 from django.db import OperationalError
+from django.utils import timezone
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, Settled
 from django_jobs.backends.redis.clock import StoreClock
@@ -145,3 +147,30 @@ def test_a_parked_entry_of_noise_is_copied_too(backend, client):
     assert backend.tidy() == 1
     assert FailedJob.objects.get().reason == "rejected-malformed"
     assert client.hlen(BASE + "dead") == 0
+
+
+def old_letters(backend, settings, count):
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "DEAD_LETTER_TTL": timedelta(days=30)}
+    for _ in range(count):
+        put(backend)
+    for lease in take(backend):
+        backend.abandon(lease, Failure(reason="exhausted"))
+    backend.tidy()
+    FailedJob.objects.update(failed_at=timezone.now() - timedelta(days=31))
+
+
+def test_old_copies_are_deleted_where_no_other_worker_comes_by(backend, settings):
+    old_letters(backend, settings, 3)
+    kept = put(backend)
+    (lease,) = take(backend)
+    backend.abandon(lease, Failure(reason="exhausted"))
+    assert backend.tidy(limit=2) == 2
+    assert backend.tidy(limit=2) == 1
+    assert [str(letter.job_id) for letter in FailedJob.objects.all()] == [kept.id]
+
+
+def test_a_database_that_is_away_stops_no_tidying(backend, settings):
+    old_letters(backend, settings, 1)
+    with mock.patch.object(FailedJob.objects, "using", Away()):
+        assert backend.tidy() == 0
+    assert backend.tidy() == 1

@@ -18,6 +18,7 @@ from django_jobs.backends.redis.clock import StoreClock
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.models import FailedJob, OperatorEvent
+from django_jobs.operations import explain
 from django_jobs.worker import process_once
 
 pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
@@ -99,6 +100,7 @@ def test_ten_rejections_in_a_row_close_a_queue_and_nobody_loses_an_attempt(serve
     handle = work.enqueue()
     work.using(queue="mail").enqueue()
     assert [once() for _ in range(3)] == ["circuit-open"] * 3
+    assert "breaker-open" in {cause.kind for cause in explain(handle.id).causes}
     header = backends["redis"].find(handle.id).message.header
     assert (header.attempts, header.deliveries) == (0, 0)
     assert 0 < backends["redis"].next_due_in(["default"]) <= COOLDOWN
