@@ -59,6 +59,9 @@ def stock():
     die(doomed.prepare(), reason="rejected-signature", error_type="", traceback="",
         error_message="the signature does not fit the body", fingerprint="")  # fmt: skip
     FailedJob.objects.filter(reason="rejected-signature").update(signature="0" * 64)
+    FailedJob.objects.filter(reason="exhausted").update(attempts=4)
+    FailedJob.objects.filter(reason="timed-out").update(attempts=1)
+    FailedJob.objects.filter(reason="crashed").update(crashes=3)
     operations.discard(FailedJob.objects.order_by("pk")[0].pk, by="anna", reason="was refunded")
     return wanted
 
