@@ -82,6 +82,24 @@ def test_a_server_dies_and_its_replica_goes_on_with_the_jobs():
         assert [one.id for one in backend.fetch(["default"], 50, 60.0)] == ids[1:]
 
 
+@pytest.mark.django_db
+def test_a_settle_that_was_not_answered_is_sent_once():
+    """Whatever redis-py would like to try again: the first may have counted."""
+    with cluster() as servers:
+        backend = RedisBackend("redis", {**OPTIONS, "URL": servers[0].url, "TIMEOUT": 0.5})
+        _put(backend)
+        (lease,) = backend.fetch(["default"], 1, 60.0)
+        client = backend.store.connection.client
+        port = client.get_node_from_key(backend.store.layout.base("default")).port
+        server = next(one for one in servers if one.port == port)
+        # It answers a second and a third try only; and what it has not begun when its sender
+        # hangs up, it drops.
+        server.client.execute_command("CLIENT", "PAUSE", "1600", "WRITE")
+        assert backend.ack([lease]) == [Settled.UNKNOWN]
+        server.client.execute_command("CLIENT", "UNPAUSE")
+        assert backend.ack([lease]) == [Settled.SETTLED]
+
+
 def _put(backend):
     message = make_outgoing(backend="redis")
     backend.enqueue([message])
