@@ -199,9 +199,13 @@ class RedisBackend(Backend):
         )
 
     def tidy(self, limit: int = 1000) -> int:
-        done = 0
-        for queue in self.store.queues():
-            done += int(self.store.run("tidy", queue, [limit]))
+        done, queues = 0, self.store.queues()
+        for queue in queues:
+            # What jobs share is held by the leases of any queue that shares it.
+            others = (
+                [] if self.store.layout.clustered else [name for name in queues if name != queue]
+            )
+            done += int(self.store.run_on("tidy", [queue, *others], [limit]))
             done += self._relay.carry(queue, limit)
         return done
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PROMOTED_AT_ONCE = 1000
 FETCHED_AT_ONCE = 1000
+MORE = -2
 
 
 class Seen(NamedTuple):
@@ -78,7 +79,11 @@ class Claims:
     def _take(self, queues: list[str], limit: int, lease_seconds: float, token: str) -> list[Lease]:
         length = to_microseconds(lease_seconds)
         args = [limit, length, token, _process(os.getpid()), PROMOTED_AT_ONCE]
-        told = self._store.run_on("fetch", queues, [*args, *self._limits.args(queues)])
+        while True:
+            told = self._store.run_on("fetch", queues, [*args, *self._limits.args(queues)])
+            # No script holds up others by looking at all; what it passed does not come again.
+            if int(told[0]) != MORE:
+                break
         if int(told[0]) < 0:
             for queue, till in zip(queues, told[1:], strict=True):
                 if int(till) > 0:

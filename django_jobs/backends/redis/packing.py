@@ -10,6 +10,7 @@ from uuid import UUID
 from django_jobs.backends.base import AttemptRecord, Glimpse, Lease, ResultRecord
 from django_jobs.clock import to_datetime
 from django_jobs.wire.envelope import Header, Message, key_digest
+from django_jobs.wire.opening import MAX_MOMENT
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -37,6 +38,8 @@ _HEAD = 20
 _PLACE = 19
 _TOKEN = 32
 _VERSION_7 = 7
+_WHOLE = {"concurrency", "expires"}
+_MOST = 2**31 - 2
 
 
 class Packed(NamedTuple):
@@ -102,8 +105,8 @@ def unpack(
     job_id = place[_PLACE:].decode("utf-8", "replace")
     line, _, body = raw.partition(b"\n")
     told = _told(line[_HEAD:])
-    fields = dict.fromkeys(_FIELDS)
-    fields.update(zip(_FIELDS, told, strict=False))
+    fields: dict[str, Any] = dict.fromkeys(_FIELDS)
+    fields.update((name, _sound(name, one)) for name, one in zip(_FIELDS, told, strict=False))
     signature, key_id = fields.pop("signature"), fields.pop("key_id")
     index: dict[str, Any] = {"id": job_id, "backend": backend, "queue": queue, **fields}
     index["name"] = index["name"] or ""
@@ -118,9 +121,18 @@ def unpack(
 def _told(line: bytes) -> list[Any]:
     try:
         told = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # a line of nothing but brackets is nested too deep
         return []
     return told if isinstance(told, list) else []
+
+
+def _sound(name: str, value: Any) -> str | int | None:
+    """What a field holds, and where that is of another kind, something that no body says."""
+    if type(value) is int and name in _WHOLE:
+        return value if abs(value) <= MAX_MOMENT else -1
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return None if value is None else f"<{type(value).__name__}>"
 
 
 def state_of(raw: bytes | None) -> State:
@@ -132,9 +144,9 @@ def state_of(raw: bytes | None) -> State:
         return FRESH
     attempts, deliveries, crashes, suspect, _, leased_at, fence, _, done_by, worker = numbers
     return State(
-        attempts=_number(attempts),
-        deliveries=_number(deliveries),
-        crashes=_number(crashes),
+        attempts=_number(attempts, _MOST),
+        deliveries=_number(deliveries, _MOST),
+        crashes=_number(crashes, _MOST),
         suspect=suspect == b"1",
         leased_at=_number(leased_at),
         fence=_number(fence),
@@ -144,9 +156,9 @@ def state_of(raw: bytes | None) -> State:
     )
 
 
-def _number(raw: bytes) -> int:
+def _number(raw: bytes, most: int = MAX_MOMENT) -> int:
     try:
-        return int(raw)
+        return min(max(int(raw), 0), most)
     except ValueError:
         return 0
 
@@ -202,12 +214,12 @@ def glimpse_of(
 
 
 def created_at(job_id: str) -> datetime | None:
-    """When an id was made; it tells so itself."""
+    """When an id was made; it tells so itself, in a year that there is."""
     try:
         number = UUID(job_id)
-    except ValueError:
+        return to_datetime((number.int >> 80) * 1000) if number.version == _VERSION_7 else None
+    except (ValueError, OverflowError):
         return None
-    return to_datetime((number.int >> 80) * 1000) if number.version == _VERSION_7 else None
 
 
 def attempt_text(attempt: AttemptRecord | None) -> str:
@@ -220,10 +232,22 @@ def attempts_of(raw: list[bytes]) -> tuple[AttemptRecord, ...]:
     found = []
     for text in raw:
         try:
-            found.append(AttemptRecord(**json.loads(text)))
-        except (ValueError, TypeError):
+            record = AttemptRecord(**json.loads(text))
+        except (ValueError, TypeError, RecursionError):
             continue
+        if _is_record(record):
+            found.append(record)
     return tuple(found)
+
+
+def _is_record(record: AttemptRecord) -> bool:
+    """Whether it could be written as a row."""
+    told = asdict(record)
+    numbers = [told.pop("number"), told.pop("started_at"), told.pop("finished_at")]
+    return all(isinstance(text, str) for text in told.values()) and all(
+        type(value) is int and 0 <= value <= most
+        for value, most in zip(numbers, (_MOST, MAX_MOMENT, MAX_MOMENT), strict=True)
+    )
 
 
 def failure_text(failure: Failure) -> str:

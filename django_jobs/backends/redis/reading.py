@@ -13,6 +13,7 @@ from django_jobs.backends.redis.relaying import Parked, parked_of
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.routers import job_databases
+from django_jobs.wire.opening import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ class Reader:
             queue=queue,
             backend=self._backend,
             stands=stands.decode(),
-            lease_expires=int(float(ends)) if ends else None,
+            lease_expires=round(min(max(float(ends), 0.0), MAX_MOMENT)) if ends else None,
         )
 
     def queue_of(self, job_id: str) -> str | None:
@@ -104,19 +105,19 @@ class Reader:
         for queue, text in zip(queues, raw, strict=True):
             told = _mapping(text)
             if told:
-                failed = int(told.get("attempts") or 0)
+                failed = _whole(told.get("attempts")) or 0
                 status = str(told.get("status"))
                 return Account(
                     id=job_id,
                     queue=queue,
                     handler=str(told.get("handler") or ""),
                     status=status,
-                    body=told.get("body"),
+                    body=None if (body := told.get("body")) is None else str(body),
                     attempts=self._attempts(queue, job_id) if failed else (),
                     failed_attempts=failed,
                     worker=str(told.get("worker") or ""),
-                    started_at=told.get("started_at"),
-                    finished_at=told.get("finished_at"),
+                    started_at=_whole(told.get("started_at")),
+                    finished_at=_whole(told.get("finished_at")),
                     value_json=str(told.get("value_json") or "null"),
                     reason="" if status == "succeeded" else str(told.get("output") or ""),
                 )
@@ -178,9 +179,13 @@ class Reader:
 def _mapping(text: bytes | None) -> dict[str, Any]:
     try:
         told = json.loads(text or b"null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= MAX_MOMENT else None
 
 
 def _is_id(job_id: str) -> bool:

@@ -141,7 +141,7 @@ def _fit(row: models.Model) -> None:
     for field in row._meta.concrete_fields:
         value = getattr(row, field.attname)
         if isinstance(value, str):
-            text = value.replace("\x00", "\\x00")
+            text = value.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
             setattr(row, field.attname, text[: getattr(field, "max_length", None)])
         if isinstance(field, models.UUIDField) and value is not None:
             setattr(row, field.attname, _uuid(value))
@@ -161,8 +161,8 @@ def _uuid(value: object) -> UUID | None:
 
 def _mapping(raw: Any) -> dict[str, Any]:
     try:
-        told = json.loads(raw)
-    except (ValueError, TypeError):
+        told = json.loads(raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw)
+    except (ValueError, TypeError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
 

@@ -139,6 +139,53 @@ def test_a_place_that_is_no_place_is_taken_out(backend, client):
     assert client.zcard(BASE + "ready") == 0
 
 
+def test_a_copied_place_of_a_running_job_is_dropped_and_the_job_goes_on(backend, client):
+    message = put(backend)
+    (lease,) = take(backend)
+    client.zadd(BASE + "ready", {"0" * 19 + message.id: 0})
+    assert take(backend) == []
+    assert client.zcard(BASE + "ready") == 0
+    assert backend.ack([lease]) == [Settled.SETTLED]
+    assert backend.tidy() == 0
+    assert not FailedJob.objects.exists()
+
+
+@pytest.mark.parametrize("place", ["x" * 19, "0" * 18 + "x"])
+def test_a_corrupt_place_holds_no_key(backend, client, place):
+    spoiled = put(backend, concurrency_key="disk", delay=3600.0)
+    client.delete(BASE + "later")
+    client.zadd(BASE + "ready", {place + spoiled.id: 0})
+    sound = put(backend, concurrency_key="disk")
+    assert [lease.id for lease in take(backend)] == [sound.id]
+    assert backend.tidy() == 1
+    assert str(FailedJob.objects.get().job_id) == spoiled.id
+
+
+@pytest.mark.parametrize("queue", ["default", "elsewhere"])
+def test_a_job_that_was_spoiled_while_it_ran_holds_its_key_until_a_tidy(backend, client, queue):
+    """And one that runs and was not holds it, whatever queue it is of."""
+    backend.enqueue([make_outgoing(queue, backend="redis", concurrency_key="disk")])
+    waiting = put(backend, concurrency_key="disk")
+    (lease,) = backend.fetch([queue], 1, 30.0)
+    assert take(backend) == []
+    backend.tidy()
+    assert take(backend) == []
+    client.hset(f"{{django_jobs:{queue}}}:1:jobs", lease.id, "noise")
+    assert backend.ack([lease]) == [Settled.SETTLED]
+    backend.tidy()
+    assert [one.id for one in take(backend)] == [waiting.id]
+
+
+@pytest.mark.parametrize("limit", [1, 8, 1000])
+def test_what_has_to_wait_for_a_key_hides_no_job_behind_it(backend, limit):
+    held = [make_outgoing(backend="redis", concurrency_key="disk") for _ in range(2500)]
+    backend.enqueue(held)
+    free = put(backend)
+    found = [lease.id for lease in (*take(backend, 1), *take(backend, limit))]
+    assert found == [held[0].id, free.id]
+    assert take(backend, limit) == []
+
+
 def test_a_parked_entry_of_noise_is_copied_too(backend, client):
     client.sadd("{django_jobs}:1:queues", "default")
     client.hset(BASE + "dead", "who knows", b"\xff\x00 no JSON")

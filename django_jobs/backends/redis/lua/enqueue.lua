@@ -10,7 +10,7 @@ local PUSH_NOTED_MS = 86400000
 
 local function holder(unique)
   local id, base = string.match(redis.call('GET', guards .. 'u:' .. unique) or '', '^([^|]*)|(.*)$')
-  if id and redis.call('HEXISTS', base .. 'jobs', id) == 1 then return id, base end
+  if id and is_reached(guards, base) and redis.call('HEXISTS', base .. 'jobs', id) == 1 then return id, base end
   return nil
 end
 
