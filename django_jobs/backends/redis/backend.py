@@ -22,7 +22,7 @@ from django_jobs.backends.redis.enqueueing import Enqueuer
 from django_jobs.backends.redis.options import Options
 from django_jobs.backends.redis.packing import attempt_text, failure_text, result_text
 from django_jobs.backends.redis.reading import Reader
-from django_jobs.backends.redis.relaying import AT_ONCE, Relay
+from django_jobs.backends.redis.relaying import Relay
 from django_jobs.backends.redis.store import Store
 from django_jobs.backends.redis.waiting import TOLD_FACTOR, Waiting
 from django_jobs.clock import to_microseconds
@@ -137,7 +137,7 @@ class RedisBackend(Backend):
         args = [lease.id, lease.token, failure.charge.value, *told]
         answer = self._settled("abandon", [lease], lambda _: args)[0]
         if answer is Settled.SETTLED:
-            self._relay.carry(lease.queue, AT_ONCE)
+            self._relay.carry_one(lease.queue, lease.id)
         return answer
 
     def renew(self, leases: Sequence[Lease], lease_seconds: float) -> list[Settled]:

@@ -3,13 +3,14 @@
 from unittest import mock
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, Settled
 from django_jobs.backends.redis.clock import StoreClock
 from django_jobs.clock import ManualClock
 from django_jobs.models import FailedJob, JobAttempt
 from django_jobs.testing.factories import make_outgoing
+from tests.integration.worker.pool.conftest import until
 
 pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
 BASE = "{django_jobs:default}:1:"
@@ -50,13 +51,45 @@ def test_a_dead_letter_waits_in_redis_while_the_database_is_away(backend, client
     assert client.hlen(BASE + "dead") == 1
     account = backend.account(message.id)
     assert (account.status, account.reason, len(account.attempts)) == ("dead", "exhausted", 1)
-    assert backend.tidy() == 1
+    until(lambda: backend.tidy() == 1)
     dead = FailedJob.objects.get()
     assert (str(dead.job_id), dead.body, dead.attempts) == (message.id, message.body, 1)
     assert JobAttempt.objects.count() == 1
     assert client.hlen(BASE + "dead") == 0
     assert not list(client.scan_iter(BASE + "att:*"))
     assert not backend.chores().tidy
+
+
+def test_a_database_that_is_away_is_tried_once_and_then_left_alone_for_a_while(backend, client):
+    tried = []
+
+    def away(*_):
+        tried.append(1)
+        raise OperationalError("the database is away")
+
+    backend.enqueue([make_outgoing(backend="redis") for _ in range(300)])
+    with connection.execute_wrapper(away):
+        for lease in take(backend, 300):
+            assert backend.abandon(lease, Failure(reason="exhausted")) is Settled.SETTLED
+        assert len(tried) < 20  # each may last as long as a driver waits
+        before = len(tried)
+        until(lambda: backend.tidy() or len(tried) > before)
+        assert len(tried) == before + 1
+        assert client.hlen(BASE + "dead") == 300
+    until(lambda: backend.tidy() == 300)
+    assert FailedJob.objects.count() == 300
+
+
+def test_who_abandons_a_job_copies_its_dead_letter_alone(backend, client):
+    put(backend)
+    put(backend)
+    first, second = take(backend, 2)
+    left = [first.id, first.token, "nothing", "", "{}", 0]
+    assert backend.store.run("abandon", "default", left)
+    assert backend.abandon(second, Failure(reason="exhausted")) is Settled.SETTLED
+    assert str(FailedJob.objects.get().job_id) == second.id
+    assert client.hkeys(BASE + "dead") == [first.id.encode()]
+    assert backend.tidy() == 1
 
 
 def test_who_dies_between_the_copy_and_the_removal_leaves_one_dead_letter(backend, client):
