@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _CANCELLED = '{"status":"cancelled"}'
 _CANCELLED_KEPT_MS = 86_400_000
+SETTLED_AT_ONCE = 1000
+"""Lua hands no command more than about eight thousand values."""
 
 
 class RedisBackend(Backend):
@@ -156,11 +158,16 @@ class RedisBackend(Backend):
         for place, lease in enumerate(leases):
             by_queue.setdefault(lease.queue, []).append(place)
         answers = [Settled.UNKNOWN] * len(leases)
-        for queue, places in by_queue.items():
+        steps = [
+            (queue, places[at : at + SETTLED_AT_ONCE])
+            for queue, places in by_queue.items()
+            for at in range(0, len(places), SETTLED_AT_ONCE)
+        ]
+        for queue, places in steps:
             try:
                 told = self.store.run(script, queue, args([leases[place] for place in places]))
             except StoreUnavailable as error:
-                if error.undone and len(by_queue) == 1:
+                if error.undone and len(steps) == 1:
                     raise
                 continue
             counted = told if isinstance(told, list) else [told]

@@ -5,6 +5,9 @@ import threading
 from collections import Counter
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from django_jobs import enqueue_many
 from django_jobs.backends.base import Failure, Settled
@@ -149,6 +152,38 @@ def test_a_waiting_worker_hears_of_an_outage(own_server):
     own_server.kill()
     thread.join(20)
     assert isinstance(heard[0], StoreUnavailable)
+
+
+def test_an_enqueue_whose_answer_came_too_late_says_that_it_made_its_job():
+    with running("--enable-debug-command", "local") as server:
+        backend = backend_on(server, TIMEOUT=1.0)
+        put(backend)  # the server knows the script now, and takes it as soon as it wakes
+        asleep = redis.Redis(port=server.port, socket_timeout=20.0)
+        thread = threading.Thread(target=asleep.execute_command, args=["DEBUG", "SLEEP", "1.5"])
+        thread.start()
+        until(lambda: not _answers_within(server, 0.1))
+        (stored,) = backend.enqueue([message := make_outgoing(backend="redis")])
+        thread.join(20)
+        assert (stored.id, stored.created) == (message.id, True)
+        assert backend.stats("default").ready == 2
+
+
+def _answers_within(server, seconds):
+    once = Retry(NoBackoff(), 0)
+    with redis.Redis(port=server.port, socket_timeout=seconds, retry=once) as client:
+        try:
+            return client.ping()
+        except redis.RedisError:
+            return False
+
+
+def test_ten_thousand_leases_are_settled_at_once(backend):
+    put(backend, 10_000)
+    leases = [lease for _ in range(10) for lease in take(backend, 1000)]
+    assert len(leases) == 10_000
+    assert set(backend.renew(leases, 60.0)) == {Settled.SETTLED}
+    assert set(backend.ack(leases)) == {Settled.SETTLED}
+    assert backend.queues() == []
 
 
 # ---------------------------------------------------------------------- it refuses
