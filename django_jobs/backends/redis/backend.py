@@ -23,6 +23,7 @@ from django_jobs.backends.redis.options import Options
 from django_jobs.backends.redis.packing import attempt_text, failure_text, result_text
 from django_jobs.backends.redis.reading import Reader
 from django_jobs.backends.redis.relaying import Relay
+from django_jobs.backends.redis.stopping import asked_to_stop
 from django_jobs.backends.redis.store import Store
 from django_jobs.backends.redis.waiting import TOLD_FACTOR, Waiting
 from django_jobs.clock import to_microseconds
@@ -252,6 +253,13 @@ class RedisBackend(Backend):
             return False
         told = [job_id, _CANCELLED, _CANCELLED_KEPT_MS, self._remembered_ms]
         return bool(self.store.run("cancel", queue, told))
+
+    def ask_to_stop(self, job_id: str) -> bool:
+        queue = self._reader.queue_of(job_id)
+        return queue is not None and bool(self.store.run("stop", queue, [job_id]))
+
+    def asked_to_stop(self, leases: Sequence[Lease]) -> set[str]:
+        return asked_to_stop(self.store, leases)
 
     def result(self, job_id: str) -> Ended | None:
         return self._reader.ended(job_id)

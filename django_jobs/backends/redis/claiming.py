@@ -90,7 +90,7 @@ class Claims:
                     self._limited.shut(queue, int(till) / SECOND, "rate-limited")
             return []
         queue, expires_at = queues[int(told[0]) - 1], int(told[1])
-        return [
+        leases = [
             lease_of(
                 *told[at : at + 3],
                 queue=queue,
@@ -98,8 +98,10 @@ class Claims:
                 token=token,
                 expires_at=expires_at,
             )
-            for at in range(2, len(told), 3)
+            for at in range(3, len(told), 3)
         ]
+        stops = told[2].decode().split(",") if told[2] else ()
+        return [one._replace(cancelled=True) if one.id in stops else one for one in leases]
 
     def held_back(self, queues: Sequence[str]) -> str | None:
         """See ``Backend.held_back``."""

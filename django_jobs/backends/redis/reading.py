@@ -61,7 +61,7 @@ class Reader:
         told = self._store.run("find", queue, [job_id])
         if not told:
             return None
-        stands, place, ends, raw, text = told
+        stands, place, ends, raw, text, asked = told
         return glimpse_of(
             place,
             raw,
@@ -69,6 +69,7 @@ class Reader:
             queue=queue,
             backend=self._backend,
             stands=stands.decode(),
+            asked=bool(int(asked)),
             lease_expires=round(min(max(float(ends), 0.0), MAX_MOMENT)) if ends else None,
         )
 

@@ -26,6 +26,7 @@ _NAMES = (
     "reap",
     "renew",
     "stats",
+    "stop",
     "tidy",
     "unpark",
 )

@@ -59,6 +59,12 @@ class TestRedisBackendWithTheDocumentedRules(RedisHooks, BackendConformance, Tes
             with pytest.raises(NoPermissionError):
                 client.execute_command(*command)
 
+    def test_the_user_may_ask_running_jobs_to_stop(self):
+        job_id = self.put()
+        lease = self.take()
+        assert self.backend.ask_to_stop(job_id)
+        assert self.backend.asked_to_stop([lease]) == {job_id}
+
     def test_the_checks_find_nothing_amiss(self):
         assert self.backend.check() == []
 

@@ -1,5 +1,6 @@
 -- ARGV: now, limit, lease in microseconds, token, worker, how many due ones to ready; for
--- each queue its limits. Answers the number of the queue, the end of the leases, and for each
+-- each queue its limits. Answers the number of the queue, the end of the leases, the ids of
+-- those that were asked to stop when they ran before (with commas between), and for each
 -- job its place, message and state; or, where there was nothing to take, -1 and for each
 -- queue the microseconds for which it is closed; or -2 where it has looked at many jobs that
 -- could not be taken, and there are more to look at.
@@ -54,10 +55,10 @@ local after = ':' .. number(now) .. ':0:0::' .. worker
 local ends = number(expires)
 
 local function take(base, wanted)
-  local taken, places, examined, page = {}, {}, 0, wanted
+  local taken, places, stops, examined, page = {}, {}, {}, 0, wanted
   local alone = false
   while #places < wanted and not alone do
-    if examined >= EXAMINED then return taken, #places, true end
+    if examined >= EXAMINED then break end
     local seen = redis.call('ZRANGE', base .. 'ready', 0, page - 1)
     if #seen == 0 then break end
     examined, page = examined + #seen, math.max(math.min(page * 2, PAGE), wanted)
@@ -108,6 +109,7 @@ local function take(base, wanted)
           changed[#changed + 1], changed[#changed + 2] = id, text
           places[#places + 1] = place
           taken[#taken + 1], taken[#taken + 2], taken[#taken + 3] = place, message, text
+          if redis.call('SISMEMBER', base .. 'stops', id) == 1 then stops[#stops + 1] = id end
           if state.suspect == 1 then
             alone = true
             break
@@ -121,7 +123,7 @@ local function take(base, wanted)
       redis.call('HSET', base .. 'state', unpack(changed))
     end
   end
-  return taken, #places
+  return taken, #places, stops, examined >= EXAMINED
 end
 
 local closed = {-1}
@@ -132,11 +134,12 @@ for i = 2, #KEYS do
   if limits.paused then free, till = 0, 500000 end
   closed[#closed + 1] = number(till)
   if free > 0 then
-    local taken, count, more = take(base, math.min(limit, free))
+    local taken, count, stops, more = take(base, math.min(limit, free))
     if more and count == 0 then return {-2} end
     if count > 0 then
       count_starts(base, limits, count, now)
       if redis.call('EXISTS', base .. 'ready') == 0 then redis.call('DEL', base .. 'wake') end
+      table.insert(taken, 1, table.concat(stops, ','))
       table.insert(taken, 1, number(expires))
       table.insert(taken, 1, i - 1)
       return taken

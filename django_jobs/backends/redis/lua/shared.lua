@@ -8,6 +8,7 @@
 --   ready    sorted set of places, all of score 0, and so in the order of their text
 --   later    sorted set of places by the moment they are due
 --   suspects set: ids of jobs that are to run alone
+--   stops    set: ids of jobs that were asked to stop while they ran
 --   leased   sorted set of ids by the end of their lease; whatever runs is in it
 --   blocked  hash: id -> the key that it waits for
 --   w:<key>  sorted set of places that wait for a key
@@ -180,6 +181,7 @@ local function forget(base, id)
   redis.call('HDEL', base .. 'state', id)
   redis.call('ZREM', base .. 'leased', id)
   redis.call('SREM', base .. 'suspects', id)
+  redis.call('SREM', base .. 'stops', id)
 end
 
 -- Where a waiting job stands: the set, its place, and the key it waits for.
