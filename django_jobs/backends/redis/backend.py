@@ -239,6 +239,9 @@ class RedisBackend(Backend):
     def peek(self, queue: str, limit: int = 20) -> list[Glimpse]:
         return self._reader.peek(queue, limit)
 
+    def held(self, queue: str, limit: int = 20) -> list[Glimpse]:
+        return self._reader.held(queue, limit)
+
     def find(self, job_id: str) -> Glimpse | None:
         return self._reader.find(job_id)
 

@@ -108,6 +108,8 @@ class Claims:
         for queue in queues:
             why = self._broken.why(queue) or self._limited.why(queue)
             why = "paused" if self._limits.is_paused(queue) else why
+            if not why and any(seen.soonest > 0 for seen in self.look([queue])):
+                why = "rate-limited"
             if why and int(self._store.run("stats", queue, [])[0]):
                 return why
         return None

@@ -52,7 +52,7 @@ SOCKET = "unix://"
 
 # redis-py 5 asks a cluster again whatever its Retry says, and calls that by a name of its own.
 _CLUSTER_RETRIES = (
-    {"cluster_error_retry_attempts": 0} if int(redis.__version__.partition(".")[0]) < 6 else {}  # noqa: PLR2004
+    {"cluster_error_retry_attempts": 0} if int(redis.__version__.partition(".")[0]) < 6 else {}  # noqa: PLR2004 - a version
 )
 
 

@@ -191,7 +191,6 @@ def glimpse_of(
     queue: str,
     backend: str,
     stands: str,
-    asked: bool = False,
     lease_expires: int | None = None,
 ) -> Glimpse:
     """A job as seen without leasing it."""
@@ -207,7 +206,6 @@ def glimpse_of(
         lease_expires=lease_expires,
         extra={
             "suspect": state.suspect,
-            "asked_to_stop": asked,
             "created_at": created_at(job_id),
             "worker": state.worker,
             "leased_at": state.leased_at or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import AttemptRecord, Glimpse
     from django_jobs.backends.redis.store import Store
+
+HELD_PARTS = 5
 
 
 class Reader:
@@ -53,6 +56,26 @@ class Reader:
             for at in range(0, len(told), 3)
         ]
 
+    def held(self, queue: str, limit: int) -> list[Glimpse]:
+        """Jobs that run, and jobs that wait for a key."""
+        told = self._store.run("held", queue, [limit])
+        return [
+            self._held(queue, *told[at : at + HELD_PARTS]) for at in range(0, len(told), HELD_PARTS)
+        ]
+
+    def _held(
+        self, queue: str, stands: bytes, place: bytes, ends: bytes, raw: bytes, text: bytes
+    ) -> Glimpse:
+        return glimpse_of(
+            place,
+            raw,
+            text,
+            queue=queue,
+            backend=self._backend,
+            stands=stands.decode(),
+            lease_expires=int(ends) if ends else None,
+        )
+
     def find(self, job_id: str) -> Glimpse | None:
         """The live message with an id, looked for in every queue there is."""
         queue = self.queue_of(job_id)
@@ -61,17 +84,18 @@ class Reader:
         told = self._store.run("find", queue, [job_id])
         if not told:
             return None
-        stands, place, ends, raw, text, asked = told
-        return glimpse_of(
+        stands, place, ends, raw, text, asked, now = told
+        seen = glimpse_of(
             place,
             raw,
             text,
             queue=queue,
             backend=self._backend,
             stands=stands.decode(),
-            asked=bool(int(asked)),
             lease_expires=round(min(max(float(ends), 0.0), MAX_MOMENT)) if ends else None,
         )
+        more = {"asked_to_stop": bool(int(asked)), "seen_at": int(now)}
+        return replace(seen, extra={**seen.extra, **more})
 
     def queue_of(self, job_id: str) -> str | None:
         """The queue in which a job lives."""

@@ -18,6 +18,7 @@ _NAMES = (
     "enqueue",
     "fetch",
     "find",
+    "held",
     "leased",
     "look",
     "nack",

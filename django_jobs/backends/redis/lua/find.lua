@@ -1,5 +1,5 @@
 -- ARGV: now, id. Where a live job stands: state, place, end of lease or "", message, state text,
--- and whether it was asked to stop.
+-- whether it was asked to stop, and the time.
 local base, now = KEYS[2], clock(ARGV[1])
 local id = ARGV[2]
 local message = redis.call('HGET', base .. 'jobs', id)
@@ -16,4 +16,4 @@ elseif due_of(place) > now then
   stands = 'scheduled'
 end
 return {stands, place, redis.call('ZSCORE', base .. 'leased', id) or '', message, text,
-        redis.call('SISMEMBER', base .. 'stops', id)}
+        redis.call('SISMEMBER', base .. 'stops', id), number(now)}
