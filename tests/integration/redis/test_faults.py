@@ -44,7 +44,7 @@ def test_what_was_enqueued_leased_and_acked_survives_a_killed_server(own_server)
     done, running = take(backend, 10), take(backend, 10)
     backend.ack(done)
     dead = running.pop()
-    assert backend.store.run("abandon", "default", [dead.id, dead.token, "nothing", "", "{}"])
+    assert backend.store.run("abandon", "default", [dead.id, dead.token, "nothing", "", "{}", 0])
     own_server.kill()
     own_server.start()
     assert backend.ack(running[:3]) == [Settled.SETTLED] * 3
