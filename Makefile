@@ -93,8 +93,9 @@ bench-tasks: | $(RIVALS_READY) ## Measure other backends of Django's Tasks and o
 
 bench-redis: | $(RIVALS_READY) ## Measure the queues on Redis, in turns, and how deep a queue may be
 	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.rivals $(BENCH_ARGS) --only \
-		redis:bare redis:django_jobs redis:dramatiq redis:celery redis:rq redis:huey
-	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.redis_depth
+		redis:bare redis:django_jobs redis:dramatiq redis:celery redis:rq redis:huey redis:django-q2
+	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.redis_depth \
+		$(if $(findstring --quick,$(BENCH_ARGS)),--deep 50000)
 
 bench-admin: setup ## Measure the dead-letter page among a million dead letters
 	@$(BENCHMARK).admin $(BENCH_ARGS)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.clock import from_datetime, to_datetime
 from django_jobs.exceptions import InvalidOption
 from django_jobs.execution.retry import InvalidRetry, normalised
 from django_jobs.unset import UNSET, Unset
 from django_jobs.wire import strict_json
-from django_jobs.wire.opening import MAX_COUNT, MAX_SECONDS, shortened
+from django_jobs.wire.opening import MAX_COUNT, MAX_MOMENT, MAX_SECONDS, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -171,6 +172,11 @@ def _moment(name: str, value: Any) -> datetime | None:
         raise InvalidOption(
             f"{name} {value.isoformat()} has no time zone; make it aware "
             "(django.utils.timezone.make_aware) so that it names one moment"
+        )
+    if not 0 <= from_datetime(value) <= MAX_MOMENT:
+        raise InvalidOption(
+            f"{name} is {value.isoformat()}; give a moment from 1970 to "
+            f"{to_datetime(MAX_MOMENT):%Y}, for which every backend has room"
         )
     return value
 

@@ -41,6 +41,12 @@ class Server:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self):
+        self.launch()
+        self.until(lambda client: client.ping())
+        return self
+
+    def launch(self):
+        """Start it, and wait for nothing."""
         program = shutil.which("redis-server") or shutil.which("valkey-server")
         command = [
             program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder),
@@ -48,8 +54,6 @@ class Server:
             "--logfile", str(self.folder / "log"), "--daemonize", "no", *self.options,
         ]  # fmt: skip
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        self.until(lambda client: client.ping())
-        return self
 
     @property
     def client(self):

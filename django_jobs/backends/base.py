@@ -203,6 +203,11 @@ class Backend(ABC):
         """The next messages of a queue in the order they would be fetched, unleased."""
         raise self._lacking("peek", queue)
 
+    def held(self, queue: str, limit: int = 20) -> list[Glimpse]:
+        """Some messages of a queue that are leased or wait for a key, where that can be told."""
+        del queue, limit
+        return []
+
     def cancel(self, job_id: str) -> bool:
         """Remove a job that no one runs; False when it runs or is not there."""
         raise self._lacking("cancel", job_id)

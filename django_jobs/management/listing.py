@@ -173,9 +173,9 @@ def _ended(alias: str, state: str, queue: str | None, handler: str | None) -> It
 def _peeked(
     backend: Backend, state: str | None, queue: str | None, handler: str | None
 ) -> Iterator[Listed]:
-    """What a broker shows of its waiting jobs."""
+    """What a broker shows of its jobs."""
     for name in [queue] if queue else backend.queues():
-        for glimpse in backend.peek(name, PAGE):
+        for glimpse in (*backend.peek(name, PAGE), *backend.held(name, PAGE)):
             index, header = glimpse.message.index, glimpse.message.header
             if state not in {None, glimpse.state} or handler not in {None, index.get("handler")}:
                 continue

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 def of_live(found: Glimpse, backend: str) -> Iterator[Cause]:
     """What is in the way of a job that a broker holds: less than a database knows."""
     handler = str(found.message.index.get("handler") or "")
-    if found.state == "running":
+    over = found.lease_expires is not None and found.lease_expires <= (
+        found.extra.get("seen_at") or 0
+    )
+    if over:
+        told = "Its lease ended without a verdict: its worker is lost, or cannot reach the broker."
+        yield Cause("lease-ended", told, "Workers return it by themselves. Without one: jobs_reap.")
+    elif found.state == "running":
         yield Cause("leased", "A worker has it just now.", "Wait for its end.")
     elif found.state == "scheduled":
         moment = f"{to_datetime(found.due):%Y-%m-%d %H:%M:%S} UTC"
@@ -29,9 +35,38 @@ def of_live(found: Glimpse, backend: str) -> Iterator[Cause]:
     elif found.state == "blocked":
         told = "Others hold the key that it shares with them."
         yield Cause("key-held", told, "It is released when one of those jobs ends.")
-    if found.state != "running":
+    yield from _of_itself(found)
+    if found.state != "running" or over:
         yield from _of_queue(found.queue, backend, handler)
     yield from hindrances.of_handler(handler, found.queue)
+
+
+def _of_itself(found: Glimpse) -> Iterator[Cause]:
+    """What somebody has asked of a job, or an earlier lease has made of it."""
+    if found.extra.get("asked_to_stop"):
+        told = "Somebody asked it to stop while it ran."
+        yield Cause("stop-asked", told, "Wait: it is stopped, or cancelled when its turn comes.")
+    if found.extra.get("suspect"):
+        yield Cause(
+            "suspect",
+            "It is a suspect: an earlier lease of it ended without a verdict, so it is run alone, "
+            "in a process of its own. It was charged "
+            f"{found.message.header.crashes} crashes so far.",
+            "Nothing to do; a worker must have a free process for it.",
+        )
+
+
+def _limited(queue: str, backend: str, control: QueueControl | None) -> Iterator[Cause]:
+    """A limit that lets nothing of a queue start just now."""
+    if backends[backend].held_back([queue]) != "rate-limited":
+        return
+    places = None if control is None else control.concurrency
+    if places is not None and (running := backends[backend].stats(queue).running) >= places:
+        told = f"{running} jobs of the queue {queue} run, and it lets {places} run at a time."
+        yield Cause("concurrency", told, f"Wait, or jobs_queue set {queue} concurrency=…")
+    else:
+        told = f"The rate limit of the queue {queue} is used up for now."
+        yield Cause("rate-limited", told, f"Wait, or jobs_queue set {queue} rate_limit=…")
 
 
 def _of_queue(queue: str, backend: str, handler: str) -> Iterator[Cause]:
@@ -41,6 +76,7 @@ def _of_queue(queue: str, backend: str, handler: str) -> Iterator[Cause]:
         yield hindrances.of_pause(job, control, alias)
     if not backends[backend].ends_with_process:
         yield from hindrances.of_workers(job, alias)
+    yield from _limited(queue, backend, control)
     for breaker in open_breakers():
         if breaker.backend == backend and (breaker.kind, breaker.name) in {
             ("queue", queue),

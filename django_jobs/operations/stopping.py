@@ -104,8 +104,14 @@ class _Place:
         if self.backend.ask_to_stop(self.key):
             self._record("stop")
             return "asked"
+        return "already-asked" if self._was_asked() else "gone"
+
+    def _was_asked(self) -> bool:
         asked = Job.objects.using(self.alias).filter(pk=self.key, cancel_requested=True)
-        return "already-asked" if asked.exists() else "gone"
+        if asked.exists():
+            return True
+        found = self.backend.find(self.key) if self.backend.capabilities.peek else None
+        return found is not None and bool(found.extra.get("asked_to_stop"))
 
     def _record(self, action: str) -> None:
         record(

@@ -10,11 +10,12 @@ from django.utils.safestring import SafeString
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_jobs.clock import to_datetime
 from django_jobs.definition import JobDefinition, Options
 from django_jobs.exceptions import InvalidJob, InvalidOption
 from django_jobs.job_options import JobOptions
 from django_jobs.unset import UNSET
-from django_jobs.wire.opening import MAX_COUNT, MAX_SECONDS
+from django_jobs.wire.opening import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 NAIVE = datetime(2030, 1, 1, 12)  # noqa: DTZ001 - the mistake under test
@@ -153,6 +154,17 @@ def test_a_naive_datetime_is_told_how_to_become_aware():
         message = refusal_of(**{name: NAIVE})
         assert f"{name} 2030-01-01T12:00:00 has no time zone" in message
         assert "make_aware" in message
+
+
+@pytest.mark.parametrize("name", ["run_at", "expires"])
+def test_a_moment_lies_where_every_backend_has_room_for_it(name):
+    first, last = datetime(1970, 1, 1, tzinfo=UTC), to_datetime(MAX_MOMENT)
+    for moment in (first, last):
+        assert getattr(Options().using(**{name: moment}), name) == moment
+    microsecond = timedelta(microseconds=1)
+    for moment in (first - microsecond, last + microsecond, datetime.max.replace(tzinfo=UTC)):
+        told = f"{name} is {moment.isoformat()}; give a moment from 1970 to 2255"
+        assert refusal_of(**{name: moment}).startswith(told)
 
 
 def test_a_wrong_value_in_meta_is_named_by_its_place():

@@ -22,7 +22,8 @@ from django_jobs.backends.redis.enqueueing import Enqueuer
 from django_jobs.backends.redis.options import Options
 from django_jobs.backends.redis.packing import attempt_text, failure_text, result_text
 from django_jobs.backends.redis.reading import Reader
-from django_jobs.backends.redis.relaying import AT_ONCE, Relay
+from django_jobs.backends.redis.relaying import Relay
+from django_jobs.backends.redis.stopping import asked_to_stop
 from django_jobs.backends.redis.store import Store
 from django_jobs.backends.redis.waiting import TOLD_FACTOR, Waiting
 from django_jobs.clock import to_microseconds
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 _CANCELLED = '{"status":"cancelled"}'
 _CANCELLED_KEPT_MS = 86_400_000
+SETTLED_AT_ONCE = 1000
+"""Lua hands no command more than about eight thousand values."""
 
 
 class RedisBackend(Backend):
@@ -142,7 +145,7 @@ class RedisBackend(Backend):
         args = [lease.id, lease.token, failure.charge.value, *told]
         answer = self._settled("abandon", [lease], lambda _: args)[0]
         if answer is Settled.SETTLED:
-            self._relay.carry(lease.queue, AT_ONCE)
+            self._relay.carry_one(lease.queue, lease.id)
         return answer
 
     def renew(self, leases: Sequence[Lease], lease_seconds: float) -> list[Settled]:
@@ -161,11 +164,16 @@ class RedisBackend(Backend):
         for place, lease in enumerate(leases):
             by_queue.setdefault(lease.queue, []).append(place)
         answers = [Settled.UNKNOWN] * len(leases)
-        for queue, places in by_queue.items():
+        steps = [
+            (queue, places[at : at + SETTLED_AT_ONCE])
+            for queue, places in by_queue.items()
+            for at in range(0, len(places), SETTLED_AT_ONCE)
+        ]
+        for queue, places in steps:
             try:
                 told = self.store.run(script, queue, args([leases[place] for place in places]))
             except StoreUnavailable as error:
-                if error.undone and len(by_queue) == 1:
+                if error.undone and len(steps) == 1:
                     raise
                 continue
             counted = told if isinstance(told, list) else [told]
@@ -204,9 +212,13 @@ class RedisBackend(Backend):
         )
 
     def tidy(self, limit: int = 1000) -> int:
-        done = 0
-        for queue in self.store.queues():
-            done += int(self.store.run("tidy", queue, [limit]))
+        done, queues = 0, self.store.queues()
+        for queue in queues:
+            # What jobs share is held by the leases of any queue that shares it.
+            others = (
+                [] if self.store.layout.clustered else [name for name in queues if name != queue]
+            )
+            done += int(self.store.run_on("tidy", [queue, *others], [limit]))
             done += self._relay.carry(queue, limit)
         return done + self._relay.sweep(limit)
 
@@ -232,6 +244,9 @@ class RedisBackend(Backend):
     def peek(self, queue: str, limit: int = 20) -> list[Glimpse]:
         return self._reader.peek(queue, limit)
 
+    def held(self, queue: str, limit: int = 20) -> list[Glimpse]:
+        return self._reader.held(queue, limit)
+
     def find(self, job_id: str) -> Glimpse | None:
         return self._reader.find(job_id)
 
@@ -246,6 +261,13 @@ class RedisBackend(Backend):
             return False
         told = [job_id, _CANCELLED, _CANCELLED_KEPT_MS, self._remembered_ms]
         return bool(self.store.run("cancel", queue, told))
+
+    def ask_to_stop(self, job_id: str) -> bool:
+        queue = self._reader.queue_of(job_id)
+        return queue is not None and bool(self.store.run("stop", queue, [job_id]))
+
+    def asked_to_stop(self, leases: Sequence[Lease]) -> set[str]:
+        return asked_to_stop(self.store, leases)
 
     def result(self, job_id: str) -> Ended | None:
         return self._reader.ended(job_id)

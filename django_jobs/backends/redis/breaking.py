@@ -7,7 +7,7 @@ every store uses, and stored only where the text is still the one that was decid
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from django_jobs.backends.base import Standing
@@ -22,6 +22,7 @@ from django_jobs.backends.breaking import (
 from django_jobs.backends.circuit import CLOSED, Circuit
 from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.wire.opening import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,10 +57,20 @@ class Kept(NamedTuple):
         """What cannot be read has counted nothing."""
         try:
             failures, opened_at, probe, job, queue, began = json.loads(text or b"[]")
-            opened = None if opened_at is None else int(opened_at)
-            return cls(Circuit(int(failures), opened, str(probe)), str(job), str(queue), int(began))
-        except (ValueError, TypeError):
+            opened = None if opened_at is None else _whole(opened_at)
+            circuit = Circuit(_whole(failures), opened, _text(probe))
+            return cls(circuit, _text(job), _text(queue), _whole(began))
+        except (ValueError, TypeError, OverflowError, RecursionError):
             return cls()
+
+
+def _whole(value: Any) -> int:
+    return min(max(int(value), 0), MAX_MOMENT)
+
+
+def _text(value: Any) -> str:
+    """Raises ValueError for what could not be said to Redis again."""
+    return str(value).encode().decode()
 
 
 class Breakers(SharedBreakers):

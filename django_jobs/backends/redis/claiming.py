@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PROMOTED_AT_ONCE = 1000
 FETCHED_AT_ONCE = 1000
+MORE = -2
 
 
 class Seen(NamedTuple):
@@ -78,14 +79,18 @@ class Claims:
     def _take(self, queues: list[str], limit: int, lease_seconds: float, token: str) -> list[Lease]:
         length = to_microseconds(lease_seconds)
         args = [limit, length, token, _process(os.getpid()), PROMOTED_AT_ONCE]
-        told = self._store.run_on("fetch", queues, [*args, *self._limits.args(queues)])
+        while True:
+            told = self._store.run_on("fetch", queues, [*args, *self._limits.args(queues)])
+            # No script holds up others by looking at all; what it passed does not come again.
+            if int(told[0]) != MORE:
+                break
         if int(told[0]) < 0:
             for queue, till in zip(queues, told[1:], strict=True):
                 if int(till) > 0:
                     self._limited.shut(queue, int(till) / SECOND, "rate-limited")
             return []
         queue, expires_at = queues[int(told[0]) - 1], int(told[1])
-        return [
+        leases = [
             lease_of(
                 *told[at : at + 3],
                 queue=queue,
@@ -93,14 +98,18 @@ class Claims:
                 token=token,
                 expires_at=expires_at,
             )
-            for at in range(2, len(told), 3)
+            for at in range(3, len(told), 3)
         ]
+        stops = told[2].decode().split(",") if told[2] else ()
+        return [one._replace(cancelled=True) if one.id in stops else one for one in leases]
 
     def held_back(self, queues: Sequence[str]) -> str | None:
         """See ``Backend.held_back``."""
         for queue in queues:
             why = self._broken.why(queue) or self._limited.why(queue)
             why = "paused" if self._limits.is_paused(queue) else why
+            if not why and any(seen.soonest > 0 for seen in self.look([queue])):
+                why = "rate-limited"
             if why and int(self._store.run("stats", queue, [])[0]):
                 return why
         return None

@@ -48,6 +48,12 @@ _REFUSED = (
     exceptions.ReadOnlyError,
 )
 _NEVER_SENT = "connecting to"
+SOCKET = "unix://"
+
+# redis-py 5 asks a cluster again whatever its Retry says, and calls that by a name of its own.
+_CLUSTER_RETRIES = (
+    {"cluster_error_retry_attempts": 0} if int(redis.__version__.partition(".")[0]) < 6 else {}  # noqa: PLR2004 - a version
+)
 
 
 class Connection:
@@ -77,7 +83,8 @@ class Connection:
         """A client of one's own."""
         settings = {
             "protocol": 2,
-            "socket_keepalive": True,
+            **({} if self._url.startswith(SOCKET) else {"socket_keepalive": True}),
+            **(_CLUSTER_RETRIES if self._clustered else {}),
             **self._options,
             "socket_timeout": timeout,
             "socket_connect_timeout": min(timeout, self.timeout),
@@ -121,6 +128,8 @@ def translated(error: Exception) -> Exception:
         )
     if isinstance(error, _PASSING) or text.startswith(_PASSING_WORDS):
         refused = isinstance(error, _REFUSED) or text.startswith(_PASSING_WORDS)
+        # Itself, and none of its kinds: each time it was asked, a cluster named another server.
+        refused = refused or type(error) is exceptions.ClusterError
         return StoreUnavailable(
             f"Redis does not serve: {type(error).__name__}: {text}",
             undone=refused or _NEVER_SENT in text,

@@ -75,23 +75,30 @@ class Enqueuer:
         for message in step:
             args += _args(message, place_of[message.terms.queue])
         self._store.announce(queues)
-        told = self._patiently(queues, args)
+        told, again = self._patiently(queues, args)
         if told[0] == b"conflict":
             key = step[int(told[1])].terms.unique_key or ""
             raise DuplicateJob(key, told[2].decode())
+        # Asked again, what stands there under its own id was made by the asking before.
         return [
-            Enqueued(told[at].decode(), bool(int(told[at + 1]))) for at in range(0, len(told), 2)
+            Enqueued(
+                made := told[at].decode(), bool(int(told[at + 1])) or (again and made == one.id)
+            )
+            for at, one in zip(range(0, len(told), 2), step, strict=True)
         ]
 
-    def _patiently(self, queues: Sequence[str], args: Sequence[Any]) -> Any:
-        """Asked a second time when no answer came: what is there already is left alone."""
+    def _patiently(self, queues: Sequence[str], args: Sequence[Any]) -> tuple[Any, bool]:
+        """Asked a second time when no answer came: what is there already is left alone.
+
+        The answer, and whether it is that of a second time.
+        """
         try:
-            return self._store.run_on("enqueue", queues, args)
+            return self._store.run_on("enqueue", queues, args), False
         except StoreUnavailable as error:
             if error.undone:
                 raise
         try:
-            return self._store.run_on("enqueue", queues, args)
+            return self._store.run_on("enqueue", queues, args), True
         except StoreUnavailable as error:  # whatever became of this one: the first may have counted
             raise StoreUnavailable(str(error)) from error
 
@@ -102,9 +109,12 @@ class Enqueuer:
 
 
 def _args(message: Outgoing, place: int) -> list[Any]:
-    """Seven values for the script."""
+    """Five values for the script: each costs the client as much as anything else it does."""
     terms = message.terms
-    due: int | str = "" if terms.schedule is None else terms.schedule
+    due: int | str = "+0"
+    if terms.schedule is not None:
+        due = terms.schedule
+    elif terms.delay:
+        due = f"+{to_microseconds(terms.delay)}"
     packed = pack(message)
-    delay = to_microseconds(terms.delay or 0)
-    return [place, message.id, due, delay, packed.head, packed.rest, packed.unique]
+    return [place, message.id, due, packed.text, packed.unique]

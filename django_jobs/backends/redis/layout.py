@@ -23,8 +23,15 @@ class Layout(NamedTuple):
         return f"{{{self.prefix}:{queue}}}:{LAYOUT}:"
 
     def guards(self, queue: str) -> str:
-        """The beginning of the keys that jobs of a queue share with others."""
-        return self.base(queue) if self.clustered else f"{{{self.prefix}}}:{LAYOUT}:"
+        """The beginning of the keys that jobs of a queue share with others.
+
+        In a cluster it is another than the base, and neither is ever a key itself. So a script
+        names two keys that are not there, and a slot that moves to another server answers ASK
+        on the old one and TRYAGAIN on the new one: no script runs where half of the keys are.
+        """
+        if self.clustered:
+            return f"{self.base(queue)}shared:"
+        return f"{{{self.prefix}}}:{LAYOUT}:"
 
     @property
     def known_queues(self) -> str:

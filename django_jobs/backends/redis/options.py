@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from django_jobs.backends.redis.connecting import TIMEOUT_SECONDS
+from django_jobs.backends.redis.connecting import SOCKET, TIMEOUT_SECONDS
 from django_jobs.backends.redis.layout import Layout
 from django_jobs.conf.model import nearest
 from django_jobs.exceptions import InvalidBackend
@@ -15,7 +15,7 @@ from django_jobs.exceptions import InvalidBackend
 _KNOWN = ("URL", "PREFIX", "CLUSTER", "TIMEOUT", "CLIENT", "REMEMBER_SECONDS")
 REMEMBER_SECONDS = 7 * 86_400.0
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_SCHEMES = ("redis://", "rediss://", "unix://")
+_SCHEMES = ("redis://", "rediss://", SOCKET)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,11 @@ class Options:
         cluster = given.get("CLUSTER", False)
         if not isinstance(cluster, bool):
             raise InvalidBackend(f"{where}['CLUSTER'] is {cluster!r}; write True or False")
+        if cluster and url.startswith(SOCKET):
+            raise InvalidBackend(
+                f"{where}['URL'] begins with {SOCKET}, and no cluster can be reached by a socket "
+                "of one machine; write redis:// or rediss://, or leave CLUSTER out"
+            )
         client = given.get("CLIENT", {})
         if not isinstance(client, Mapping):
             raise InvalidBackend(f"{where}['CLIENT'] is {client!r}; write a dict")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import UUID
 
 from django_jobs.backends.base import AttemptRecord, Glimpse, Lease, ResultRecord
 from django_jobs.clock import to_datetime
 from django_jobs.wire.envelope import Header, Message, key_digest
+from django_jobs.wire.opening import MAX_MOMENT
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,18 +32,23 @@ _FIELDS = (
     "trace_id",
     "replay_of",
 )
+_line_of = json.JSONEncoder(separators=(",", ":")).encode
 _LEAST = 3
 _HEAD = 20
 _PLACE = 19
 _TOKEN = 32
-_VERSION_7 = 7
+_ID = 36
+_NO_FIELDS = dict.fromkeys(_FIELDS)
+_FIRST = b"0:1:0:0:"
+_FENCE = 74  # after a token, those, and two moments of sixteen digits
+_WHOLE = {"concurrency", "expires"}
+_MOST = 2**31 - 2
 
 
 class Packed(NamedTuple):
-    """A message as it goes to the script: with its flag and rank apart, which it needs."""
+    """A message as it goes to the script, which puts its place after its flag and rank."""
 
-    head: str
-    rest: str
+    text: str
     unique: str
 
 
@@ -62,6 +67,8 @@ class State(NamedTuple):
 
 
 FRESH = State()
+_FIRST_STATE = State(deliveries=1, is_leased=True)
+"""What a lease is told of most jobs: it is the first, and they have no keys."""
 
 
 def pack(outgoing: Outgoing) -> Packed:
@@ -91,8 +98,8 @@ def pack(outgoing: Outgoing) -> Packed:
     while len(told) > _LEAST and told[-1] is None:
         told.pop()
     flag = "k" if unique or lock or once else "-"
-    line = json.dumps(told, separators=(",", ":"))
-    return Packed(f"{flag}{100 - terms.priority:03d}", f"{line}\n{outgoing.body}", unique or "")
+    rank = 100 - terms.priority
+    return Packed(f"{flag}{rank:03d}{_line_of(told)}\n{outgoing.body}", unique or "")
 
 
 def unpack(
@@ -102,8 +109,10 @@ def unpack(
     job_id = place[_PLACE:].decode("utf-8", "replace")
     line, _, body = raw.partition(b"\n")
     told = _told(line[_HEAD:])
-    fields = dict.fromkeys(_FIELDS)
-    fields.update(zip(_FIELDS, told, strict=False))
+    fields: dict[str, Any] = _NO_FIELDS.copy()
+    for name, one in zip(_FIELDS, told, strict=False):
+        # Most are short and plain, and every fetch looks at all of them.
+        fields[name] = one if type(one) is str and one.isascii() else _sound(name, one)
     signature, key_id = fields.pop("signature"), fields.pop("key_id")
     index: dict[str, Any] = {"id": job_id, "backend": backend, "queue": queue, **fields}
     index["name"] = index["name"] or ""
@@ -117,10 +126,19 @@ def unpack(
 
 def _told(line: bytes) -> list[Any]:
     try:
-        told = json.loads(line)
-    except ValueError:
+        told = json.loads(line.decode())
+    except (ValueError, RecursionError):  # a line of nothing but brackets is nested too deep
         return []
     return told if isinstance(told, list) else []
+
+
+def _sound(name: str, value: Any) -> str | int | None:
+    """What a field holds, and where that is of another kind, something that no body says."""
+    if type(value) is int and name in _WHOLE:
+        return value if abs(value) <= MAX_MOMENT else -1
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return None if value is None else f"<{type(value).__name__}>"
 
 
 def state_of(raw: bytes | None) -> State:
@@ -132,9 +150,9 @@ def state_of(raw: bytes | None) -> State:
         return FRESH
     attempts, deliveries, crashes, suspect, _, leased_at, fence, _, done_by, worker = numbers
     return State(
-        attempts=_number(attempts),
-        deliveries=_number(deliveries),
-        crashes=_number(crashes),
+        attempts=_number(attempts, _MOST),
+        deliveries=_number(deliveries, _MOST),
+        crashes=_number(crashes, _MOST),
         suspect=suspect == b"1",
         leased_at=_number(leased_at),
         fence=_number(fence),
@@ -144,9 +162,9 @@ def state_of(raw: bytes | None) -> State:
     )
 
 
-def _number(raw: bytes) -> int:
+def _number(raw: bytes, most: int = MAX_MOMENT) -> int:
     try:
-        return int(raw)
+        return min(max(int(raw), 0), most)
     except ValueError:
         return 0
 
@@ -161,7 +179,8 @@ def lease_of(
     place: bytes, raw: bytes, text: bytes, *, queue: str, backend: str, token: str, expires_at: int
 ) -> Lease:
     """The lease that a fetch answered with."""
-    state = state_of(text)
+    first = text.startswith(_FIRST, _TOKEN + 1) and text.startswith(b":0:0::", _FENCE)
+    state = _FIRST_STATE if first else state_of(text)
     job_id, message = unpack(
         raw, place=place, queue=queue, backend=backend, header=header_of(place, state)
     )
@@ -202,12 +221,13 @@ def glimpse_of(
 
 
 def created_at(job_id: str) -> datetime | None:
-    """When an id was made; it tells so itself."""
-    try:
-        number = UUID(job_id)
-    except ValueError:
+    """When an id was made; it tells so itself, in a year that there is."""
+    if len(job_id) != _ID or job_id[14] != "7":
         return None
-    return to_datetime((number.int >> 80) * 1000) if number.version == _VERSION_7 else None
+    try:
+        return to_datetime(int(job_id[:8] + job_id[9:13], 16) * 1000)
+    except (ValueError, OverflowError):
+        return None
 
 
 def attempt_text(attempt: AttemptRecord | None) -> str:
@@ -220,10 +240,22 @@ def attempts_of(raw: list[bytes]) -> tuple[AttemptRecord, ...]:
     found = []
     for text in raw:
         try:
-            found.append(AttemptRecord(**json.loads(text)))
-        except (ValueError, TypeError):
+            record = AttemptRecord(**json.loads(text))
+        except (ValueError, TypeError, RecursionError):
             continue
+        if _is_record(record):
+            found.append(record)
     return tuple(found)
+
+
+def _is_record(record: AttemptRecord) -> bool:
+    """Whether it could be written as a row."""
+    told = asdict(record)
+    numbers = [told.pop("number"), told.pop("started_at"), told.pop("finished_at")]
+    return all(isinstance(text, str) for text in told.values()) and all(
+        type(value) is int and 0 <= value <= most
+        for value, most in zip(numbers, (_MOST, MAX_MOMENT, MAX_MOMENT), strict=True)
+    )
 
 
 def failure_text(failure: Failure) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -13,12 +14,15 @@ from django_jobs.backends.redis.relaying import Parked, parked_of
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.routers import job_databases
+from django_jobs.wire.opening import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_jobs.backends.base import AttemptRecord, Glimpse
     from django_jobs.backends.redis.store import Store
+
+HELD_PARTS = 5
 
 
 class Reader:
@@ -52,6 +56,26 @@ class Reader:
             for at in range(0, len(told), 3)
         ]
 
+    def held(self, queue: str, limit: int) -> list[Glimpse]:
+        """Jobs that run, and jobs that wait for a key."""
+        told = self._store.run("held", queue, [limit])
+        return [
+            self._held(queue, *told[at : at + HELD_PARTS]) for at in range(0, len(told), HELD_PARTS)
+        ]
+
+    def _held(
+        self, queue: str, stands: bytes, place: bytes, ends: bytes, raw: bytes, text: bytes
+    ) -> Glimpse:
+        return glimpse_of(
+            place,
+            raw,
+            text,
+            queue=queue,
+            backend=self._backend,
+            stands=stands.decode(),
+            lease_expires=int(ends) if ends else None,
+        )
+
     def find(self, job_id: str) -> Glimpse | None:
         """The live message with an id, looked for in every queue there is."""
         queue = self.queue_of(job_id)
@@ -60,16 +84,18 @@ class Reader:
         told = self._store.run("find", queue, [job_id])
         if not told:
             return None
-        stands, place, ends, raw, text = told
-        return glimpse_of(
+        stands, place, ends, raw, text, asked, now = told
+        seen = glimpse_of(
             place,
             raw,
             text,
             queue=queue,
             backend=self._backend,
             stands=stands.decode(),
-            lease_expires=int(float(ends)) if ends else None,
+            lease_expires=round(min(max(float(ends), 0.0), MAX_MOMENT)) if ends else None,
         )
+        more = {"asked_to_stop": bool(int(asked)), "seen_at": int(now)}
+        return replace(seen, extra={**seen.extra, **more})
 
     def queue_of(self, job_id: str) -> str | None:
         """The queue in which a job lives."""
@@ -104,19 +130,19 @@ class Reader:
         for queue, text in zip(queues, raw, strict=True):
             told = _mapping(text)
             if told:
-                failed = int(told.get("attempts") or 0)
+                failed = _whole(told.get("attempts")) or 0
                 status = str(told.get("status"))
                 return Account(
                     id=job_id,
                     queue=queue,
                     handler=str(told.get("handler") or ""),
                     status=status,
-                    body=told.get("body"),
+                    body=None if (body := told.get("body")) is None else str(body),
                     attempts=self._attempts(queue, job_id) if failed else (),
                     failed_attempts=failed,
                     worker=str(told.get("worker") or ""),
-                    started_at=told.get("started_at"),
-                    finished_at=told.get("finished_at"),
+                    started_at=_whole(told.get("started_at")),
+                    finished_at=_whole(told.get("finished_at")),
                     value_json=str(told.get("value_json") or "null"),
                     reason="" if status == "succeeded" else str(told.get("output") or ""),
                 )
@@ -178,9 +204,13 @@ class Reader:
 def _mapping(text: bytes | None) -> dict[str, Any]:
     try:
         told = json.loads(text or b"null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= MAX_MOMENT else None
 
 
 def _is_id(job_id: str) -> bool:

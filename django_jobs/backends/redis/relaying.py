@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from django.db import Error, models, transaction
+from django.db import Error, InterfaceError, OperationalError, models, transaction
 
 from django_jobs.backends.base import Failure, Lease
 from django_jobs.backends.database.clock import StoreClock
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_jobs.redis")
 
 AT_ONCE = 100
+PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 30.0
+_AWAY = (InterfaceError, OperationalError)
 _LARGEST = 2**31 - 1
 _LATEST = 250_000_000_000 * SECOND
 """A year that every database knows."""
@@ -73,11 +77,23 @@ class Relay:
         self._store = store
         self._backend = backend
         self._sweeper: Sweeper | None = None
+        self._pause = 0.0
+        self._rests_until = float("-inf")
+
+    def carry_one(self, queue: str, job_id: str) -> None:
+        """Copy the dead letter of a job that was just abandoned, and no other.
+
+        Whoever asks renews leases, too: the letters that an outage has left are for housekeeping.
+        """
+        base = self._store.layout.base(queue)
+        if time.monotonic() >= self._rests_until:
+            raw = self._store.connection.ask(lambda client: client.hget(base + "dead", job_id))
+            self._some(queue, base, {job_id.encode(): raw} if raw else {})
 
     def carry(self, queue: str, limit: int) -> int:
         """Copy dead letters of a queue to the database, and then remove them; how many."""
         base, carried, cursor = self._store.layout.base(queue), 0, 0
-        while carried < limit:
+        while carried < limit and time.monotonic() >= self._rests_until:
             cursor, found = self._store.connection.ask(_page(base + "dead", cursor))
             carried += self._some(queue, base, found)
             if not cursor:
@@ -89,6 +105,8 @@ class Relay:
 
         It may have no worker: where all jobs are in Redis nobody else comes by.
         """
+        if time.monotonic() < self._rests_until:
+            return 0
         database = job_databases(get_settings())[0]
         if self._sweeper is None or self._sweeper.alias != database:
             self._sweeper = Sweeper(database)
@@ -111,21 +129,32 @@ class Relay:
                 for one in parked.values()
             }
         )
-        there = set(copy(list(parked.values()), attempts))
+        copied, away = copy(list(parked.values()), attempts)
+        self._rest(away=away)
+        there = set(copied)
         names = [name for name, one in parked.items() if one.lease.id in there]
         if names:
             self._store.run("unpark", queue, names)
         return len(names)
+
+    def _rest(self, *, away: bool) -> None:
+        """Each try of a database that is away may last as long as its driver waits."""
+        self._pause = min(max(self._pause * 2, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS) * away
+        if away:
+            self._rests_until = time.monotonic() + self._pause
 
 
 def _page(key: str, cursor: int) -> Callable[[Any], Any]:
     return lambda client: client.hscan(key, cursor, count=AT_ONCE)
 
 
-def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> list[str]:
-    """Insert dead letters that are not there yet; the ids of those that are there now."""
+def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> tuple[list[str], bool]:
+    """Insert dead letters that are not there yet.
+
+    The ids of those that are there now, and whether the database went away meanwhile.
+    """
     database = job_databases(get_settings())[0]
-    copied = []
+    copied: list[str] = []
     for one in parked:
         try:
             with transaction.atomic(using=database):
@@ -134,11 +163,13 @@ def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> list[
             logger.warning(
                 "the dead letter %s stays in Redis: %s", one.lease.id, type(error).__name__
             )
+            if isinstance(error, _AWAY):
+                return copied, True
             if transaction.get_connection(database).in_atomic_block:
                 break
         else:
             copied.append(one.lease.id)
-    return copied
+    return copied, False
 
 
 def _insert(database: str, parked: Parked, attempts: list[bytes]) -> None:
@@ -158,7 +189,7 @@ def _fit(row: models.Model) -> None:
     for field in row._meta.concrete_fields:
         value = getattr(row, field.attname)
         if isinstance(value, str):
-            text = value.replace("\x00", "\\x00")
+            text = value.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
             setattr(row, field.attname, text[: getattr(field, "max_length", None)])
         if isinstance(field, models.UUIDField) and value is not None:
             setattr(row, field.attname, _uuid(value))
@@ -178,8 +209,8 @@ def _uuid(value: object) -> UUID | None:
 
 def _mapping(raw: Any) -> dict[str, Any]:
     try:
-        told = json.loads(raw)
-    except (ValueError, TypeError):
+        told = json.loads(raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw)
+    except (ValueError, TypeError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
 

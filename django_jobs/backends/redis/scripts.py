@@ -18,6 +18,7 @@ _NAMES = (
     "enqueue",
     "fetch",
     "find",
+    "held",
     "leased",
     "look",
     "nack",
@@ -26,6 +27,7 @@ _NAMES = (
     "reap",
     "renew",
     "stats",
+    "stop",
     "tidy",
     "unpark",
 )

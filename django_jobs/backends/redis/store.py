@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.conf import get_settings
+from django_jobs.definition import QUEUE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -69,4 +70,6 @@ class Store:
         configured = {
             name for name in settings.queues if settings.backend_for(name) == self._backend
         }
-        return sorted({name.decode("utf-8", "replace") for name in told} | configured)
+        known = {name.decode("utf-8", "replace") for name in told}
+        # What nobody can have enqueued to was written by somebody else.
+        return sorted({name for name in known if QUEUE_NAME.fullmatch(name)} | configured)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from django_jobs.clock import SECOND, to_microseconds
-from django_jobs.testing.conformance.base import MICROSECOND, Suite, needing
+from django_jobs.testing.conformance.base import MICROSECOND, QUEUE, Suite, needing
+from django_jobs.wire.opening import MAX_MOMENT
 
 
 @needing("delay")
@@ -29,6 +30,16 @@ class Timing(Suite):
     def test_a_delay_of_a_year_is_kept(self) -> None:
         year = 366 * 86_400.0
         self._assert_due_after(year, self.put(delay=year))
+
+    def test_a_job_for_the_last_moment_there_is_waits_for_it(self) -> None:
+        job_id = self.put(schedule=MAX_MOMENT)
+        first = self.put()
+        self.assertEqual(self.fetched_ids(), [first])
+        self.assertEqual(self.backend.stats(QUEUE).scheduled, 1)
+        if self.backend.capabilities.peek:
+            self.assertEqual([one.due for one in self.backend.peek(QUEUE)], [MAX_MOMENT])
+        if self.backend.capabilities.cancel:
+            self.assertTrue(self.backend.cancel(job_id))
 
     def test_a_job_tells_when_it_became_due(self) -> None:
         self.advance(0)

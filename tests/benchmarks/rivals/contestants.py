@@ -31,6 +31,7 @@ ADAPTERS = {
     "redis:celery": "redis_rivals:CelerySite",
     "redis:rq": "redis_rivals:RqSite",
     "redis:huey": "redis_rivals:HueyRedisSite",
+    "redis:django-q2": "q2:Q2RedisSite",
 }
 TASKS = {
     "tasks:django_jobs": "ours:OurTasksSite",

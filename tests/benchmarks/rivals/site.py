@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
 
 from testproject.databases import server_details
 
@@ -64,6 +67,13 @@ class Site:
     def many(self, numbers: list[int]) -> None:
         """Enqueue jobs in bulk."""
         raise NotImplementedError
+
+
+def file_beside(address: str, name: str) -> dict[str, Any]:
+    """The SQLite file of a site whose jobs are at an address of Redis."""
+    path = Path(tempfile.gettempdir()) / f"rivals-redis-{name}-{urlsplit(address).port}.sqlite3"
+    options = {"transaction_mode": "IMMEDIATE", "timeout": 20}
+    return {"ENGINE": "django.db.backends.sqlite3", "NAME": path, "OPTIONS": options}
 
 
 class DjangoSite(Site):

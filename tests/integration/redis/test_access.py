@@ -10,9 +10,11 @@ from django.test import TestCase
 from redis.exceptions import NoPermissionError
 
 from django_jobs import enqueue_many, job
+from django_jobs.backends.base import Settled
 from django_jobs.backends.redis import RedisBackend
 from django_jobs.backends.registry import backends
 from django_jobs.testing.conformance import BackendConformance
+from django_jobs.testing.factories import make_outgoing
 from tests.conformance.redis_hooks import RedisHooks
 from tests.redis_servers import free_port, running
 
@@ -56,6 +58,12 @@ class TestRedisBackendWithTheDocumentedRules(RedisHooks, BackendConformance, Tes
         ):
             with pytest.raises(NoPermissionError):
                 client.execute_command(*command)
+
+    def test_the_user_may_ask_running_jobs_to_stop(self):
+        job_id = self.put()
+        lease = self.take()
+        assert self.backend.ask_to_stop(job_id)
+        assert self.backend.asked_to_stop([lease]) == {job_id}
 
     def test_the_checks_find_nothing_amiss(self):
         assert self.backend.check() == []
@@ -110,3 +118,17 @@ def test_a_connection_by_tls(tmp_path):
         assert trusting.stats("default").ready == 0
         with pytest.raises(ConnectionError, match=r"(?i)certificate"):
             RedisBackend("redis", {"URL": url}).stats("default")
+
+
+@pytest.mark.django_db
+def test_a_connection_by_a_socket_of_the_machine(tmp_path):
+    path = tmp_path / "redis.sock"
+    with running("--unixsocket", str(path)):
+        backend = RedisBackend("redis", {"URL": f"unix://{path}?db=1"})
+        message = make_outgoing(backend="redis")
+        backend.enqueue([message])
+        assert backend.wait(["default"], 5.0)
+        (lease,) = backend.fetch(["default"], 1, 30.0)
+        assert (lease.id, backend.ack([lease])) == (message.id, [Settled.SETTLED])
+        assert not backend.wait(["default"], 0.05)
+        assert backend.check() == []

@@ -25,6 +25,7 @@ URL = "redis://:secret@127.0.0.1:1/0"
         ({"URL": URL, "PREFIX": "a}b"}, "'PREFIX'.*'a}b'"),
         ({"URL": URL, "PREFIX": ""}, "'PREFIX'"),
         ({"URL": URL, "CLUSTER": "yes"}, "'CLUSTER'.*'yes'"),
+        ({"URL": "unix:///run/redis", "CLUSTER": True}, "no cluster can be reached by a socket"),
         ({"URL": URL, "TIMEOUT": 0}, "'TIMEOUT'.*0"),
         ({"URL": URL, "REMEMBER_SECONDS": -1}, "'REMEMBER_SECONDS'.*-1.*or 0"),
         ({"URL": URL, "CLIENT": []}, "'CLIENT'"),

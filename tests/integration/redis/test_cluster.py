@@ -1,15 +1,22 @@
 """A real cluster of three servers: the contract, the slots, and a fail-over."""
 
-import pytest
-from django.test import TestCase
+import signal
+from collections import Counter
 
+import pytest
+from django.test import TestCase, override_settings
+
+from django_jobs import enqueue_many
 from django_jobs.backends.base import Settled
 from django_jobs.backends.redis import RedisBackend
+from django_jobs.backends.registry import backends
 from django_jobs.exceptions import EnqueueOutcomeUnknown, StoreUnavailable
 from django_jobs.testing.conformance import BackendConformance
 from django_jobs.testing.factories import make_outgoing
 from tests.conformance.redis_hooks import RedisHooks
+from tests.integration.redis.conftest import jobs_in
 from tests.integration.worker.pool.conftest import until
+from tests.integration.worker.pool.gang import jobs as gang
 from tests.redis_servers import cluster
 
 pytestmark = pytest.mark.needs("redis")
@@ -80,6 +87,54 @@ def test_a_server_dies_and_its_replica_goes_on_with_the_jobs():
         assert asked[-1] is Settled.SETTLED
         ids.append(_put(backend))
         assert [one.id for one in backend.fetch(["default"], 50, 60.0)] == ids[1:]
+
+
+@pytest.mark.django_db
+def test_a_settle_that_was_not_answered_is_sent_once():
+    """Whatever redis-py would like to try again: the first may have counted."""
+    with cluster() as servers:
+        backend = RedisBackend("redis", {**OPTIONS, "URL": servers[0].url, "TIMEOUT": 0.5})
+        _put(backend)
+        (lease,) = backend.fetch(["default"], 1, 60.0)
+        client = backend.store.connection.client
+        port = client.get_node_from_key(backend.store.layout.base("default")).port
+        server = next(one for one in servers if one.port == port)
+        # It answers a second and a third try only; and what it has not begun when its sender
+        # hangs up, it drops.
+        server.client.execute_command("CLIENT", "PAUSE", "1600", "WRITE")
+        assert backend.ack([lease]) == [Settled.UNKNOWN]
+        server.client.execute_command("CLIENT", "UNPAUSE")
+        assert backend.ack([lease]) == [Settled.SETTLED]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_goes_on_where_a_server_of_the_cluster_dies_in_the_middle(start, diary):
+    with cluster(replicas=1) as servers:
+        options = {"CLUSTER": True, "TIMEOUT": 2.0}
+        jobs = {**jobs_in(servers[0], **options), "LEASE_SECONDS": 6, "POLL_INTERVAL": 0.2}
+        with override_settings(DJANGO_JOBS=jobs):
+            enqueue_many([gang.nap.prepare(str(diary), 0.02, f"n{n}") for n in range(200)])
+            backend = backends["redis"]
+            client = backend.store.connection.client
+            port = client.get_node_from_key(backend.store.layout.base("default")).port
+            victim = next(one for one in servers if one.port == port)
+            victim.until(lambda client: client.info("replication")["connected_slaves"] == 1)
+            victim.until(lambda client: client.wait(1, 5000) == 1)
+            pool = start("-v0", **jobs)
+            until(lambda: len(diary.words) >= 60)
+            victim.kill()
+            until(lambda: _is_drained(backend), patience=90.0)
+            pool.signal(signal.SIGTERM)
+            assert pool.ended() == 0, pool.said
+    ended = Counter(word for word in diary.words if word.endswith("-ends"))
+    assert set(ended) == {f"n{n}-ends" for n in range(200)}
+
+
+def _is_drained(backend):
+    try:
+        return backend.queues() == []
+    except StoreUnavailable:
+        return False
 
 
 def _put(backend):

@@ -5,6 +5,9 @@ import threading
 from collections import Counter
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from django_jobs import enqueue_many
 from django_jobs.backends.base import Failure, Settled
@@ -151,6 +154,38 @@ def test_a_waiting_worker_hears_of_an_outage(own_server):
     assert isinstance(heard[0], StoreUnavailable)
 
 
+def test_an_enqueue_whose_answer_came_too_late_says_that_it_made_its_job():
+    with running("--enable-debug-command", "local") as server:
+        backend = backend_on(server, TIMEOUT=1.0)
+        put(backend)  # the server knows the script now, and takes it as soon as it wakes
+        asleep = redis.Redis(port=server.port, socket_timeout=20.0)
+        thread = threading.Thread(target=asleep.execute_command, args=["DEBUG", "SLEEP", "1.5"])
+        thread.start()
+        until(lambda: not _answers_within(server, 0.1))
+        (stored,) = backend.enqueue([message := make_outgoing(backend="redis")])
+        thread.join(20)
+        assert (stored.id, stored.created) == (message.id, True)
+        assert backend.stats("default").ready == 2
+
+
+def _answers_within(server, seconds):
+    once = Retry(NoBackoff(), 0)
+    with redis.Redis(port=server.port, socket_timeout=seconds, retry=once) as client:
+        try:
+            return client.ping()
+        except redis.RedisError:
+            return False
+
+
+def test_ten_thousand_leases_are_settled_at_once(backend):
+    put(backend, 10_000)
+    leases = [lease for _ in range(10) for lease in take(backend, 1000)]
+    assert len(leases) == 10_000
+    assert set(backend.renew(leases, 60.0)) == {Settled.SETTLED}
+    assert set(backend.ack(leases)) == {Settled.SETTLED}
+    assert backend.queues() == []
+
+
 # ---------------------------------------------------------------------- it refuses
 
 
@@ -176,6 +211,59 @@ def test_a_full_server_refuses_new_jobs_and_lets_the_others_end(own_server):
     assert set(backend.ack(leases[2:])) == {Settled.SETTLED}
     own_server.client.config_set("maxmemory", "0")
     put(backend)
+
+
+def test_a_server_that_loads_its_file_is_an_outage_until_it_has(own_server):
+    backend = backend_on(own_server)
+    ids = put(backend, 5)
+    own_server.client.mset({f"ballast:{number}": "x" * 2048 for number in range(600)})
+    own_server.client.bgrewriteaof()
+    own_server.until(lambda client: not client.info("persistence")["aof_rewrite_in_progress"])
+    own_server.kill()
+    # It takes its time over each key, and answers in between.
+    slow = ("--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024")
+    own_server.options = slow
+    own_server.launch()
+    until(lambda: _loads(own_server))
+    with pytest.raises(StoreUnavailable):
+        take(backend)
+    with pytest.raises(StoreUnavailable) as refused:
+        put(backend)
+    assert refused.value.undone
+    own_server.until(lambda client: client.ping())
+    assert [lease.id for lease in take(backend, 500)] == ids
+
+
+def test_a_server_that_cannot_write_its_snapshot_refuses_jobs_and_settles_until_it_can(own_server):
+    backend = backend_on(own_server)
+    put(backend, 2)
+    (lease,) = take(backend)
+    blocked = own_server.folder / "dump.rdb"
+    blocked.mkdir()  # as a disk that is full, it takes no file
+    own_server.client.config_set("save", "3600 1")
+    own_server.client.bgsave()
+    own_server.until(lambda client: client.info("persistence")["rdb_last_bgsave_status"] == "err")
+    for ask in (lambda: put(backend), lambda: take(backend), lambda: backend.ack([lease])):
+        with pytest.raises(StoreUnavailable, match="MISCONF") as refused:
+            ask()
+        assert refused.value.undone
+    blocked.rmdir()
+    own_server.client.bgsave()
+    own_server.until(lambda client: client.info("persistence")["rdb_last_bgsave_status"] == "ok")
+    assert backend.ack([lease]) == [Settled.SETTLED]
+    assert len(take(backend, 5)) == 1
+
+
+def _loads(server):
+    once = Retry(NoBackoff(), 0)
+    with redis.Redis(port=server.port, socket_timeout=2.0, retry=once) as client:
+        try:
+            client.get("anything")
+        except redis.exceptions.BusyLoadingError:
+            return True
+        except redis.RedisError:
+            return False
+    return False
 
 
 def test_a_demoted_server_is_an_outage_until_it_is_promoted(own_server):

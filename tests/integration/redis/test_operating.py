@@ -6,11 +6,13 @@ import json
 import pytest
 from django.core.management import call_command
 
+from django_jobs import operations
 from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob
 from django_jobs.operations.depths import depths
 from django_jobs.worker import process_once
 from testproject.shop import jobs as shop
+from tests.integration.worker.pool.conftest import until
 
 pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
 
@@ -70,6 +72,59 @@ def test_what_keeps_a_job_waiting_is_told():
     assert kinds(handle.id) == ["no-worker"]
     run("jobs_queue", "pause", "default")
     assert kinds(handle.id) == ["paused", "no-worker"]
+
+
+def take(seconds=30.0):
+    (lease,) = backends["redis"].fetch(["default"], 1, seconds)
+    return lease
+
+
+def test_running_and_blocked_jobs_are_listed():
+    single = shop.doomed.using(concurrency_key="disk")
+    running, blocked, ready = single.enqueue(), single.enqueue(), shop.doomed.enqueue()
+    take()
+    assert take().id == ready.id
+    listed = {one["id"]: one["state"] for one in run("jobs_list")["jobs"]}
+    assert listed == {running.id: "running", blocked.id: "blocked", ready.id: "running"}
+    only = [one["id"] for one in run("jobs_list", "--state", "running")["jobs"]]
+    assert sorted(only) == sorted([running.id, ready.id])
+    assert kinds(blocked.id) == ["key-held", "no-worker"]
+
+
+def test_a_lease_that_is_held_or_over_and_what_it_makes_of_its_job_are_told():
+    backend, handle = backends["redis"], shop.doomed.enqueue()
+    lease = take(0.05)
+    until(lambda: kinds(handle.id) == ["lease-ended", "no-worker"])
+    assert backend.reap_expired() == 1
+    assert kinds(handle.id) == ["suspect", "no-worker"]
+    held = take()
+    assert (lease.id, held.id) == (handle.id, handle.id)
+    assert kinds(handle.id)[1:] == ["suspect"]
+    operations.call_off(handle.id, by="ada")
+    assert kinds(handle.id)[1:] == ["stop-asked", "suspect"]
+
+
+def test_a_queue_that_is_full_or_has_used_its_rate_is_told():
+    run("jobs_queue", "set", "default", "concurrency=1")
+    shop.doomed.enqueue()
+    waiting = shop.doomed.enqueue()
+    lease = take()
+    assert kinds(waiting.id) == ["no-worker", "concurrency"]
+    backends["redis"].ack([lease])
+    run("jobs_queue", "set", "default", "concurrency=none", "rate_limit=1/m")
+    assert kinds(waiting.id) == ["no-worker"]
+    until(lambda: backends["redis"].fetch(["default"], 1, 30.0))
+    last = shop.doomed.enqueue()
+    until(lambda: kinds(last.id) == ["no-worker", "rate-limited"])
+
+
+def test_a_purge_leaves_results_to_redis_which_ends_them():
+    handle = shop.flaky.using(retry="none", result_ttl=2.0).enqueue()
+    until(lambda: process_once().status == "acked")
+    old = ["--state", "succeeded", "--older-than", "0d", "--force"]
+    call_command("jobs_purge", *old, stdout=io.StringIO())
+    assert handle.status == "succeeded"
+    until(lambda: backends["redis"].result(handle.id) is None)
 
 
 def test_what_ended_is_told_to_have_ended():

@@ -4,7 +4,7 @@ from datetime import timedelta
 from unittest import mock
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, Settled
@@ -12,6 +12,7 @@ from django_jobs.backends.redis.clock import StoreClock
 from django_jobs.clock import ManualClock
 from django_jobs.models import FailedJob, JobAttempt
 from django_jobs.testing.factories import make_outgoing
+from tests.integration.worker.pool.conftest import until
 
 pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
 BASE = "{django_jobs:default}:1:"
@@ -52,13 +53,45 @@ def test_a_dead_letter_waits_in_redis_while_the_database_is_away(backend, client
     assert client.hlen(BASE + "dead") == 1
     account = backend.account(message.id)
     assert (account.status, account.reason, len(account.attempts)) == ("dead", "exhausted", 1)
-    assert backend.tidy() == 1
+    until(lambda: backend.tidy() == 1)
     dead = FailedJob.objects.get()
     assert (str(dead.job_id), dead.body, dead.attempts) == (message.id, message.body, 1)
     assert JobAttempt.objects.count() == 1
     assert client.hlen(BASE + "dead") == 0
     assert not list(client.scan_iter(BASE + "att:*"))
     assert not backend.chores().tidy
+
+
+def test_a_database_that_is_away_is_tried_once_and_then_left_alone_for_a_while(backend, client):
+    tried = []
+
+    def away(*_):
+        tried.append(1)
+        raise OperationalError("the database is away")
+
+    backend.enqueue([make_outgoing(backend="redis") for _ in range(300)])
+    with connection.execute_wrapper(away):
+        for lease in take(backend, 300):
+            assert backend.abandon(lease, Failure(reason="exhausted")) is Settled.SETTLED
+        assert len(tried) < 20  # each may last as long as a driver waits
+        before = len(tried)
+        until(lambda: backend.tidy() or len(tried) > before)
+        assert len(tried) == before + 1
+        assert client.hlen(BASE + "dead") == 300
+    until(lambda: backend.tidy() == 300)
+    assert FailedJob.objects.count() == 300
+
+
+def test_who_abandons_a_job_copies_its_dead_letter_alone(backend, client):
+    put(backend)
+    put(backend)
+    first, second = take(backend, 2)
+    left = [first.id, first.token, "nothing", "", "{}", 0]
+    assert backend.store.run("abandon", "default", left)
+    assert backend.abandon(second, Failure(reason="exhausted")) is Settled.SETTLED
+    assert str(FailedJob.objects.get().job_id) == second.id
+    assert client.hkeys(BASE + "dead") == [first.id.encode()]
+    assert backend.tidy() == 1
 
 
 def test_who_dies_between_the_copy_and_the_removal_leaves_one_dead_letter(backend, client):
@@ -139,6 +172,53 @@ def test_a_place_that_is_no_place_is_taken_out(backend, client):
     assert backend.tidy() == 2
     assert FailedJob.objects.count() == 2
     assert client.zcard(BASE + "ready") == 0
+
+
+def test_a_copied_place_of_a_running_job_is_dropped_and_the_job_goes_on(backend, client):
+    message = put(backend)
+    (lease,) = take(backend)
+    client.zadd(BASE + "ready", {"0" * 19 + message.id: 0})
+    assert take(backend) == []
+    assert client.zcard(BASE + "ready") == 0
+    assert backend.ack([lease]) == [Settled.SETTLED]
+    assert backend.tidy() == 0
+    assert not FailedJob.objects.exists()
+
+
+@pytest.mark.parametrize("place", ["x" * 19, "0" * 18 + "x"])
+def test_a_corrupt_place_holds_no_key(backend, client, place):
+    spoiled = put(backend, concurrency_key="disk", delay=3600.0)
+    client.delete(BASE + "later")
+    client.zadd(BASE + "ready", {place + spoiled.id: 0})
+    sound = put(backend, concurrency_key="disk")
+    assert [lease.id for lease in take(backend)] == [sound.id]
+    assert backend.tidy() == 1
+    assert str(FailedJob.objects.get().job_id) == spoiled.id
+
+
+@pytest.mark.parametrize("queue", ["default", "elsewhere"])
+def test_a_job_that_was_spoiled_while_it_ran_holds_its_key_until_a_tidy(backend, client, queue):
+    """And one that runs and was not holds it, whatever queue it is of."""
+    backend.enqueue([make_outgoing(queue, backend="redis", concurrency_key="disk")])
+    waiting = put(backend, concurrency_key="disk")
+    (lease,) = backend.fetch([queue], 1, 30.0)
+    assert take(backend) == []
+    backend.tidy()
+    assert take(backend) == []
+    client.hset(f"{{django_jobs:{queue}}}:1:jobs", lease.id, "noise")
+    assert backend.ack([lease]) == [Settled.SETTLED]
+    backend.tidy()
+    assert [one.id for one in take(backend)] == [waiting.id]
+
+
+@pytest.mark.parametrize("limit", [1, 8, 1000])
+def test_what_has_to_wait_for_a_key_hides_no_job_behind_it(backend, limit):
+    held = [make_outgoing(backend="redis", concurrency_key="disk") for _ in range(2500)]
+    backend.enqueue(held)
+    free = put(backend)
+    found = [lease.id for lease in (*take(backend, 1), *take(backend, limit))]
+    assert found == [held[0].id, free.id]
+    assert take(backend, limit) == []
 
 
 def test_a_parked_entry_of_noise_is_copied_too(backend, client):

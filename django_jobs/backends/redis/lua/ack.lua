@@ -41,5 +41,6 @@ if #gone > 0 then
   redis.call('HDEL', base .. 'state', unpack(gone))
   redis.call('ZREM', base .. 'leased', unpack(gone))
   redis.call('SREM', base .. 'suspects', unpack(gone))
+  redis.call('SREM', base .. 'stops', unpack(gone))
 end
 return answer

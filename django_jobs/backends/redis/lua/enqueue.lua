@@ -1,16 +1,16 @@
--- ARGV: now, on_conflict, how many, how long ids are remembered (ms); for each job: which of KEYS, id, due or "", delay,
--- the flag and rank, the rest of the message, the digest of its unique_key or "".
+-- ARGV: now, on_conflict, how many, how long ids are remembered (ms); for each job: which of KEYS, id, due or "+" and a delay,
+-- the flag, rank and rest of the message, the digest of its unique_key or "".
 -- All of them or none. Answers for each its id and whether it was made; or the conflict.
 -- "push" for on_conflict: each id is noted, and one that was noted within a day is left alone.
 -- An id that has ended, and is remembered, is left alone as one that is there.
 local guards, now = KEYS[1], clock(ARGV[1])
 local on_conflict, count = ARGV[2], tonumber(ARGV[3])
-local WIDTH = 7
+local WIDTH = 5
 local PUSH_NOTED_MS = 86400000
 
 local function holder(unique)
   local id, base = string.match(redis.call('GET', guards .. 'u:' .. unique) or '', '^([^|]*)|(.*)$')
-  if id and redis.call('HEXISTS', base .. 'jobs', id) == 1 then return id, base end
+  if id and is_reached(guards, base) and redis.call('HEXISTS', base .. 'jobs', id) == 1 then return id, base end
   return nil
 end
 
@@ -23,7 +23,7 @@ if on_conflict == 'raise' or on_conflict == 'replace' then
   local seen = {}
   for i = 0, count - 1 do
     local at = 4 + i * WIDTH
-    local base, id, unique = KEYS[tonumber(ARGV[at + 1])], ARGV[at + 2], ARGV[at + 7]
+    local base, id, unique = KEYS[tonumber(ARGV[at + 1])], ARGV[at + 2], ARGV[at + 5]
     if unique ~= '' and redis.call('HEXISTS', base .. 'jobs', id) == 0 and not has_ended(base, id) then
       local other, where = holder(unique)
       local refused = other and (on_conflict == 'raise' or runs(where, other))
@@ -39,7 +39,7 @@ end
 local answer, woken = {}, {}
 for i = 0, count - 1 do
   local at = 4 + i * WIDTH
-  local base, id, unique = KEYS[tonumber(ARGV[at + 1])], ARGV[at + 2], ARGV[at + 7]
+  local base, id, unique = KEYS[tonumber(ARGV[at + 1])], ARGV[at + 2], ARGV[at + 5]
   local existing, where
   if redis.call('HEXISTS', base .. 'jobs', id) == 1 or has_ended(base, id) then
     existing = id
@@ -59,10 +59,11 @@ for i = 0, count - 1 do
     answer[#answer + 1] = existing
     answer[#answer + 1] = 0
   else
-    local due = ARGV[at + 3] ~= '' and tonumber(ARGV[at + 3]) or now + tonumber(ARGV[at + 4])
-    local head = ARGV[at + 5]
-    local place = place_of(string.sub(head, 2, 4), due, id)
-    redis.call('HSET', base .. 'jobs', id, string.sub(head, 1, 1) .. string.sub(place, 1, 19) .. ARGV[at + 6])
+    local due, message = tonumber(ARGV[at + 3]), ARGV[at + 4]
+    if string.byte(ARGV[at + 3]) == 43 then due = now + due end
+    local place = place_of(string.sub(message, 2, 4), due, id)
+    redis.call('HSET', base .. 'jobs', id,
+      string.sub(message, 1, 1) .. string.sub(place, 1, 19) .. string.sub(message, 5))
     if unique ~= '' then redis.call('SET', guards .. 'u:' .. unique, id .. '|' .. base) end
     put_place(base, place, now)
     woken[base] = (woken[base] or 0) + 1

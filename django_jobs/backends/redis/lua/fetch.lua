@@ -1,10 +1,14 @@
 -- ARGV: now, limit, lease in microseconds, token, worker, how many due ones to ready; for
--- each queue its limits. Answers the number of the queue, the end of the leases, and for each
+-- each queue its limits. Answers the number of the queue, the end of the leases, the ids of
+-- those that were asked to stop when they ran before (with commas between), and for each
 -- job its place, message and state; or, where there was nothing to take, -1 and for each
--- queue the microseconds for which it is closed.
+-- queue the microseconds for which it is closed; or -2 where it has looked at many jobs that
+-- could not be taken, and there are more to look at.
 local guards, now = KEYS[1], clock(ARGV[1])
 local limit, expires = tonumber(ARGV[2]), now + tonumber(ARGV[3])
 local token, worker, bound = ARGV[4], ARGV[5], tonumber(ARGV[6])
+
+local EXAMINED, PAGE = 1000, 500
 
 local function promote(base)
   local due = redis.call('ZRANGEBYSCORE', base .. 'later', '-inf', number(now), 'LIMIT', 0, bound)
@@ -22,13 +26,14 @@ local function admit(id, keys)
   if keys.once and redis.call('SCARD', guards .. 'h:i:' .. keys.once) >= 1 then
     full = 'i:' .. keys.once
   end
-  if keys.lock and redis.call('SCARD', guards .. 'h:c:' .. keys.lock) >= (tonumber(keys.places) or 1) then
+  if keys.lock and redis.call('SCARD', guards .. 'h:c:' .. keys.lock) >= keys.places then
     full = 'c:' .. keys.lock
   end
   if full then return nil, full end
   if keys.once then redis.call('SADD', guards .. 'h:i:' .. keys.once, id) end
   if keys.lock then redis.call('SADD', guards .. 'h:c:' .. keys.lock, id) end
-  local fence = math.max(now, (tonumber(redis.call('GET', guards .. 'fence') or '0') or 0) + 1)
+  local last = within(tonumber(redis.call('GET', guards .. 'fence') or ''), LAST_MOMENT - 1)
+  local fence = math.max(now, last + 1)
   redis.call('SET', guards .. 'fence', number(fence))
   return '', nil, fence
 end
@@ -50,32 +55,37 @@ local after = ':' .. number(now) .. ':0:0::' .. worker
 local ends = number(expires)
 
 local function take(base, wanted)
-  local taken, places, rounds = {}, {}, 0
+  local taken, places, stops, examined, page = {}, {}, {}, 0, wanted
   local alone = false
-  while #places < wanted and not alone and rounds < 20 do
-    rounds = rounds + 1
-    local seen = redis.call('ZRANGE', base .. 'ready', 0, wanted - #places - 1)
+  while #places < wanted and not alone do
+    if examined >= EXAMINED then break end
+    local seen = redis.call('ZRANGE', base .. 'ready', 0, page - 1)
     if #seen == 0 then break end
+    examined, page = examined + #seen, math.max(math.min(page * 2, PAGE), wanted)
     local ids = {}
     for i, place in ipairs(seen) do ids[i] = id_of(place) end
     local messages = redis.call('HMGET', base .. 'jobs', unpack(ids))
     local states = redis.call('HMGET', base .. 'state', unpack(ids))
     local gone, leased, changed = {}, {}, {}
     for i, place in ipairs(seen) do
+      if #places == wanted then break end
       local id, message, state = ids[i], messages[i], nil
       local is_copy = has_ended(base, id)
       local is_fresh = message and not states[i] and not is_copy and string.byte(message, 1) == 45
       if not is_fresh then state = state_of(states[i] or nil) end
-      if is_fresh and is_message(message) then
+      if is_fresh and is_message(message) and is_place(place) then
         local text = fresh .. string.sub(place, 4, 19) .. after
         gone[#gone + 1] = place
         leased[#leased + 1], leased[#leased + 2] = ends, id
         changed[#changed + 1], changed[#changed + 2] = id, text
         places[#places + 1] = place
         taken[#taken + 1], taken[#taken + 2], taken[#taken + 3] = place, message, text
-      elseif not is_message(message) or not state or state.token ~= NO_TOKEN then
+      elseif not is_message(message) or not state or state.token ~= NO_TOKEN or not is_place(place) then
         redis.call('ZREM', base .. 'ready', place)
-        bury(guards, base, id, message, state, now)
+        -- Of what runs it is a copy, and whoever runs it, or the end of the lease, settles it.
+        if not redis.call('ZSCORE', base .. 'leased', id) then
+          bury(guards, base, id, message, state, now)
+        end
       elseif state.suspect == 1 and #places > 0 then
         alone = true
         break
@@ -99,6 +109,7 @@ local function take(base, wanted)
           changed[#changed + 1], changed[#changed + 2] = id, text
           places[#places + 1] = place
           taken[#taken + 1], taken[#taken + 2], taken[#taken + 3] = place, message, text
+          if redis.call('SISMEMBER', base .. 'stops', id) == 1 then stops[#stops + 1] = id end
           if state.suspect == 1 then
             alone = true
             break
@@ -112,7 +123,7 @@ local function take(base, wanted)
       redis.call('HSET', base .. 'state', unpack(changed))
     end
   end
-  return taken, #places
+  return taken, #places, stops, examined >= EXAMINED
 end
 
 local closed = {-1}
@@ -123,10 +134,12 @@ for i = 2, #KEYS do
   if limits.paused then free, till = 0, 500000 end
   closed[#closed + 1] = number(till)
   if free > 0 then
-    local taken, count = take(base, math.min(limit, free))
+    local taken, count, stops, more = take(base, math.min(limit, free))
+    if more and count == 0 then return {-2} end
     if count > 0 then
       count_starts(base, limits, count, now)
       if redis.call('EXISTS', base .. 'ready') == 0 then redis.call('DEL', base .. 'wake') end
+      table.insert(taken, 1, table.concat(stops, ','))
       table.insert(taken, 1, number(expires))
       table.insert(taken, 1, i - 1)
       return taken

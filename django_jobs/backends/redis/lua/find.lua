@@ -1,4 +1,5 @@
--- ARGV: now, id. Where a live job stands: state, place, end of lease or "", message, state text.
+-- ARGV: now, id. Where a live job stands: state, place, end of lease or "", message, state text,
+-- whether it was asked to stop, and the time.
 local base, now = KEYS[2], clock(ARGV[1])
 local id = ARGV[2]
 local message = redis.call('HGET', base .. 'jobs', id)
@@ -14,4 +15,5 @@ elseif key then
 elseif due_of(place) > now then
   stands = 'scheduled'
 end
-return {stands, place, redis.call('ZSCORE', base .. 'leased', id) or '', message, text}
+return {stands, place, redis.call('ZSCORE', base .. 'leased', id) or '', message, text,
+        redis.call('SISMEMBER', base .. 'stops', id), number(now)}

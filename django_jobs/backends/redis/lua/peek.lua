@@ -11,7 +11,7 @@ local answer = {number(now)}
 for i = 1, math.min(limit, #places) do
   local id = id_of(places[i])
   local message = redis.call('HGET', base .. 'jobs', id)
-  if message then
+  if message and is_place(places[i]) then
     answer[#answer + 1] = places[i]
     answer[#answer + 1] = message
     answer[#answer + 1] = redis.call('HGET', base .. 'state', id) or ''

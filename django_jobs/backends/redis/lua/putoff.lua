@@ -18,6 +18,6 @@ local slot = tonumber(redis.call('HGET', base .. 'rate', 'slot') or '')
 if slot then
   local field = number(math.floor(now / slot))
   local counted = tonumber(redis.call('HGET', base .. 'rate', field) or '') or 0
-  if counted >= put then redis.call('HINCRBY', base .. 'rate', field, -put) end
+  if put > 0 and counted >= put then redis.call('HINCRBY', base .. 'rate', field, -put) end
 end
 return put

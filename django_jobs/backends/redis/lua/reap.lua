@@ -1,6 +1,9 @@
 -- ARGV: now, limit. Returns what was leased and ended without a verdict; how many.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local lost = redis.call('ZRANGEBYSCORE', base .. 'leased', '-inf', number(now), 'LIMIT', 0, ARGV[2])
+-- A lease that would end in a hundred years is none that a script gave.
+local never = redis.call('ZRANGEBYSCORE', base .. 'leased', number(now + 3200000000000000), '+inf', 'LIMIT', 0, ARGV[2])
+for _, id in ipairs(never) do lost[#lost + 1] = id end
 for _, id in ipairs(lost) do
   local message = redis.call('HGET', base .. 'jobs', id)
   local state = state_of(redis.call('HGET', base .. 'state', id) or nil)

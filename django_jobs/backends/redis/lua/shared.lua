@@ -8,6 +8,7 @@
 --   ready    sorted set of places, all of score 0, and so in the order of their text
 --   later    sorted set of places by the moment they are due
 --   suspects set: ids of jobs that are to run alone
+--   stops    set: ids of jobs that were asked to stop while they ran
 --   leased   sorted set of ids by the end of their lease; whatever runs is in it
 --   blocked  hash: id -> the key that it waits for
 --   w:<key>  sorted set of places that wait for a key
@@ -24,9 +25,18 @@
 local NO_TOKEN = string.rep('-', 32)
 local ATTEMPTS_KEPT = 100
 local KEY_FIELDS = {unique = 5, lock = 6, places = 7, once = 8}
+local LAST_MOMENT, LAST_COUNT = 9007199254740991, 2147483646
+local MESSAGE_HEAD = '^[k-]' .. string.rep('%d', 19) .. '[^\n]*\n'
+local PLACE_HEAD, PLACE_ID = '^' .. string.rep('%d', 19), '^[%w_-]+$'
+
+-- Of what anybody may have written, a number that is finite and can be written again.
+local function within(n, most)
+  if not n or n ~= n then return 0 end
+  return math.min(math.max(n, -most), most)
+end
 
 local function number(n)
-  return string.format('%.0f', n)
+  return string.format('%.0f', within(n, LAST_MOMENT))
 end
 
 local function clock(given)
@@ -40,11 +50,16 @@ local function id_of(place)
 end
 
 local function due_of(place)
-  return tonumber(string.sub(place, 4, 19))
+  return within(tonumber(string.sub(place, 4, 19)), LAST_MOMENT)
 end
 
 local function place_of(rank, due, id)
-  return rank .. string.format('%016.0f', math.max(due, 0)) .. id
+  return rank .. string.format('%016.0f', within(math.max(due, 0), LAST_MOMENT)) .. id
+end
+
+-- Whether it is one that a script wrote: with digits, and an id that comes back as it went.
+local function is_place(place)
+  return string.find(place, PLACE_HEAD) and #place <= 83 and string.find(id_of(place), PLACE_ID)
 end
 
 -- Counters and lease of a job; those of a fresh one when there are none.
@@ -55,9 +70,10 @@ local function state_of(text)
   local token, a, d, c, s, due, leased, fence, keyed, done_by, worker = string.match(text,
     '^(' .. string.rep('.', 32) .. ')|(%d+):(%d+):(%d+):(%d):(%-?%d+):(%d+):(%d+):(%d):([^:]*):(.*)$')
   if not token then return nil end
-  state.token, state.attempts, state.deliveries = token, tonumber(a), tonumber(d)
-  state.crashes, state.suspect, state.due = tonumber(c), tonumber(s), tonumber(due)
-  state.leased, state.fence, state.keyed = tonumber(leased), tonumber(fence), tonumber(keyed)
+  state.token, state.suspect, state.keyed = token, tonumber(s), tonumber(keyed)
+  state.attempts, state.deliveries = within(tonumber(a), LAST_COUNT), within(tonumber(d), LAST_COUNT)
+  state.crashes, state.due = within(tonumber(c), LAST_COUNT), within(tonumber(due), LAST_MOMENT)
+  state.leased, state.fence = within(tonumber(leased), LAST_MOMENT), within(tonumber(fence), LAST_MOMENT)
   state.done_by, state.worker = done_by, worker
   return state
 end
@@ -79,11 +95,12 @@ local function keys_of(message)
     local value = fields[place]
     if type(value) == 'string' or type(value) == 'number' then keys[name] = value end
   end
+  keys.places = math.max(tonumber(keys.places) or 1, 1) -- or nobody ever had one
   return keys
 end
 
 local function is_message(message)
-  return message and string.find(message, '^[k-]' .. string.rep('%d', 19) .. '[^\n]*\n') ~= nil
+  return message and string.find(message, MESSAGE_HEAD) ~= nil
 end
 
 local function wake(base, count)
@@ -101,26 +118,32 @@ local function put_place(base, place, now)
   end
 end
 
+-- Whether a script that was told these keys may look at a queue that one of them tells of.
+local function is_reached(guards, base)
+  return guards ~= KEYS[2] .. 'shared:' or base == KEYS[2]
+end
+
 -- Makes ready what waits for a key that has places now.
 local function pass_on(guards, key, all)
   local taken = redis.call('SCARD', guards .. 'h:' .. key)
   for _, base in ipairs(redis.call('SMEMBERS', guards .. 'q:' .. key)) do
-    local line, woken = base .. 'w:' .. key, 0
-    while woken < 1000 do
-      local place = redis.call('ZRANGE', line, 0, 0)[1]
+    local line, woken, moved = base .. 'w:' .. key, 0, 0
+    while moved < 1000 do
+      local place = is_reached(guards, base) and redis.call('ZRANGE', line, 0, 0)[1]
       if not place then
         redis.call('SREM', guards .. 'q:' .. key, base)
         break
       end
       local id = id_of(place)
-      local keys = keys_of(redis.call('HGET', base .. 'jobs', id)) or {}
-      local places = tonumber(keys.places) or 1
+      local keys = keys_of(redis.call('HGET', base .. 'jobs', id))
+      local places = keys and keys.places or 1
       if string.sub(key, 1, 2) == 'i:' then places = 1 end
-      if not all and taken + woken >= places then break end
+      -- What cannot be read takes no place of a key; it goes to be buried.
+      if keys and not all and taken + woken >= places then break end
       redis.call('ZREM', line, place)
       redis.call('HDEL', base .. 'blocked', id)
       redis.call('ZADD', base .. 'ready', 0, place)
-      woken = woken + 1
+      woken, moved = woken + (keys and 1 or 0), moved + 1
     end
     if woken > 0 then wake(base, woken) end
   end
@@ -128,7 +151,7 @@ end
 
 local function is_done(guards, once, now)
   local told = redis.call('GET', guards .. 'd:' .. once)
-  local till, id = string.match(told or '', '^(%d+):(.+)$')
+  local till, id = string.match(told or '', '^(%d+):([%w_-]+)$')
   return till and tonumber(till) > now and id or ''
 end
 
@@ -158,6 +181,7 @@ local function forget(base, id)
   redis.call('HDEL', base .. 'state', id)
   redis.call('ZREM', base .. 'leased', id)
   redis.call('SREM', base .. 'suspects', id)
+  redis.call('SREM', base .. 'stops', id)
 end
 
 -- Where a waiting job stands: the set, its place, and the key it waits for.
@@ -277,7 +301,7 @@ local function gate(base, limits, now)
           counts, sum = {}, 0
           break
         end
-      elseif start < first then
+      elseif not start or start < first or #told[i + 1] > 10 or not string.find(told[i + 1], '^%d+$') then
         redis.call('HDEL', base .. 'rate', told[i])
       else
         counts[#counts + 1] = {start, tonumber(told[i + 1])}

@@ -5,13 +5,13 @@ local early = redis.call('ZCOUNT', base .. 'later', '-inf', number(now))
 local later = redis.call('ZCARD', base .. 'later') - early
 local oldest = redis.call('ZRANGE', base .. 'later', 0, 0)[1]
 local since = now
-if oldest then since = math.min(since, due_of(oldest)) end
+if oldest and is_place(oldest) then since = math.min(since, due_of(oldest)) end
 -- The first of every rank; there are two hundred of them at most.
 local from = '-'
 while true do
   local place = redis.call('ZRANGEBYLEX', base .. 'ready', from, '+', 'LIMIT', 0, 1)[1]
   if not place then break end
-  since = math.min(since, due_of(place))
+  if is_place(place) then since = math.min(since, due_of(place)) end
   from = '(' .. string.sub(place, 1, 3) .. ':'
 end
 return {redis.call('ZCARD', base .. 'ready') + early, later, redis.call('ZCARD', base .. 'leased'),

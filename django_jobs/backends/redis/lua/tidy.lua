@@ -1,4 +1,5 @@
--- ARGV: now, limit. Readies what is due, and what waits for a key that nobody holds any more.
+-- KEYS: also the bases of all other queues that share the guards. ARGV: now, limit. Readies what
+-- is due, and what waits for a key that nobody holds any more.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local due = redis.call('ZRANGEBYSCORE', base .. 'later', '-inf', number(now), 'LIMIT', 0, ARGV[2])
 for _, place in ipairs(due) do
@@ -6,14 +7,54 @@ for _, place in ipairs(due) do
   redis.call('ZREM', base .. 'later', place)
 end
 if #due > 0 then wake(base, #due) end
+
+local function is_leased(id)
+  for i = 2, #KEYS do
+    if redis.call('ZSCORE', KEYS[i] .. 'leased', id) then return true end
+  end
+  return false
+end
+
+-- What waits for no key that it could be found under waits for its turn again.
+local function unblock(id)
+  local message = redis.call('HGET', base .. 'jobs', id)
+  local state = state_of(redis.call('HGET', base .. 'state', id) or nil)
+  redis.call('HDEL', base .. 'blocked', id)
+  local place = place_of('100', 0, id)
+  if is_message(message) and state then
+    if state.token ~= NO_TOKEN then return end
+    local _, found = find_waiting(base, id, message, state)
+    place = found
+  end -- else it is buried when its turn comes
+  put_place(base, place, now)
+  wake(base, 1)
+end
+
+local function waits(id, key)
+  local state = state_of(redis.call('HGET', base .. 'state', id) or nil)
+  local message = redis.call('HGET', base .. 'jobs', id)
+  if not string.find(key, '^[ci]:') or not state or not is_message(message) then return false end
+  local _, place = find_waiting(base, id, message, state)
+  return redis.call('ZSCORE', base .. 'w:' .. key, place)
+end
+
 if redis.call('EXISTS', base .. 'blocked') == 1 then
-  local seen = {}
-  for _, key in ipairs(redis.call('HRANDFIELD', base .. 'blocked', 100, 'WITHVALUES')) do seen[key] = true end
-  for key in pairs(seen) do
-    if string.find(key, '^[ci]:') then
-      local once = string.match(key, '^i:(.*)$')
-      pass_on(guards, key, once ~= nil and is_done(guards, once, now) ~= '')
+  local seen, told = {}, redis.call('HRANDFIELD', base .. 'blocked', 100, 'WITHVALUES')
+  for i = 1, #told, 2 do
+    if waits(told[i], told[i + 1]) then
+      seen[told[i + 1]] = true
+    else
+      unblock(told[i])
     end
+  end
+  for key in pairs(seen) do
+    -- A job whose message was spoiled while it ran could not tell what it held.
+    for _, id in ipairs(redis.call('SMEMBERS', guards .. 'h:' .. key)) do
+      if not is_leased(id) then redis.call('SREM', guards .. 'h:' .. key, id) end
+    end
+    local once = string.match(key, '^i:(.*)$')
+    redis.call('SADD', guards .. 'q:' .. key, base)
+    pass_on(guards, key, once ~= nil and is_done(guards, once, now) ~= '')
   end
 end
 return #due

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from tests.benchmarks.rivals.adapters.djangos_tasks import TasksSite
 from tests.benchmarks.rivals.site import (
@@ -18,6 +15,7 @@ from tests.benchmarks.rivals.site import (
     SQLITE,
     DjangoSite,
     Way,
+    file_beside,
 )
 
 NO_RESULTS = "no results"
@@ -119,7 +117,4 @@ class OurRedisSite(OurSite):
         return {"DJANGO_JOBS": {**jobs, "BACKENDS": backends, "DEFAULT_BACKEND": "redis"}}
 
     def _database(self) -> dict[str, Any]:
-        port = urlsplit(self.surroundings.database).port
-        name = Path(tempfile.gettempdir()) / f"rivals-redis-{port}.sqlite3"
-        options = {"transaction_mode": "IMMEDIATE", "timeout": 20}
-        return {"ENGINE": "django.db.backends.sqlite3", "NAME": name, "OPTIONS": options}
+        return file_beside(self.surroundings.database, "ours")

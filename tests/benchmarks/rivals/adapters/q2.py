@@ -1,10 +1,20 @@
-"""django-q2 with its ORM broker."""
+"""django-q2 with its ORM broker, and with its broker on Redis."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.benchmarks.rivals.site import CORES, DEFAULTS, MACHINE, ONE, POSTGRES, DjangoSite, Way
+from tests.benchmarks.rivals.site import (
+    CORES,
+    DEFAULTS,
+    MACHINE,
+    ONE,
+    POSTGRES,
+    REDIS,
+    DjangoSite,
+    Way,
+    file_beside,
+)
 
 
 class Q2Site(DjangoSite):
@@ -42,3 +52,23 @@ class Q2Site(DjangoSite):
         from django_q.tasks import async_task
 
         async_task("tests.benchmarks.rivals.handlers.plain.noop", n=n)
+
+
+class Q2RedisSite(Q2Site):
+    """On Redis; the database of the site, for its results, is an SQLite file."""
+
+    vendor = REDIS
+    keeps = "at most once: a task is removed before it runs, killed work is lost; signed pickle"
+    left = "return redis.call('LLEN', 'django_q:rivals:q')"
+    ways = (
+        Way(DEFAULTS, (("django", "qcluster"),), "results kept (250)", 200),
+        Way(ONE, (("django", "qcluster"),), "1 worker, no results, quiet", 1_500),
+        Way(MACHINE, (("django", "qcluster"),), f"{CORES} workers, no results", 1_500),
+    )
+
+    def extra(self) -> dict[str, Any]:
+        asked = {**super().extra()["Q_CLUSTER"], "redis": self.surroundings.database}
+        return {"Q_CLUSTER": {name: value for name, value in asked.items() if name != "orm"}}
+
+    def _database(self) -> dict[str, Any]:
+        return file_beside(self.surroundings.database, "q2")

@@ -17,6 +17,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from django_jobs import job
+from django_jobs.backends.registry import backends
 from testproject.shop.models import Order
 
 PATIENCE_SECONDS = 60.0
@@ -280,3 +281,9 @@ def watch(context, diary, how, word="watch"):
 async def awatch(diary, word="awatch"):
     write(diary, f"{word}-begins")
     await asyncio.sleep(PATIENCE_SECONDS)
+
+
+@job(key="gang.claimed", takes_context=True)
+def claimed(context, diary):
+    """When it was claimed, by the clock of Redis."""
+    write(diary, f"claimed-{backends['redis'].find(context.id).extra['leased_at']}")
