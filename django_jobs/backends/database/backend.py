@@ -122,7 +122,7 @@ class DatabaseBackend(Backend):
                 continue
             while leases := self._from_queue(queue, limit, lease_seconds):
                 admitted = keys.admit(self.database, self.clock, self._breakers.admit(leases))
-                self._meters.give_back(queue, len(leases) - len(admitted))
+                self._meters.give_back(queue, leases, len(admitted), lease_seconds)
                 if admitted:
                     return admitted
         return []
