@@ -134,5 +134,5 @@ class TestOverview:
         monkeypatch.setattr(backends["memory"], "stats", broken)
         rows = by_queue()
         assert rows["memory", "fast"].problem == "NotSupported"
-        assert "no stats today of redis://…@10.1.2.3" in caplog.text
+        assert "no stats today of redis://••••@10.1.2.3" in caplog.text
         assert rows["database", "default"].problem == ""

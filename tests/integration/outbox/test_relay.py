@@ -238,7 +238,7 @@ def test_what_a_backend_refuses_while_it_takes_others_waits_and_then_dies(carrie
         relay.step()
         row = OutboxJob.objects.get()
         assert (str(row.job_id), row.refusals) == (handle.id, refusals)
-        assert row.problem == "RuntimeError: no idea of amqp://…@mq/"
+        assert row.problem == "RuntimeError: no idea of amqp://••••@mq/"
         pause = relay.due_in()
         assert pause == min(2.0**refusals, module.LONGEST_PAUSE)
         clock.at += int(pause * SECOND)
