@@ -34,10 +34,20 @@ URL = "tests/unit/handlers/url"
 NAMES = f"{URL}/test_hostile.py"
 LIMITS = f"{URL}/test_limits.py"
 PARTS = ("", "_fields", "_limits")
+ALLOWED = ["tests/unit/handlers/test_command.py", "tests/unit/handlers/shell/test_programs.py"]
+REACH = ["tests/unit/test_conf_reach.py", *ALLOWED, "tests/unit/handlers/test_event.py"]
+ADMISSION = ("admission", "decided", "finding_handlers")
 
 TESTS = {
     "wire/signing.py": ["tests/unit/wire/test_signing.py"],
     "wire/opening.py": [f"tests/unit/wire/test_opening{part}.py" for part in PARTS],
+    "conf/reach.py": REACH,
+    "conf/allowed.py": REACH,
+    "handlers/argv.py": [*ALLOWED, "tests/unit/test_conf_reach.py"],
+    "handlers/command.py": ["tests/unit/handlers/test_command.py"],
+    "handlers/event.py": ["tests/unit/handlers/test_event.py"],
+    "handlers/shell/programs.py": ["tests/unit/handlers/shell/test_programs.py"],
+    "worker/admission.py": [f"tests/unit/worker/test_{name}.py" for name in ADMISSION],
     "handlers/registry.py": ["tests/unit/handlers/test_registry.py"],
     "handlers/url/host.py": [f"{URL}/test_target.py"],
     "handlers/url/target.py": [f"{URL}/test_target.py"],

@@ -95,3 +95,17 @@ def test_there_is_no_switch_that_allows_everything():
 )
 def test_a_form_fits_all_arguments_each_in_full(forms, given, fits):
     assert Arguments(forms).fit(given) == fits
+
+
+def test_what_shell_does_without_settings():
+    assert ShellConfig() == ShellConfig(
+        directory="/",
+        path=("/usr/local/bin", "/usr/bin", "/bin"),
+        environment=(),
+        cpu_seconds=None,
+        memory_bytes=4_294_967_296,
+        file_bytes=10_737_418_240,
+        open_files=1024,
+        processes=None,
+        core_bytes=0,
+    )
