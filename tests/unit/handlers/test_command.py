@@ -148,3 +148,10 @@ def test_an_exit_without_a_code_is_none_that_failed(handler):
     assert handler.key == "command"
     assert isinstance(attempt(handler, ["greet", "--ends=silent"]), Succeeded)
     assert isinstance(attempt(handler, ["greet", "--ends=exit:0"]), Succeeded)
+
+
+def test_no_colours_are_kept_whatever_the_command_would_like(handler, monkeypatch):
+    monkeypatch.setitem(get_commands(), "greet", Greet(force_color=True))
+    outcome = attempt(handler, ["greet", "ada"])
+    assert "to whom it may concern" in outcome.output
+    assert "u001b" not in outcome.output
