@@ -132,7 +132,7 @@ def test_only_a_coroutine_that_is_to_be_atomic_is_refused(atomic, coroutine):
 
 def test_how_late_an_expired_one_is_is_told_in_seconds():
     refused = decided(lease(), NOW + 90_000_000)
-    assert "90 s ago" in refused.outcome.detail
+    assert "before 90 s ago" in refused.outcome.detail
 
 
 def test_a_copy_has_a_reason_of_its_own():
