@@ -57,7 +57,8 @@ LONG = (
     "tests/integration/worker/test_reload.py",
     "tests/unit/cron/test_daylight_everywhere.py",
 )
-NOT_LONG = ("test_pool.py", "test_breakers.py")  # what a pool is for; one process alone
+# What a pool is for; one process alone.
+NOT_LONG = ("test_pool.py", "test_breakers.py", "test_forgotten.py", "test_meters.py")
 # Of those the ones about a worker's processes, to which it is all the same what holds the jobs.
 PROCESSES = (
     "tests/integration/worker/test_reload.py",

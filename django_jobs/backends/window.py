@@ -69,10 +69,22 @@ class Usage:
         return max(self.rate.limit - sum(self.counts.values()), 0)
 
     def added(self, count: int, now: int) -> Usage:
-        """With so many that start now; fewer than none are given back."""
+        """With so many that start now."""
         slot = now // self.rate.slot
-        left = max(self.counts.get(slot, 0) + count, 0)
-        return Usage(self.rate, {**self.counts, slot: left})
+        return Usage(self.rate, {**self.counts, slot: self.counts.get(slot, 0) + count})
+
+    def without(self, count: int, since: int) -> Usage:
+        """Without so many that were counted at a moment or after it, and did not start.
+
+        The oldest of those go: where others started meanwhile, what is left of both counts
+        for longer and not for less long than it has to.
+        """
+        counts = dict(self.counts)
+        for slot in sorted(slot for slot in counts if slot >= since // self.rate.slot):
+            gone = min(counts[slot], count)
+            counts[slot] -= gone
+            count -= gone
+        return Usage(self.rate, counts)
 
     def free_in(self, now: int) -> int:
         """Microseconds until another one may start."""

@@ -177,6 +177,7 @@ class JobsSettings:
     schedule_handlers: tuple[str, ...] = ()
     metrics: tuple[str, ...] = (IN_MEMORY,)
     monitor_token: str | None = field(default=None, repr=False)
+    redact_keys: tuple[str, ...] = ()
     state_store: StateStoreConfig | None = None
 
     def queue(self, name: str) -> QueueConfig:

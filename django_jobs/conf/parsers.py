@@ -218,6 +218,16 @@ def listed_name(place: Place, value: object) -> str:
     return name
 
 
+def word_of_keys(place: Place, value: object) -> str:
+    """What keys of payloads are looked through for: words, and no pattern."""
+    if isinstance(value, str) and re.fullmatch(r"[^\W_][\w-]{0,63}", value):
+        return value
+    raise place.refused(
+        f"is {shown(value)}, which is no word of a key",
+        'Give up to 64 letters, digits, "_" and "-", such as "iban" or "card_number".',
+    )
+
+
 def url(place: Place, value: object) -> str:
     """The URL of an entry of ALLOWED_URLS; what it means is not judged here."""
     found = text(2048)(place, value) if isinstance(value, str) else ""

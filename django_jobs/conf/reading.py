@@ -278,6 +278,7 @@ _SETTINGS: Mapping[str, Parser[Any]] = {
     "SCHEDULE_HANDLERS": p.several(p.listed_name, "shop.jobs.send_report"),
     "METRICS": _metrics,
     "MONITOR_TOKEN": p.optional(p.token),
+    "REDACT_KEYS": p.several(p.word_of_keys, "iban"),
     "STATE_STORE": p.optional(_state_store),
 }
 

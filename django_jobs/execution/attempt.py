@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.execution.capture import captured_output
 from django_jobs.execution.copies import EndingCopies
 from django_jobs.execution.coroutines import within
-from django_jobs.execution.errors import capped, error_text, fingerprint, printable
+from django_jobs.execution.errors import error_text, fingerprint, shown
 from django_jobs.execution.outcome import (
     Cancel,
     Cancelled,
@@ -198,7 +198,7 @@ def _bounded(seconds: float) -> float:
 
 
 def _told(reason: object) -> str:
-    return capped(printable(str(reason)[: 2 * MAX_REASON]), MAX_REASON)
+    return shown(str(reason), MAX_REASON)
 
 
 def call_hook(handler: Handler, name: str, *args: Any) -> None:

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
 from django_jobs.execution.errors import printable
+from django_jobs.redaction import scrubbed
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -39,7 +40,7 @@ class Captured:
     def text(self) -> str:
         if not self._parts and not self._dropped:
             return ""
-        said = printable("".join(self._parts))
+        said = scrubbed(printable("".join(self._parts)))
         dropped = self._dropped + max(len(said) - self._limit, 0)
         if dropped:
             return f"{said[: self._limit]}\n… {dropped:,} more characters were not kept"

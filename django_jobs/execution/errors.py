@@ -11,6 +11,7 @@ from django_jobs.execution.outcome import ErrorText
 from django_jobs.redaction import scrubbed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 MAX_MESSAGE = 4096
@@ -21,8 +22,6 @@ _CUT = "\n… cut …\n"
 # What no database stores (NUL, lone surrogates), and what would play with a terminal or
 # a log file when shown there (the other control characters).
 _ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-# Up to the last @ before the path: a password may hold one, and a user may be a token.
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s?#]+(?=@)")
 # Lines of code are indented, in a group of exceptions behind a bar; what they name is no secret.
 _LINES_OF_TEXT = re.compile(r"^(?: *\| )?(?! ).+", re.MULTILINE)
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -54,18 +53,23 @@ def error_text(error: BaseException) -> ErrorText:
         told = "".join(traceback.format_tb(error.__traceback__))
     return ErrorText(
         type=type_path(type(error)),
-        message=scrubbed(_kept(message, MAX_MESSAGE)),
-        traceback=_LINES_OF_TEXT.sub(_scrubbed_line, _kept(told, MAX_TRACEBACK)),
+        message=shown(message, MAX_MESSAGE),
+        traceback=_kept(told, MAX_TRACEBACK, _scrubbed_lines),
     )
 
 
-def _scrubbed_line(found: re.Match[str]) -> str:
-    return scrubbed(found.group())
+def _scrubbed_lines(text: str) -> str:
+    return _LINES_OF_TEXT.sub(lambda found: scrubbed(found.group()), text)
 
 
-def _kept(text: str, limit: int) -> str:
+def shown(text: str, limit: int) -> str:
+    """A text of a handler's as it is kept: printable, capped and without what looks secret."""
+    return _kept(text, limit, scrubbed)
+
+
+def _kept(text: str, limit: int, scrub: Callable[[str], str]) -> str:
     # Cut twice: first so that little of a huge text is looked through, then to measure.
-    return capped(_without_credentials(printable(capped(text, 4 * limit))), limit)
+    return capped(scrub(printable(capped(text, 4 * limit))), limit)
 
 
 def type_path(kind: type[BaseException]) -> str:
@@ -84,8 +88,3 @@ def fingerprint(handler: str, error: BaseException) -> str:
 
 def _frames(trace: TracebackType | None) -> traceback.StackSummary:
     return traceback.extract_tb(trace)
-
-
-def _without_credentials(text: str) -> str:
-    """URLs in messages of drivers and HTTP clients are apt to hold a password."""
-    return _CREDENTIALS.sub("…", text)

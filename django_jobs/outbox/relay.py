@@ -22,6 +22,7 @@ from django_jobs.backends.database.transactions import (
 )
 from django_jobs.clock import SECOND
 from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob, Rejection
+from django_jobs.execution.errors import error_text
 from django_jobs.models import OutboxJob
 from django_jobs.outbox.leases import RelayLeases
 from django_jobs.telemetry import events
@@ -204,7 +205,7 @@ class Relay:
     def _bury(self, row: OutboxJob, reason: str, error: Exception, index: dict[str, Any]) -> int:
         """Make a dead letter of a job, in one transaction with its removal."""
         lease = Lease(str(row.job_id), row.queue, "", 0, _message(row, {**_plain(row), **index}))
-        shown = error.detail if isinstance(error, Rejection) else str(error)
+        shown = error.detail if isinstance(error, Rejection) else error_text(error).message
         kind = "" if isinstance(error, Rejection) else type(error).__name__
         failure = Failure(reason=reason, error_type=kind, error_message=shown)
 
@@ -244,4 +245,4 @@ def _plain(row: OutboxJob) -> dict[str, Any]:
 
 
 def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error_text(error).message}"

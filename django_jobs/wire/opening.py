@@ -78,13 +78,13 @@ class Opener:
     def _check_bindings(self, terms: Terms, queue: str) -> None:
         if terms.site == self.site and terms.backend == self.backend and terms.queue == queue:
             return
+        made_for = {"site": terms.site, "backend": terms.backend, "queue": terms.queue}
         expected = {"site": self.site, "backend": self.backend, "queue": queue}
-        for name, here in expected.items():
-            there = getattr(terms, name)
-            if there != here:
-                raise Rejection(
-                    f"rejected-{name}", f"the job was made for the {name} {there!r}, not {here!r}"
-                )
+        name = next(name for name, here in expected.items() if made_for[name] != here)
+        raise Rejection(
+            f"rejected-{name}",
+            f"the job was made for the {name} {made_for[name]!r}, not {expected[name]!r}",
+        )
 
 
 def _check_index(said: Mapping[str, Any], message: Message) -> None:

@@ -18,13 +18,15 @@ from django_jobs.wire.signing import Signer, SigningKey
 if TYPE_CHECKING:
     from django_jobs.wire.envelope import Outgoing
 
-JOBS = ("fuzz.function", "fuzz.typed", "command", "shell", "event")
+JOBS = ("fuzz.function", "fuzz.typed", "command", "shell", "event", "url")
+ALLOWED_URL = "https://hooks.example.com/orders"
 SOUND_PAYLOADS: dict[str, Any] = {
     "fuzz.function": {"args": [1, "a"], "kwargs": {"b": None}},
     "fuzz.typed": {"to": "a@b", "copies": 2},
     "command": ["clearsessions"],
     "shell": ["/bin/true", "-v"],
     "event": {"name": "fuzz.event", "data": [1]},
+    "url": {"method": "POST", "url": ALLOWED_URL, "body": {"id": 7}},
 }
 
 SIGNER = make_signer()
@@ -132,6 +134,8 @@ def fits(job: str, payload: Any) -> bool:
             return True
         case "event", {"name": "fuzz.event"}:
             return payload.keys() <= {"name", "data"}
+        case "url", {"url": str(url)}:
+            return url.startswith("https://hooks.example.com/")
     return isinstance(payload, str) and job in {"command", "shell"} and bool(payload.split())
 
 
@@ -162,6 +166,36 @@ def with_a_wrong_payload(draw: Any, place: Place) -> Hostile:
     sound = place.sound(job)
     fields = {**json.loads(sound.body), "payload": payload}
     return Hostile(f"wrong payload of {job}", True, place.signed(sound, json.dumps(fields)))
+
+
+ELSEWHERE = [
+    "http://hooks.example.com/orders", "https://hooks.example.com:8443/orders",
+    "https://hooks.example.com@10.0.0.1/orders", "https://10.0.0.1#@hooks.example.com/orders",
+    "https://hooks.example.com.evil.example/orders", "https://evil.example\\@hooks.example.com/",
+    "https://127.0.0.1/", "https://[::1]/", "https://0x7f.1/", "https://2130706433/",
+    "http://169.254.169.254/latest/meta-data/", "https://hooks.example.com/../orders\r\nHost: a",
+    "file:///etc/passwd", "gopher://hooks.example.com/", "//hooks.example.com/orders", "",
+    "https://hooks.example.com\u3002evil.example/", "https://ⓗooks.example.com/orders",
+]  # fmt: skip
+
+
+@st.composite
+def with_a_call_elsewhere(draw: Any, place: Place) -> Hostile:
+    """A request that is written as requests are, and leads where nothing is allowed."""
+    sound = place.sound("url")
+    url = draw(st.sampled_from(ELSEWHERE))
+    spoiled = st.sampled_from(
+        [
+            {"url": url},
+            {"url": ALLOWED_URL, "method": draw(st.sampled_from(["GET", "PUT", "CONNECT", ""]))},
+            {"url": ALLOWED_URL, "headers": {"Host": "evil.example"}},
+            {"url": ALLOWED_URL, "headers": {"X-A": "b\r\nHost: evil.example"}},
+            {"url": ALLOWED_URL, draw(letters): True},
+        ]
+    )
+    payload = {"method": "POST", **draw(spoiled)}
+    fields = {**json.loads(sound.body), "payload": payload}
+    return Hostile("call elsewhere", True, place.signed(sound, json.dumps(fields)))
 
 
 @st.composite
@@ -277,7 +311,8 @@ def hostile(place: Place) -> st.SearchStrategy[Hostile]:
     """Any of them; the forged ones are a third at most."""
     makers = (
         with_a_wrong_field, with_a_wrong_field, without_a_field, with_a_wrong_payload,
-        with_a_wrong_payload, cut_short, scratched, with_loose_json, of_another_form, moved,
+        with_a_wrong_payload, with_a_call_elsewhere, cut_short, scratched, with_loose_json,
+        of_another_form, moved,
         forged, forged, forged,
     )  # fmt: skip
     return st.one_of(*(maker(place) for maker in makers))

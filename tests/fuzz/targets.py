@@ -13,15 +13,17 @@ from django_jobs.handlers.event import EventHandler
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.shell import ShellHandler
 from django_jobs.handlers.typed import Payload
+from django_jobs.handlers.url import UrlHandler
 
 fuzz_event = Signal()
 ALLOWED = {
     "QUEUES": {
-        "default": {"HANDLERS": ["fuzz.function", "fuzz.typed", "command", "shell", "event"]}
+        "default": {"HANDLERS": ["fuzz.function", "fuzz.typed", "command", "shell", "event", "url"]}
     },
     "ALLOWED_COMMANDS": {"clearsessions": [[]]},
     "ALLOWED_SHELL_COMMANDS": ["/bin/true"],
     "ALLOWED_EVENTS": {"fuzz.event": "tests.fuzz.targets.fuzz_event"},
+    "ALLOWED_URLS": [{"URL": "https://hooks.example.com/*", "METHODS": ["POST"]}],
 }
 
 
@@ -42,7 +44,7 @@ class Targets:
             FunctionHandler("fuzz.function", self._called, takes_context=False),
             ClassHandler("fuzz.typed", self, payload=Payload("fuzz.typed", Mail)),
         ]
-        for handler in (CommandHandler(), ShellHandler(), EventHandler()):
+        for handler in (CommandHandler(), ShellHandler(), EventHandler(), UrlHandler()):
             handler.handle = self.handle  # type: ignore[method-assign]  # all but this is the real one
             made.append(handler)
         return made

@@ -22,6 +22,8 @@ from pathlib import Path
 import django
 import hypothesis
 import hypothesis.strategies
+from django import conf
+from django.apps import apps
 
 from tests.mutants.changing import mutants_of
 
@@ -34,10 +36,28 @@ URL = "tests/unit/handlers/url"
 NAMES = f"{URL}/test_hostile.py"
 LIMITS = f"{URL}/test_limits.py"
 PARTS = ("", "_fields", "_limits")
+ALLOWED = [
+    "tests/unit/handlers/test_argv.py",
+    "tests/unit/handlers/test_command.py",
+    "tests/unit/handlers/shell/test_programs.py",
+]
+REACH = ["tests/unit/test_conf_reach.py", *ALLOWED, "tests/unit/handlers/test_event.py"]
+INSIDE = "tests/conformance/test_database.py::TestDatabaseBackendInsideATransaction"
+ADMISSION = ("admission", "decided", "finding_handlers")
 
 TESTS = {
     "wire/signing.py": ["tests/unit/wire/test_signing.py"],
     "wire/opening.py": [f"tests/unit/wire/test_opening{part}.py" for part in PARTS],
+    "conf/reach.py": REACH,
+    "conf/allowed.py": REACH,
+    "handlers/argv.py": [*ALLOWED, "tests/unit/test_conf_reach.py"],
+    "handlers/command.py": ["tests/unit/handlers/test_command.py"],
+    "handlers/event.py": ["tests/unit/handlers/test_event.py"],
+    "handlers/shell/programs.py": [
+        f"tests/unit/handlers/shell/test_{name}.py" for name in ("programs", "real_path")
+    ],
+    "worker/admission.py": [f"tests/unit/worker/test_{name}.py" for name in ADMISSION],
+    "backends/database/held.py": [INSIDE],
     "handlers/registry.py": ["tests/unit/handlers/test_registry.py"],
     "handlers/url/host.py": [f"{URL}/test_target.py"],
     "handlers/url/target.py": [f"{URL}/test_target.py"],
@@ -56,6 +76,8 @@ TESTS = {
         f"{URL}/test_calls.py::test_an_address_in_the_url_is_called_without_a_lookup",
     ],
 }
+# What stands on tables needs a site, which takes a second more for each mutant.
+OF_A_SITE = ("tests/conformance", "tests/integration")
 # Plugins by name: looking for them would take as long as running the tests.
 PLUGINS = ["_hypothesis_pytestplugin", "pytest_django.plugin", "pytest_timeout"]
 OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
@@ -145,7 +167,8 @@ def failure_without_mutant(file, tests):
     """What the tests say when they fail with the file as it is."""
     with tempfile.NamedTemporaryFile() as output:
         _, status = os.waitpid(start(None, file, tests, output.name), 0)
-        return Path(output.name).read_text("utf-8")[-4000:] if status else ""
+        told = Path(output.name).read_text("utf-8")[-4000:]
+        return (told or "they did not even begin") if status else ""
 
 
 def start(mutant, file, tests, output=os.devnull):
@@ -163,9 +186,22 @@ def start(mutant, file, tests, output=os.devnull):
             put_in_place(mutant, file)
         import pytest  # noqa: PLC0415 - the parent has it already
 
-        os._exit(pytest.main([*OPTIONS, *tests]))
+        options = OPTIONS
+        if any(test.startswith(OF_A_SITE) for test in tests):
+            begin_a_site()
+            options = [*OPTIONS, "--no-migrations"]
+        os._exit(pytest.main([*options, *tests]))
     finally:
         os._exit(70)
+
+
+def begin_a_site():
+    """Let Django begin anew with the test project, whose tables are in a SQLite file."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "testproject.settings"
+    conf.settings._wrapped = conf.empty
+    os.environ["DJANGO_JOBS_TEST_SUFFIX"] = f"mutant_{os.getpid()}"
+    apps.loading = apps.apps_ready = apps.models_ready = apps.ready = False
+    apps.ready_event.clear()
 
 
 def put_in_place(mutant, file):

@@ -95,3 +95,71 @@ def test_there_is_no_switch_that_allows_everything():
 )
 def test_a_form_fits_all_arguments_each_in_full(forms, given, fits):
     assert Arguments(forms).fit(given) == fits
+
+
+def test_what_shell_does_without_settings():
+    assert ShellConfig() == ShellConfig(
+        directory="/",
+        path=("/usr/local/bin", "/usr/bin", "/bin"),
+        environment=(),
+        cpu_seconds=None,
+        memory_bytes=4_294_967_296,
+        file_bytes=10_737_418_240,
+        open_files=1024,
+        processes=None,
+        core_bytes=0,
+    )
+
+
+LARGEST_COUNT, LARGEST_SIZE = 2**31 - 1, 2**53
+BOUNDS = {
+    "CPU_SECONDS": (1, LARGEST_COUNT),
+    "MEMORY_BYTES": (0, LARGEST_SIZE),
+    "FILE_BYTES": (0, LARGEST_SIZE),
+    "OPEN_FILES": (8, LARGEST_COUNT),
+    "PROCESSES": (1, LARGEST_COUNT),
+    "CORE_BYTES": (0, LARGEST_SIZE),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_limit_of_programs_has_bounds_and_may_be_none(name):
+    for value in (*BOUNDS[name], None):
+        settings, problems = read({"SHELL": {name: value}}, secret_key=SECRET)
+        assert problems == []
+        assert getattr(settings.shell, name.lower()) == value
+    low, high = BOUNDS[name]
+    for value in (low - 1, high + 1):
+        _, (problem,) = read({"SHELL": {name: value}}, secret_key=SECRET)
+        assert problem.setting == f"SHELL['{name}']"
+
+
+def test_names_of_variables():
+    names = ("PGPASSFILE", "_a1", "Z")
+    settings, problems = read({"SHELL": {"ENVIRONMENT": list(names)}}, secret_key=SECRET)
+    assert (problems, settings.shell.environment) == ([], names)
+    for name in ("1A", "A B", "", "A\n", 5, None):
+        _, (problem,) = read({"SHELL": {"ENVIRONMENT": [name]}}, secret_key=SECRET)
+        assert problem.hint == 'Give names such as "PGPASSFILE".'
+
+
+@pytest.mark.parametrize("pattern", ["a{99999999999999999999}", "(" * 5000 + ")" * 5000, "a**"])
+def test_a_pattern_that_is_too_much_is_none(pattern):
+    _, (problem,) = read({"ALLOWED_COMMANDS": {"a": [[pattern]]}}, secret_key=SECRET)
+    assert "no regular expression" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("raw", "example"),
+    [
+        ({"ALLOWED_COMMANDS": "x"}, "['clearsessions']"),
+        ({"ALLOWED_SHELL_COMMANDS": "x"}, "['/usr/bin/pg_dump']"),
+        ({"ALLOWED_EVENTS": "x"}, "['shop.signals.order_paid']"),
+        ({"SHELL": {"PATH": "x"}}, "['/usr/bin']"),
+        ({"SHELL": {"ENVIRONMENT": "x"}}, "['PGPASSFILE']"),
+    ],
+    ids=str,
+)
+def test_a_hint_has_an_example(raw, example):
+    _, (problem,) = read(raw, secret_key=SECRET)
+    assert example in problem.hint

@@ -70,10 +70,21 @@ def test_the_next_one_is_free_at_the_moment_that_is_told():
     assert Usage.read(rate, usage.told(), START + wait).free() == 2
 
 
-def test_what_was_not_used_is_given_back():
-    usage = Usage(Rate.parse("5/s"), {}).added(5, START).added(-2, START)
-    assert usage.free() == 2
-    assert usage.added(-9, START).free() == 5
+def test_what_did_not_start_is_given_back_however_much_later():
+    usage = Usage(Rate.parse("20/s"), {}).added(12, START).added(8, START + SECOND // 2)
+    assert usage.free() == 0
+    assert usage.without(5, START).free() == 5
+    assert usage.without(8, START + SECOND // 2).free() == 8
+    assert usage.without(15, START).free() == 15
+    assert usage.without(99, START + SECOND // 2).free() == 8
+
+
+def test_what_others_started_meanwhile_counts_no_shorter_for_what_is_given_back():
+    rate = Rate.parse("20/s")
+    usage = Usage(rate, {}).added(10, START).added(10, START + SECOND // 2).without(10, START)
+    end = START + SECOND // 2 + rate.kept * rate.slot
+    assert Usage.read(rate, usage.told(), end - rate.slot).free() == 10
+    assert Usage.read(rate, usage.told(), end).free() == 20
 
 
 @pytest.mark.parametrize("told", [None, "", {}, {"slot": 7, "counts": {"1": 5}}])

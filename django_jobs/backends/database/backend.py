@@ -99,6 +99,7 @@ class DatabaseBackend(Backend):
         self._meters = Meters(self.database, self.clock, alias, self._closed)
         self._breakers = Breakers(self.database, self.clock, alias, self._closed)
         self._sweeper = Sweeper(self.database)
+        self._forgotten = keys.Forgotten(self.database, self.clock)
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
@@ -122,7 +123,7 @@ class DatabaseBackend(Backend):
                 continue
             while leases := self._from_queue(queue, limit, lease_seconds):
                 admitted = keys.admit(self.database, self.clock, self._breakers.admit(leases))
-                self._meters.give_back(queue, len(leases) - len(admitted))
+                self._meters.give_back(queue, leases, len(admitted), lease_seconds)
                 if admitted:
                     return admitted
         return []
@@ -253,7 +254,7 @@ class DatabaseBackend(Backend):
         return self._read(lambda: reading.queues(self.database))
 
     def tidy(self, limit: int = 1000) -> int:
-        keys.wake_forgotten(self.database, self.clock, self.queues(), limit)
+        self._forgotten.wake(self.queues(), limit)
         promoted = promote(self.database, self.clock, None, limit)
         swept = self._sweeper.sweep(self.clock, limit)
         return promoted + swept + keys.sweep(self.database, self.clock, limit)

@@ -99,11 +99,9 @@ class Claim:
             taken = in_statement(self.alias, lambda c: take(c, self, queue, behind=behind))
             return in_transition(self.alias, promoted_first) if taken.any_due else taken
 
-        taken = once()
-        for _ in range(_TRIES):
-            if taken.leases or not taken.found:
-                break
-            taken = once()
+        taken, tries = once(), 1
+        while taken.found and not taken.leases and tries < _TRIES:
+            taken, tries = once(), tries + 1
         return taken
 
     def _locking(self, queue: str) -> list[Lease]:

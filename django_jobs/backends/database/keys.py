@@ -12,13 +12,13 @@ of jobs, and several keys in their order, so that no two wait for each other in 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.db import connections
 from django.db.models import F
 
-from django_jobs.backends.database.transactions import in_transition
+from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.models import Job, JobKey, JobState
@@ -193,12 +193,35 @@ def _wake(alias: str, key: str, now: int, *, done: bool) -> None:
         )
 
 
-def wake_forgotten(alias: str, clock: StoreClock, queues: Iterable[str], limit: int) -> None:
-    """Wake what waits for nobody any more: a holder that was removed by other means."""
-    for queue in queues:
-        blocked = Job.objects.using(alias).filter(queue=queue, state=JobState.BLOCKED)
-        rows = blocked.order_by("rank", "due", "id").values_list(*COLUMNS)[:limit]
-        wake(alias, clock, {key for row in rows for key in row if key})
+class Forgotten:
+    """Wakes what waits for nobody any more: a holder that was removed by other means.
+
+    Each round looks at so many of the jobs that are blocked, and the next one goes on behind
+    them, so that those who wait for good reasons hide nobody.
+    """
+
+    def __init__(self, alias: str, clock: StoreClock) -> None:
+        self._alias = alias
+        self._clock = clock
+        self._seen: dict[str, tuple[int, int, UUID]] = {}
+
+    def wake(self, queues: Iterable[str], limit: int) -> None:
+        for queue in queues:
+            rows = in_reading(self._alias, lambda: self._next(queue, limit))  # noqa: B023 - called at once
+            self._seen.pop(queue, None)
+            if len(rows) == limit:
+                self._seen[queue] = rows[-1][:3]
+            wake(self._alias, self._clock, {key for row in rows for key in row[3:] if key})
+
+    def _next(self, queue: str, limit: int) -> list[Any]:
+        blocked = Job.objects.using(self._alias).filter(queue=queue, state=JobState.BLOCKED)
+        rows = blocked.order_by("rank", "due", "id").values_list("rank", "due", "pk", *COLUMNS)
+        if queue not in self._seen:
+            return list(rows[:limit])
+        rank, due, pk = self._seen[queue]
+        # In two parts: an OR over the whole place would read the index from its start.
+        found = list(rows.filter(rank=rank, due__gte=due).exclude(due=due, pk__lte=pk)[:limit])
+        return found + list(rows.filter(rank__gt=rank)[: limit - len(found)])
 
 
 def wake(alias: str, clock: StoreClock, keys: Iterable[str]) -> None:

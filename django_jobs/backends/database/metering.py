@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from django_jobs.backends.closed import LOOK_SECONDS
 from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.backends.window import Rate, Usage
-from django_jobs.clock import SECOND
+from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.models import Job, JobState, QueueControl, QueueMeter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -87,16 +87,21 @@ class Meters:
 
         return in_transition(self._alias, work)
 
-    def give_back(self, queue: str, count: int) -> None:
-        """So many of what was just claimed did not start."""
-        limits = self._set.get(queue)
+    def give_back(
+        self, queue: str, claimed: Sequence[Lease], started: int, lease_seconds: float
+    ) -> None:
+        """Of what was just claimed no more than so many started."""
+        count, limits = len(claimed) - started, self._set.get(queue)
         rate = limits and limits.rate
         if not count or not rate:
             return
 
+        # They were counted then or a little later, in a slot that may be over.
+        since = claimed[0].expires_at - to_microseconds(lease_seconds)
+
         def work(connection: BaseDatabaseWrapper) -> None:
             meter, now = self._locked(queue), self._clock.read(connection)
-            self._save(meter, Usage.read(rate, meter.told, now).added(-count, now))
+            self._save(meter, Usage.read(rate, meter.told, now).without(count, since))
 
         in_transition(self._alias, work)
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.redaction import HIDDEN, is_telling, redacted
+from django_jobs.redaction import HIDDEN, is_telling, redacted, scrubbed
 
 if TYPE_CHECKING:
     from django_jobs.handlers.url.exchange import Answer
@@ -17,12 +17,6 @@ SHORTEST_SECRET = 4
 # A few encodings that cannot be asked to do anything but decode. All else is UTF-8.
 _CHARSETS = {"iso-8859-1": "latin-1", "latin-1": "latin-1", "windows-1252": "cp1252"}
 _CHARSET = re.compile(r"charset=\"?([\w-]{1,20})")
-# What follows a telling word, up to where its value ends; each repetition is bounded.
-_TOLD = re.compile(
-    r"(?i)((?:password|secret|token|api[_-]?key|authorization|signature|cookie)"
-    r"[\w-]{0,32}[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:(?:bearer|basic|token)\s{1,4})?)"
-    r"[^\s\"',;&<>}]{1,4096}"
-)
 
 
 def as_result(answer: Answer) -> dict[str, Any]:
@@ -48,7 +42,7 @@ def _told(text: str) -> str:
     try:
         return json.dumps(redacted(json.loads(text)), ensure_ascii=False)
     except (ValueError, RecursionError):
-        return _TOLD.sub(rf"\1{HIDDEN}", text[: 4 * EXCERPT])
+        return scrubbed(text[: 4 * EXCERPT])
 
 
 def _secrets(request: Request) -> list[str]:

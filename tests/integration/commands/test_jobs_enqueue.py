@@ -8,6 +8,7 @@ import pytest
 from django_jobs import job
 from django_jobs.management import enqueueing
 from django_jobs.models import Job
+from django_jobs.worker import process_once
 
 DOOMED = "testproject.shop.jobs.doomed"
 RECEIPT = "testproject.shop.jobs.send_receipt"
@@ -53,6 +54,12 @@ def test_as_json(run):
 def test_what_the_decorator_says_holds(run):
     run("jobs_enqueue", RECEIPT, "[1]")
     assert (body()["queue"], body()["maxRetries"]) == ("mail", 3)
+
+
+def test_the_work_of_an_idempotency_key_is_done_once(run):
+    for _ in range(2):
+        assert run("jobs_enqueue", take.key, "--idempotency-key", "report-7").code == 0
+    assert [process_once().status for _ in range(3)] == ["acked", "skipped-idempotent", "empty"]
 
 
 def test_every_option(run):

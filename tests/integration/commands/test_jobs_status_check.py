@@ -67,8 +67,10 @@ def test_a_probe_finds_a_backend_that_cannot_be_asked(run, settings, monkeypatch
     monkeypatch.setattr(backends["memory"], "stats", broken)
     done = run("jobs_status", "--check")
     assert done.code == 1
-    assert done.out == "unreachable: default (memory): ConnectionError: \\x1b[31mrefused\n"
-    assert r"\x1b[31mrefused" in run("jobs_status").out
+    assert done.out == "unreachable: default (memory): ConnectionError\n"
+    told = run("jobs_status").out
+    assert "ConnectionError" in told
+    assert "refused" not in told  # its words are for the log
 
 
 def test_a_probe_finds_a_backend_that_cannot_name_its_queues(run, settings, monkeypatch):

@@ -128,7 +128,7 @@ class TestOverview:
         with django_assert_max_num_queries(5):
             assert len(operations.overview()) == 12
 
-    def test_asks_other_backends_and_survives_broken_ones(self, settings, monkeypatch):
+    def test_asks_other_backends_and_survives_broken_ones(self, settings, monkeypatch, caplog):
         settings.DJANGO_JOBS = {
             "BACKENDS": {"database": {"BACKEND": BACKEND}, "memory": MEMORY},
             "QUEUES": {"fast": {"BACKEND": "memory"}, "default": {}},
@@ -141,9 +141,10 @@ class TestOverview:
         assert by_queue()["memory", "fast"].blocked == 1
 
         def broken(queue):
-            raise NotSupported("no stats today")
+            raise NotSupported("no stats today of redis://me:s3cret@10.1.2.3")
 
         monkeypatch.setattr(backends["memory"], "stats", broken)
         rows = by_queue()
-        assert "no stats today" in rows["memory", "fast"].problem
+        assert rows["memory", "fast"].problem == "NotSupported"
+        assert "no stats today of redis://••••@10.1.2.3" in caplog.text
         assert rows["database", "default"].problem == ""

@@ -15,6 +15,7 @@ from django_jobs.exceptions import InvalidPayload, NotSupported
 from django_jobs.models import FailedJob, Job, OutboxJob
 from django_jobs.outbox import relay as module
 from django_jobs.outbox.looking import backlogs
+from django_jobs.redaction import HIDDEN
 from django_jobs.worker.build import build_relay, process_once
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -218,12 +219,12 @@ def picky(carrier, monkeypatch):
 
 def test_what_a_backend_will_never_take_is_a_dead_letter_and_blocks_nobody(carrier, picky):
     handles = [note.enqueue(word) for word in "abc"]
-    picky.refused, picky.error = {handles[0].id}, InvalidPayload("too large for this broker")
+    picky.refused, picky.error = {handles[0].id}, InvalidPayload("too large, password=s3cret")
     relay_of(carrier).step()
     assert arrived(carrier) == [handle.id for handle in handles[1:]]
     dead = FailedJob.objects.get()
     assert (str(dead.job_id), dead.reason) == (handles[0].id, "refused-by-backend")
-    assert "too large for this broker" in dead.error_message
+    assert dead.error_message == f"too large, password={HIDDEN}"
     assert handles[0].status == "dead"
 
 
@@ -231,13 +232,13 @@ def test_what_a_backend_refuses_while_it_takes_others_waits_and_then_dies(carrie
     clock = HandClock()
     relay = relay_of(carrier, clock)
     handle = note.enqueue("poison")
-    picky.refused, picky.error = {handle.id}, RuntimeError("no idea what this is")
+    picky.refused, picky.error = {handle.id}, RuntimeError("no idea of amqp://me:s3cret@mq/")
     for refusals in range(1, module.MOST_REFUSALS):
         note.enqueue("good")
         relay.step()
         row = OutboxJob.objects.get()
         assert (str(row.job_id), row.refusals) == (handle.id, refusals)
-        assert "no idea" in row.problem
+        assert row.problem == "RuntimeError: no idea of amqp://••••@mq/"
         pause = relay.due_in()
         assert pause == min(2.0**refusals, module.LONGEST_PAUSE)
         clock.at += int(pause * SECOND)

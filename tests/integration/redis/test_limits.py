@@ -69,6 +69,20 @@ def test_another_rate_begins_anew_and_none_lets_all_go(backend, clock):
     assert len(take(backend)) == 28
 
 
+def test_what_was_put_off_gives_its_starts_back_also_when_their_slot_is_over(backend, clock):
+    limit_queue("default", {"rate_limit": "20/s"}, by="a test")
+    put(backend, 12)
+    first = take(backend)
+    clock.advance(0.1)
+    put(backend, 30)
+    second = take(backend, 8)
+    assert take(backend) == []
+    clock.advance(0.1)
+    later = clock.now() + 600 * SECOND
+    backend._claims.breakers._put_off([*first[:5], *second[:3]], later)
+    assert len(take(backend)) == 8
+
+
 def test_a_paused_queue_gives_nothing_and_keeps_nobody_awake(backend, clock):
     put(backend, 3)
     pause_queue("default", by="a test", reason="look")

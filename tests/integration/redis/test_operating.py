@@ -2,9 +2,11 @@
 
 import io
 import json
+import logging
 
 import pytest
 from django.core.management import call_command
+from django.test import override_settings
 
 from django_jobs import operations
 from django_jobs.backends.registry import backends
@@ -12,7 +14,9 @@ from django_jobs.models import FailedJob
 from django_jobs.operations.depths import depths
 from django_jobs.worker import process_once
 from testproject.shop import jobs as shop
+from tests.integration.redis.conftest import jobs_in
 from tests.integration.worker.pool.conftest import until
+from tests.redis_servers import Server
 
 pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
 
@@ -138,3 +142,17 @@ def test_the_overview_finds_queues_that_only_the_broker_knows():
     shop.doomed.using(queue="nowhere-configured").enqueue()
     (found,) = [one for one in depths() if one.queue == "nowhere-configured"]
     assert (found.backend, found.ready, found.problem) == ("redis", 1, "")
+
+
+def test_a_monitor_is_not_told_where_redis_is_and_the_log_is(client, caplog):
+    gone = Server()  # never started
+    token = "a-token-that-is-only-for-tests"
+    site = {**jobs_in(gone), "QUEUES": {"default": {}}, "MONITOR_TOKEN": token}
+    with override_settings(DJANGO_JOBS=site):
+        told = client.get("/jobs/health/", headers={"Authorization": f"Bearer {token}"})
+    troubles = {one["detail"] for one in told.json()["troubles"] if one["kind"] == "unreachable"}
+    assert troubles == {"StoreUnavailable (ConnectionError)"}
+    for secret in ("127.0.0.1", str(gone.port)):
+        assert secret not in told.content.decode()
+    (logged, *_) = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert f"127.0.0.1:{gone.port}" in logged.getMessage()

@@ -11,6 +11,7 @@ import pytest
 
 from django_jobs.execution import capture
 from django_jobs.execution.capture import MAX_OUTPUT, Captured, captured_output, keep_routers
+from django_jobs.redaction import HIDDEN
 
 
 def test_stdout_and_stderr_are_kept_in_the_order_of_writing(capsys):
@@ -173,3 +174,10 @@ def test_where_the_routers_are_kept_they_come_back_after_each_attempt(monkeypatc
     print("everybody's")
     assert captured.text() == "mine\n"
     assert capsys.readouterr().out == "everybody's\n"
+
+
+def test_a_secret_is_not_kept_also_when_it_was_cut_off_or_printed_in_parts():
+    captured = Captured(40)
+    for text in ("pass", "word=", "'s3cret", " s3cret", "; and then it went on", " for long"):
+        captured.write(text)
+    assert captured.text() == f"password={HIDDEN}\n… 13 more characters were not kept"

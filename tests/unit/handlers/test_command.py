@@ -26,6 +26,8 @@ class Greet(BaseCommand):
         ending = options["ends"]
         if ending.startswith("exit:"):
             raise SystemExit(int(ending.removeprefix("exit:")))
+        if ending == "silent":
+            raise SystemExit
         if ending == "words":
             raise SystemExit("gave up")
         if ending == "error":
@@ -140,3 +142,16 @@ def test_h11_a_payload_that_is_no_command_line_is_invalid(handler, number):
         with pytest.raises(InvalidPayload) as refused:
             check(NO_COMMAND_LINES[number])
         assert len(str(refused.value)) < 300
+
+
+def test_an_exit_without_a_code_is_none_that_failed(handler):
+    assert handler.key == "command"
+    assert isinstance(attempt(handler, ["greet", "--ends=silent"]), Succeeded)
+    assert isinstance(attempt(handler, ["greet", "--ends=exit:0"]), Succeeded)
+
+
+def test_no_colours_are_kept_whatever_the_command_would_like(handler, monkeypatch):
+    monkeypatch.setitem(get_commands(), "greet", Greet(force_color=True))
+    outcome = attempt(handler, ["greet", "ada"])
+    assert "to whom it may concern" in outcome.output
+    assert "u001b" not in outcome.output

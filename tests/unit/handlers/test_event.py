@@ -5,7 +5,7 @@ import pytest
 from django_jobs import Snooze
 from django_jobs.exceptions import HandlerRefused, InvalidPayload
 from django_jobs.execution.outcome import Failed, Snoozed, Succeeded
-from django_jobs.handlers.event import EventHandler
+from django_jobs.handlers.event import EventHandler, find_signal
 from tests.unit.handlers.attempts import attempt
 from tests.unit.handlers.signals_of_tests import paid
 
@@ -140,3 +140,27 @@ def test_an_event_is_found_anew_when_the_settings_change(handler, settings):
     outcome = send(handler)
     assert isinstance(outcome, Failed)
     assert "is a object, not a django.dispatch.Signal" in outcome.error.message
+
+
+def test_a_path_leads_to_a_signal_or_to_the_reason_why_not():
+    assert EventHandler.key == "event"
+    signal, why = find_signal("django.core.signals.request_started")
+    assert (type(signal).__name__, why) == ("Signal", "")
+    signal, why = find_signal("nowhere.at.all")
+    assert signal is None
+    assert why.startswith("cannot be imported: ")
+    assert find_signal("os.path.join") == (None, "is a function, not a django.dispatch.Signal")
+
+
+@pytest.mark.parametrize("count", [1, 10, 11])
+def test_the_first_ten_receivers_that_failed_are_named(handler, connect, count):
+    def fussy():
+        def receiver(**given):
+            raise ValueError("not like this")
+
+        return receiver
+
+    for _ in range(count):
+        connect(fussy())
+    outcome = send(handler)
+    assert outcome.error.message.count(": ValueError: not like this") == min(count, 10)

@@ -107,6 +107,7 @@ def test_the_example_of_all_terms_leaves_none_out():
 
 def test_no_two_terms_share_a_name_on_the_wire():
     own = {"v", "identifier", "payload", "enqueuedAt"}
+    assert WIRE_NAMES.keys() == {field.name for field in fields(Terms)}
     assert len({*WIRE_NAMES.values()} | own) == len(fields(Terms)) + len(own)
 
 

@@ -159,3 +159,8 @@ def test_a_payload_that_is_no_command_line_is_invalid(allow):
     for payload in (None, {}, [], "", [DATE, None], [DATE, "a\0b"], {"command": DATE}):
         with pytest.raises(InvalidPayload):
             allow(DATE).validate(payload)
+
+
+def test_two_files_that_are_not_there_are_not_the_same(allow):
+    with pytest.raises(HandlerRefused):
+        allow("/nowhere/a").validate(["/nowhere/b"])

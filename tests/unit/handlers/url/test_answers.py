@@ -64,7 +64,7 @@ def test_what_a_telling_key_holds_is_not_told(body):
 def test_what_was_sent_as_a_secret_is_not_told_when_it_comes_back():
     headers = {"Authorization": f"Bearer {SECRET}", "X-Api-Key": "another-one", "X-A": "public"}
     found = told(f"you sent {SECRET}, another-one and public; Bearer {SECRET}", headers)
-    assert found == f"you sent {HIDDEN}, {HIDDEN} and public; {HIDDEN}"
+    assert found == f"you sent {HIDDEN}, {HIDDEN} and public; {HIDDEN} {HIDDEN}"
     assert told('{"echo": ["another-one"]}', headers) == f'{{"echo": ["{HIDDEN}"]}}'
 
 

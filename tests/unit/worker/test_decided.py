@@ -1,0 +1,170 @@
+"""What has been decided about a job before anybody asks for its handler."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from django_jobs.backends.base import Lease
+from django_jobs.conf import JobsSettings, UnknownHandlerPolicy
+from django_jobs.exceptions import HandlerRefused, InvalidPayload
+from django_jobs.execution.outcome import Cancelled, Failed, Rejected, Skipped
+from django_jobs.handlers.registry import Registry
+from django_jobs.testing.factories import make_opener, make_outgoing, make_signer
+from django_jobs.wire.envelope import Header, Message, index_of
+from django_jobs.worker.admission import Admitted, Gatekeeper
+
+NOW = 1_700_000_000_000_000
+
+
+class Plain:
+    """A handler that cannot tell what it takes."""
+
+    key = "tests.noop"
+
+
+def gatekeeper(handler=None):
+    registry = Registry()
+    registry.register(handler or Plain())
+    return Gatekeeper(JobsSettings(), make_opener(), registry)
+
+
+def lease(header=None, terms=None, **given):
+    made = make_outgoing(max_retries=1, expires_at=NOW, **(terms or {}))
+    header = header or Header(available_at=0)
+    index = index_of(made.id, made.terms)
+    message = Message(made.body, made.signature, made.key_id, header, index)
+    return Lease(made.id, "default", "t" * 32, NOW, message, **given)
+
+
+def decided(found, now=NOW - 1):
+    return gatekeeper().admit(found, now)
+
+
+def test_a_handler_that_cannot_tell_is_given_what_it_is_asked():
+    admitted = decided(lease())
+    assert isinstance(admitted, Admitted)
+    assert admitted.envelope.payload == {"args": [], "kwargs": {}}
+
+
+@pytest.mark.parametrize(
+    ("given", "outcome", "word"),
+    [
+        ({"replayed": True, "cancelled": True, "done_by": "j7"}, Rejected, "put its message back"),
+        ({"cancelled": True, "done_by": "j7"}, Cancelled, "stop"),
+        ({"done_by": "j7"}, Skipped, "the job j7 did the work"),
+    ],
+    ids=["a copy", "called off", "done"],
+)
+def test_what_was_decided_elsewhere(given, outcome, word):
+    refused = decided(lease(**given))
+    assert isinstance(refused.outcome, outcome)
+    assert word in (getattr(refused.outcome, "detail", "") or refused.outcome.reason)
+    assert refused.envelope is not None
+
+
+@pytest.mark.parametrize(
+    ("header", "now", "reason"),
+    [
+        (Header(available_at=0, crashes=3), NOW - 1, "crashed"),
+        (Header(available_at=0, attempts=2), NOW - 1, "exhausted"),
+        (Header(available_at=0), NOW, "expired"),
+    ],
+    ids=["crashed", "exhausted", "expired"],
+)
+def test_what_is_over_is_dead_and_not_called_done(header, now, reason):
+    refused = decided(lease(header, done_by="j7"), now)
+    assert (refused.outcome.reason, refused.envelope is None) == (reason, False)
+
+
+def test_only_what_can_be_opened_is_believed():
+    sound = lease()
+    assert gatekeeper().believed(sound).identifier == sound.id
+    forged = sound._replace(message=replace(sound.message, signature="0" * 64))
+    assert gatekeeper().believed(forged) is None
+
+
+class Choosy(Plain):
+    """A handler that tells at once what it does not take."""
+
+    def __init__(self, raised):
+        self.raised = raised
+        self.asked = []
+
+    def admit(self, payload):
+        self.asked.append(payload)
+        if self.raised is not None:
+            raise self.raised
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (HandlerRefused("not\x00 this"), "rejected-target"),
+        (InvalidPayload("not\x00 that"), "rejected-payload"),
+    ],
+    ids=["target", "payload"],
+)
+def test_what_a_handler_does_not_take_is_rejected_with_its_reason(raised, reason):
+    refused = gatekeeper(Choosy(raised)).admit(lease(), NOW - 1)
+    assert refused.outcome.reason == reason
+    assert "not\\u0000 th" in refused.outcome.detail
+
+
+def test_what_a_handler_takes_is_admitted_after_it_was_asked():
+    choosy = Choosy(None)
+    assert isinstance(gatekeeper(choosy).admit(lease(), NOW - 1), Admitted)
+    assert choosy.asked == [{"args": [], "kwargs": {}}]
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize("coroutine", [True, False, None])
+def test_only_a_coroutine_that_is_to_be_atomic_is_refused(atomic, coroutine):
+    handler = Plain()
+    if coroutine is not None:
+        handler.is_coroutine = coroutine
+    answer = gatekeeper(handler).admit(lease(terms={"atomic": atomic}), NOW - 1)
+    if atomic and coroutine:
+        assert answer.outcome.reason == "rejected-atomic"
+    else:
+        assert isinstance(answer, Admitted)
+
+
+def test_how_late_an_expired_one_is_is_told_in_seconds():
+    refused = decided(lease(), NOW + 90_000_000)
+    assert "before 90 s ago" in refused.outcome.detail
+
+
+def test_a_copy_has_a_reason_of_its_own():
+    assert decided(lease(replayed=True)).outcome.reason == "rejected-replayed"
+
+
+def unknown(body_changes=None, deliveries=1, **settings):
+    """What is said to a message whose handler this process does not have."""
+    keeper = Gatekeeper(JobsSettings(**settings), make_opener(), Registry())
+    found = lease(Header(available_at=0, deliveries=deliveries))
+    if body_changes:
+        body = json.dumps({**json.loads(found.message.body), **body_changes})
+        signed = replace(found.message, body=body, signature=make_signer().sign(body))
+        found = found._replace(message=signed)
+    return keeper.admit(found, NOW - 1)
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "delay"), [(0, 0.1), (1, 0.1), (2, 0.2), (11, 102.4), (12, 102.4), (299, 102.4)]
+)
+def test_an_unknown_handler_is_waited_for_ever_longer(deliveries, delay):
+    snoozed = unknown(deliveries=deliveries, snooze_delay=0.1).outcome
+    assert snoozed.delay == pytest.approx(delay)
+
+
+def test_an_unknown_handler_is_not_waited_for_without_end():
+    assert unknown(deliveries=300).outcome.reason == "unknown-handler"
+    assert unknown(deliveries=299).outcome.delay == 300.0
+
+
+def test_of_a_newer_version_nothing_is_known_so_it_cannot_fail_as_a_run_does():
+    failed = unknown(unknown_handler=UnknownHandlerPolicy.FAIL)
+    assert isinstance(failed.outcome, Failed)
+    newer = unknown({"v": 2}, unknown_handler=UnknownHandlerPolicy.FAIL)
+    assert (newer.outcome.reason, newer.envelope) == ("unknown-handler", None)
