@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django.db import Error
 
 from django_jobs.backends.base import Settled
+from django_jobs.execution.errors import error_text
+from django_jobs.execution.outcome import Failed
 from django_jobs.worker.asking import NO_ANSWER
 from django_jobs.worker.evidence import ENDINGS
 from django_jobs.worker.settle import Verdict
@@ -57,7 +60,7 @@ def _together(
     except asker.no_answer as error:
         asker.outage.begins(error)
         answers = [Settled.UNKNOWN] * len(endings)
-    except Error:  # one of them is at fault: each on its own
+    except Exception:  # noqa: BLE001 - one of them is at fault: each on its own, and there it shows
         return {}
     verdicts: dict[int, Verdict] = {}
     for (place, _, ending), answer in zip(endings, answers, strict=True):
@@ -72,5 +75,27 @@ def _alone(asker: Asker, run: Run, outcome: Outcome, *, again: bool) -> Verdict:
     try:
         verdict = asker.settle(run, outcome, 0.0, again=again)
     except Error as error:
-        return Verdict(REFUSED, Settled.UNKNOWN, reason=f"the store refuses the settle: {error}")
+        return _refused(error)
+    except Exception as error:  # noqa: BLE001 - an outcome nobody can settle must not end the worker
+        return _as_failed(asker, run, outcome, error)
+    return _heard(verdict)
+
+
+def _as_failed(asker: Asker, run: Run, outcome: Outcome, error: Exception) -> Verdict:
+    """Settle as a failure what cannot be settled as what it is, once."""
+    text = error_text(error)
+    told = f"its {type(outcome).__name__} could not be settled: {text.message}"
+    # Work that was done is not done again for it.
+    failed = Failed(replace(text, message=told), retryable=not isinstance(outcome, ENDINGS))
+    try:
+        return _heard(asker.settle(run, failed, 0.0))
+    except Exception as again:  # noqa: BLE001 - as above; when its lease has ended somebody else has it
+        return _refused(again)
+
+
+def _heard(verdict: Verdict) -> Verdict:
     return UNANSWERED if verdict.answer is Settled.UNKNOWN else verdict
+
+
+def _refused(error: Exception) -> Verdict:
+    return Verdict(REFUSED, Settled.UNKNOWN, reason=f"the store refuses the settle: {error}")
