@@ -20,7 +20,7 @@ from django_jobs.telemetry import events, tracing
 from django_jobs.wire.tracing import parent_of
 from django_jobs.worker.admission import Admitted
 from django_jobs.worker.happening import events_of, trace_id_of
-from django_jobs.worker.settle import Run, Verdict
+from django_jobs.worker.settle import Run, Verdict, encoded_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -208,6 +208,7 @@ class Cycle:
             context=context,
             timeout=seconds or None,
             own_policy=self.policies.own(terms.retry, lease.queue),
+            keep=encoded_value,
         )
 
 
