@@ -7,6 +7,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.worker.pool.pace import LONG_SECONDS, Pace
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.recycling import ChildLimits
 
 BALANCE_SECONDS = 0.01
+FREE_SECONDS = 0.1
+_clock = SystemClock()
 
 
 class Dispatch:
@@ -34,7 +37,7 @@ class Dispatch:
         self._limits = limits
         self._pace = Pace()
         self._progress_at = time.monotonic()
-        self._balance_at = 0.0
+        self._balance_at = self._free_at = 0.0
 
     def observe(self, held: Held, seconds: float) -> None:
         """A job has ended after so long."""
@@ -90,6 +93,7 @@ class Dispatch:
 
     def step(self) -> None:
         self._balance()
+        self._free_what_waits()
         self._hand_over()
         if self.ready and self._is_slow():
             # Fetched while jobs were short, and they no longer are: others may have time.
@@ -170,6 +174,17 @@ class Dispatch:
                 return
             count += 1
             yield self.ready.popleft()
+
+    def _free_what_waits(self) -> None:
+        """What was to run soon after a job that takes long is for others, also of other workers."""
+        now = time.monotonic()
+        if now < self._free_at:
+            return
+        self._free_at = now + FREE_SECONDS
+        began_before = _clock.now() - to_microseconds(LONG_SECONDS)
+        for lane in self._lanes():
+            if len(lane.given) > 1 and lane.is_running_since(began_before):
+                self.ready.extendleft(reversed(lane.take_back_all()))
 
     def _balance(self) -> None:
         """No job waits behind a busy lane while another lane is idle."""
