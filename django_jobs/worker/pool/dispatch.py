@@ -11,7 +11,7 @@ from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.worker.pool.pace import LONG_SECONDS, Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from django_jobs.worker.pool.crew import Child, Held, Lane
     from django_jobs.worker.pool.desk import Desk
@@ -36,6 +36,7 @@ class Dispatch:
         self._places = places
         self._limits = limits
         self._pace = Pace()
+        self._suspicious = False
         self._progress_at = time.monotonic()
         self._balance_at = self._free_at = 0.0
 
@@ -43,6 +44,11 @@ class Dispatch:
         """A job has ended after so long."""
         self._pace.observe(held.handler, seconds)
         self._progress_at = time.monotonic()
+
+    def receive(self, held: Sequence[Held]) -> None:
+        """Leases have come. A suspect comes alone, and others like it may be next."""
+        self.ready.extend(held)
+        self._suspicious = held[-1].lease.suspect
 
     def waiting(self) -> list[Held]:
         return [*self.ready, *self.suspects]
@@ -68,9 +74,11 @@ class Dispatch:
     def wanted(self) -> int:
         """How many more leases could be used."""
         lanes = self._places.lanes
-        if self._places.hermits and len(self.suspects) >= len(self._places.hermits):
+        if self.suspects:
             return 0
-        ahead = 0 if self._is_slow() else self._pace.ahead(self._places.processes)
+        # Should this machine die, each suspect that it holds is charged, so none is to wait here.
+        looks_ahead = not (self._suspicious or self._is_slow())
+        ahead = self._pace.ahead(self._places.processes) if looks_ahead else 0
         return max(lanes + ahead + self._left_behind() - self.outstanding(), 0)
 
     def _left_behind(self) -> int:
@@ -112,6 +120,7 @@ class Dispatch:
     def _hand_over(self) -> None:
         if not (self.ready or self.suspects):
             return
+        self._set_suspects_aside()
         loads = {child.slot: child.load for child in self._children.values()}
         lanes = [lane for lane in self._lanes() if lane.accepts]
         lanes.sort(key=lambda lane: (len(lane.given), loads[lane.child.slot]))

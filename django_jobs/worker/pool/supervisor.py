@@ -106,7 +106,7 @@ class Supervisor:
             self._births.wish_for_hermits(len(self._dispatch.suspects))
         self._desk.flush()
         self.herald.step()
-        self._store.wish(self._received + self._wanted())
+        self._store.wish(self._received, self._wanted())
         for child in self._children.values():
             self._births.listen(child)
         if self._dispatch.has_work_for(2 * REST_SECONDS):
@@ -211,8 +211,8 @@ class Supervisor:
             if isinstance(fact, Fetched):
                 self._received += len(fact.leases)
                 ends = fact.asked_at + fact.lease_seconds
-                held = (Held.of(lease, fact.lease_seconds, ends) for lease in fact.leases)
-                self._dispatch.ready.extend(held)
+                held = [Held.of(lease, fact.lease_seconds, ends) for lease in fact.leases]
+                self._dispatch.receive(held)
             elif isinstance(fact, Done):
                 self._desk.done(fact)
             elif isinstance(fact, StopAsked):
