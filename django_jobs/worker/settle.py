@@ -185,6 +185,17 @@ class Settler:
         answer = self.backend.nack(run.lease, delay, charge=charge)
         return Verdict(status, answer, delay or 0.0, reason)
 
+    def give_back(self, returned: Sequence[tuple[Run, Interrupted]]) -> list[Verdict]:
+        """Let any number of jobs return to their places in one step."""
+        told = [(run.lease, evidence.of(run, outcome)) for run, outcome in returned]
+        evidence.learn_of_probes(self.backend, told)
+        answers = self.backend.nack_all([run.lease for run, _ in returned])
+        evidence.learn_of_others(self.backend, told, answers)
+        return [
+            Verdict("requeued", answer, reason=outcome.reason)
+            for (_, outcome), answer in zip(returned, answers, strict=True)
+        ]
+
     def ending(self, run: Run, outcome: Succeeded | Skipped | Cancelled) -> Ending:
         """How a job that needs no further run is acked."""
         match outcome:

@@ -10,7 +10,6 @@ from django_jobs.backends.base import (
     Backend,
     Capabilities,
     Charge,
-    Chores,
     OnConflict,
     Settled,
 )
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import (
         Account,
         AttemptRecord,
+        Chores,
         Ended,
         Enqueued,
         Evidence,
@@ -165,9 +165,17 @@ class DatabaseBackend(Backend):
             return [settling.nack(self.database, self.clock, lease, delay_seconds, charge, attempt)]
 
         (answer,) = _answered(work, 1)
-        if self._notifies and not delay_seconds and answer is Settled.SETTLED:
-            self._hints.due([lease.queue])  # for the other workers: this one may be stopping
+        if self._notifies and not delay_seconds:
+            self._hints.returned([lease], [answer])
         return answer
+
+    def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
+        answers = _answered(
+            lambda: settling.nack_all(self.database, self.clock, leases), len(leases)
+        )
+        if self._notifies:
+            self._hints.returned(leases, answers)
+        return answers
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         def work() -> list[Settled]:
@@ -184,11 +192,7 @@ class DatabaseBackend(Backend):
         return settling.reap_expired(self.database, self.clock, self.alias, queue, limit)
 
     def chores(self) -> Chores:
-        seen = self._glance(None)
-        return Chores(
-            reap=_is_over(seen.lease_ends, seen.now),
-            tidy=_is_over(seen.due, seen.now) or _is_over(seen.result_ends, seen.now),
-        )
+        return self._glance(None).chores()
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
         if timeout <= 0:
@@ -283,10 +287,6 @@ class DatabaseBackend(Backend):
 
     def _read(self, work: Callable[[], T]) -> T:
         return in_reading(self.database, work)
-
-
-def _is_over(moment: int | None, now: int) -> bool:
-    return moment is not None and moment <= now
 
 
 def _answered(work: Callable[[], list[Settled]], count: int) -> list[Settled]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections
 
+from django_jobs.backends.base import Chores
 from django_jobs.backends.database.transactions import in_reading
 from django_jobs.clock import SECOND
 from django_jobs.models import Job, JobResult, JobState, QueueControl
@@ -59,6 +60,16 @@ class Glance(NamedTuple):
     lease_ends: int | None
     result_ends: int | None
     opens_in: float | None = None
+
+    def chores(self) -> Chores:
+        """What there is to do for everybody."""
+        return Chores(
+            reap=self._is_over(self.lease_ends),
+            tidy=self._is_over(self.due) or self._is_over(self.result_ends),
+        )
+
+    def _is_over(self, moment: int | None) -> bool:
+        return moment is not None and moment <= self.now
 
     @property
     def due_in(self) -> float | None:

@@ -12,7 +12,7 @@ from django.db.models import Case, F, Value, When
 
 from django_jobs.backends.base import Charge, Settled
 from django_jobs.backends.database.grouping import bury
-from django_jobs.backends.database.held import candidates, delete, held_row, matching
+from django_jobs.backends.database.held import candidates, delete, held_row, lock_held, matching
 from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, wake
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_transition
@@ -69,6 +69,21 @@ def nack(
         return Settled.SETTLED
 
     return in_transition(alias, work)
+
+
+def nack_all(alias: str, clock: StoreClock, leases: Sequence[Lease]) -> list[Settled]:
+    """Give jobs back to the places they had; a suspect that was never started stays one."""
+
+    def work(_: BaseDatabaseWrapper) -> set[str]:
+        keys = Keys(alias, clock, keys_of(leases))
+        held = lock_held(alias, leases)
+        rows = Job.objects.using(alias).filter(pk__in=sorted(held))
+        rows.update(**_WITHOUT_LEASE, state=JobState.READY)
+        keys.wake()
+        return held
+
+    held = in_transition(alias, work)
+    return [Settled.SETTLED if lease.id in held else Settled.LOST for lease in leases]
 
 
 def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Settled:

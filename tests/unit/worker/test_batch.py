@@ -1,13 +1,17 @@
 """Settling many: one outcome that nobody can settle hurts neither the others nor the worker."""
 
+from collections import deque
+
 from django_jobs.backends.base import Settled
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
-from django_jobs.execution.outcome import Snoozed, Succeeded
+from django_jobs.execution.outcome import Interrupted, Snoozed, Succeeded
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.worker.asking import Asker
 from django_jobs.worker.batch import settle_many
+from django_jobs.worker.pool.batching import next_batch
+from django_jobs.worker.pool.facts import Finished
 from django_jobs.worker.settle import Run, Settler
 from django_jobs.worker.store import Outage
 
@@ -64,3 +68,27 @@ def test_a_backend_that_raises_whatever_is_told_of_as_refusing():
     works.backend.__class__ = BreaksEverySettle
     verdicts = settle_many(works.asker, [(run, Succeeded(1)) for run in works.runs])
     assert [verdict.status for verdict in verdicts] == ["refused"] * 3
+
+
+class CountsSteps(MemoryBackend):
+    def nack_all(self, leases):
+        self.steps = [*getattr(self, "steps", []), len(leases)]
+        return super().nack_all(leases)
+
+
+def test_what_goes_back_to_its_place_goes_back_in_one_step():
+    works = Works(6)
+    works.backend.__class__ = CountsSteps
+    outcomes = [Interrupted("stop"), Succeeded(1), Interrupted("its fault?", suspect=True)]
+    items = list(zip(works.runs, [*outcomes, *[Interrupted("stop")] * 3], strict=True))
+    verdicts = settle_many(works.asker, items)
+    assert [verdict.status for verdict in verdicts] == ["requeued", "acked", *["requeued"] * 4]
+    assert {verdict.answer for verdict in verdicts} == {Settled.SETTLED}
+    assert works.backend.steps == [4]
+    assert sorted(job.suspect for job in works.backend.jobs.values()) == [False] * 4 + [True]
+
+
+def test_a_batch_takes_as_many_of_them_as_of_what_ended():
+    (run,) = Works(1).runs
+    finished = deque([Finished(run, Interrupted("stop"))] * 300)
+    assert len(next_batch(finished)) == 300
