@@ -10,6 +10,7 @@ from django.db import Error
 from django_jobs.backends.base import Settled
 from django_jobs.execution.errors import error_text
 from django_jobs.execution.outcome import Failed
+from django_jobs.worker import evidence
 from django_jobs.worker.asking import NO_ANSWER
 from django_jobs.worker.evidence import ENDINGS, goes_back
 from django_jobs.worker.settle import Verdict
@@ -59,7 +60,15 @@ def _ended(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verdict]:
 
 
 def _given_back(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verdict]:
-    return settler.give_back(items)
+    backend = settler.backend
+    told = [(run.lease, evidence.of(run, outcome)) for run, outcome in items]
+    evidence.learn_of_probes(backend, told)
+    answers = backend.nack_all([run.lease for run, _ in items])
+    evidence.learn_of_others(backend, told, answers)
+    return [
+        Verdict("requeued", answer, reason=outcome.reason)
+        for (_, outcome), answer in zip(items, answers, strict=True)
+    ]
 
 
 def _together(

@@ -22,7 +22,7 @@ from django_jobs.execution.outcome import (
     Snoozed,
     Succeeded,
 )
-from django_jobs.execution.retry import built_in
+from django_jobs.execution.retry import Exponential, built_in
 from django_jobs.wire import strict_json
 from django_jobs.worker import evidence
 
@@ -148,8 +148,9 @@ class Settler:
         policy = built_in(
             spec if spec is not None else self.settings.effective_retry(run.lease.queue)
         )
-        # One's own policies ran with the attempt, and their delay came with the outcome.
-        return (policy and policy.delay(run.attempts + 1)) or 0.0
+        # One's own policy runs with the attempt, and its delay comes with the outcome, unless
+        # the process was killed. What hung until then is not run again at once.
+        return (policy or Exponential()).delay(run.attempts + 1) or 0.0
 
     def _reject(self, run: Run, reason: str, detail: str) -> Verdict:
         status = "rejected" if reason.startswith(evidence.REFUSAL) else "dead-lettered"
@@ -184,17 +185,6 @@ class Settler:
             )
         answer = self.backend.nack(run.lease, delay, charge=charge)
         return Verdict(status, answer, delay or 0.0, reason)
-
-    def give_back(self, returned: Sequence[tuple[Run, Interrupted]]) -> list[Verdict]:
-        """Let any number of jobs return to their places in one step."""
-        told = [(run.lease, evidence.of(run, outcome)) for run, outcome in returned]
-        evidence.learn_of_probes(self.backend, told)
-        answers = self.backend.nack_all([run.lease for run, _ in returned])
-        evidence.learn_of_others(self.backend, told, answers)
-        return [
-            Verdict("requeued", answer, reason=outcome.reason)
-            for (_, outcome), answer in zip(returned, answers, strict=True)
-        ]
 
     def ending(self, run: Run, outcome: Succeeded | Skipped | Cancelled) -> Ending:
         """How a job that needs no further run is acked."""
