@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
@@ -19,13 +18,13 @@ from django_jobs.conf import get_settings
 from django_jobs.models import Worker
 from django_jobs.operations.database import clock_of
 from django_jobs.routers import job_databases
+from django_jobs.telemetry.events import emit
+from django_jobs.telemetry.trouble_events import WorkerUnseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_jobs.backends.base import Backend
-
-logger = logging.getLogger("django_jobs.worker")
 
 DRAINING = "an operator asked it to drain"
 SEEN_EVERY_SECONDS = 5.0
@@ -66,7 +65,7 @@ class Presence:
         except Error as error:
             if isinstance(self._backend, DatabaseBackend):
                 raise
-            logger.warning("nobody can see this worker: %s", type(error).__name__)
+            emit(WorkerUnseen(backend=self._backend.alias, error=error))
             connections[self._database].close_if_unusable_or_obsolete()
         self._told_at = time.monotonic()
 

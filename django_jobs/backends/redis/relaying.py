@@ -8,7 +8,6 @@ they stay parked.
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import NAMESPACE_OID, UUID, uuid5
 
@@ -22,6 +21,8 @@ from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.models import JobAttempt
 from django_jobs.routers import job_databases
+from django_jobs.telemetry.events import emit
+from django_jobs.telemetry.trouble_events import DeadLetterStays
 from django_jobs.wire.envelope import Header
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.redis.store import Store
 
-logger = logging.getLogger("django_jobs.redis")
 
 AT_ONCE = 100
 _LARGEST = 2**31 - 1
@@ -114,9 +114,7 @@ def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> list[
             with transaction.atomic(using=database):
                 _insert(database, one, attempts.get(one.lease.id, []))
         except Error as error:
-            logger.warning(
-                "the dead letter %s stays in Redis: %s", one.lease.id, type(error).__name__
-            )
+            emit(DeadLetterStays(job_id=one.lease.id, error=error))
             if transaction.get_connection(database).in_atomic_block:
                 break
         else:

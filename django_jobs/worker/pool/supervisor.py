@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Settled
 from django_jobs.telemetry import events
+from django_jobs.worker.happening import tell_claimed
 from django_jobs.worker.pool import clocks
 from django_jobs.worker.pool.births import MOST_FAILURES, Births, clear_desk
 from django_jobs.worker.pool.companion import Scheduler
@@ -213,6 +214,7 @@ class Supervisor:
                 ends = fact.asked_at + fact.lease_seconds
                 held = [Held.of(lease, fact.lease_seconds, ends) for lease in fact.leases]
                 self._dispatch.receive(held)
+                tell_claimed(fact.leases)
             elif isinstance(fact, Done):
                 self._desk.done(fact)
             elif isinstance(fact, StopAsked):
