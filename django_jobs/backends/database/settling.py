@@ -18,6 +18,7 @@ from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import to_microseconds
 from django_jobs.models import Job, JobAttempt, JobState
+from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,10 +136,14 @@ def renew(
     return in_transition(alias, work)
 
 
+_CHARGED = ("suspect", "queue", "handler", "attempts", "crashes", "trace_id")
+LOST_ALONE = "its worker was lost while it was to run alone"
+
+
 def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None, limit: int) -> int:
     """Return jobs whose lease ended without a verdict, the longest ended first."""
 
-    def work(connection: BaseDatabaseWrapper) -> tuple[int, set[str]]:
+    def work(connection: BaseDatabaseWrapper) -> tuple[int, list[dict[str, Any]]]:
         expired = Job.objects.using(alias).filter(
             backend=backend, state=JobState.RUNNING, lease_expires__lte=clock.now()
         )
@@ -148,19 +153,36 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
         if connection.features.has_select_for_update_skip_locked:
             # By primary key alone: given more, PostgreSQL likes to read all expired ones.
             chosen, still = chosen.select_for_update(skip_locked=True), Job.objects.using(alias)
-        found = list(chosen.values_list("pk", *COLUMNS)[:limit])
+        found = list(chosen.values("pk", *COLUMNS, *_CHARGED)[:limit])
         if not found:
-            return 0, set()
+            return 0, []
         # Where rows were not locked, one may have been renewed or settled since. crashes
         # stands before suspect, because MySQL lets later assignments see earlier ones.
-        reaped = still.filter(pk__in=[pk for pk, *_ in found]).update(
+        reaped = still.filter(pk__in=[row["pk"] for row in found]).update(
             crashes=F("crashes") + Case(When(suspect=True, then=Value(1)), default=Value(0)),
             suspect=True,
             state=JobState.READY,
             **_WITHOUT_LEASE,
         )
-        return reaped, {key for _, *keys in found for key in keys if key}
+        return reaped, found
 
-    reaped, keys = in_transition(alias, work)
-    wake(alias, clock, keys)
+    reaped, found = in_transition(alias, work)
+    wake(alias, clock, {row[name] for row in found for name in COLUMNS if row[name]})
+    for row in found:
+        if row["suspect"]:
+            _tell_charged(row)
     return reaped
+
+
+def _tell_charged(row: dict[str, Any]) -> None:
+    events.emit(
+        events.JobCrashed(
+            job_id=str(row["pk"]),
+            queue=row["queue"],
+            handler=row["handler"],
+            attempt=row["attempts"] + 1,
+            trace_id=row["trace_id"] or row["pk"].hex,
+            crashes=row["crashes"] + 1,
+            reason=LOST_ALONE,
+        )
+    )
