@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 DRAINING = "an operator asked it to drain"
 SEEN_EVERY_SECONDS = 5.0
+IDLE_FACTOR = 2  # who has nothing to do is to cost nearly nothing
 FORGOTTEN_AFTER_SECONDS = 3600.0
 
 
@@ -58,7 +59,7 @@ class Presence:
 
     def tell(self) -> None:
         """Register, or refresh when it is time to."""
-        if self._database is None or time.monotonic() < self._told_at + SEEN_EVERY_SECONDS:
+        if self._database is None or time.monotonic() < self._told_at + self._pause():
             return
         try:
             self._tell(self._database)
@@ -69,13 +70,19 @@ class Presence:
             connections[self._database].close_if_unusable_or_obsolete()
         self._told_at = time.monotonic()
 
+    def _pause(self) -> float:
+        return SEEN_EVERY_SECONDS * (1 if self._running() else IDLE_FACTOR)
+
     def _tell(self, alias: str) -> None:
         backend = self._backend
         clock = backend.clock if isinstance(backend, DatabaseBackend) else clock_of(alias)
         workers = Worker.objects.using(alias)
         mine = workers.filter(pk=self._id)
-        if mine.update(seen=clock.now(), running=self._running()):
-            self.draining = mine.values_list("draining", flat=True).first() or False
+        # One round trip, as long as nobody asked it to drain.
+        if mine.filter(draining=False).update(seen=clock.now(), running=self._running()):
+            self.draining = False
+        elif mine.update(seen=clock.now(), running=self._running()):
+            self.draining = True
         else:
             now = clock.read(connections[alias])
             workers.create(

@@ -22,7 +22,7 @@ from django_jobs.backends.database.cancelling import ask_to_stop, asked_to_stop,
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.cursors import Cursors
-from django_jobs.backends.database.glance import Glance, glance
+from django_jobs.backends.database.glance import Glance, LastGlance, glance
 from django_jobs.backends.database.hints import HORIZON_SECONDS, Hints
 from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.metering import Meters
@@ -96,6 +96,7 @@ class DatabaseBackend(Backend):
         self._hints = Hints(self.database, alias)
         self._watches = Watches()
         self._closed = Closed()
+        self._last_glance = LastGlance()
         self._meters = Meters(self.database, self.clock, alias, self._closed)
         self._breakers = Breakers(self.database, self.clock, alias, self._closed)
         self._sweeper = Sweeper(self.database)
@@ -164,18 +165,16 @@ class DatabaseBackend(Backend):
         def work() -> list[Settled]:
             return [settling.nack(self.database, self.clock, lease, delay_seconds, charge, attempt)]
 
-        (answer,) = _answered(work, 1)
+        answers = _answered(work, 1)
         if self._notifies and not delay_seconds:
-            self._hints.returned([lease], [answer])
-        return answer
+            self._hints.returned([lease], answers)
+        return answers[0]
 
     def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
-        answers = _answered(
-            lambda: settling.nack_all(self.database, self.clock, leases), len(leases)
-        )
+        told = _answered(lambda: settling.nack_all(self.database, self.clock, leases), len(leases))
         if self._notifies:
-            self._hints.returned(leases, answers)
-        return answers
+            self._hints.returned(leases, told)
+        return told
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         def work() -> list[Settled]:
@@ -192,7 +191,7 @@ class DatabaseBackend(Backend):
         return settling.reap_expired(self.database, self.clock, self.alias, queue, limit)
 
     def chores(self) -> Chores:
-        return self._glance(None).chores()
+        return (self._last_glance.taken() or self._glance(None)).chores()
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
         if timeout <= 0:
@@ -218,7 +217,8 @@ class DatabaseBackend(Backend):
         return self._glance(queues).due_in
 
     def _glance(self, queues: Sequence[str] | None) -> Glance:
-        return glance(self.database, self.clock, self.alias, queues, self._closed.all())
+        seen = glance(self.database, self.clock, self.alias, queues, self._closed.all())
+        return self._last_glance.keep(queues, seen)
 
     def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
         self._breakers.learn(told)
