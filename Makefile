@@ -21,7 +21,7 @@ RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cks
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo test test-long test-upstream coverage coverage-guarded chaos mutants bench \
-	bench-drain bench-latency bench-idle bench-admin bench-rivals bench-tasks bench-redis bench-ticks \
+	bench-drain bench-latency bench-idle bench-admin bench-rivals bench-tasks bench-redis bench-ticks bench-notify \
 	screenshots lint format types layers docs audit check clean
 
 help: ## Show this list
@@ -84,6 +84,9 @@ bench-drain: setup ## Measure how fast a worker drains, and what slows it down
 
 bench-latency: setup ## Measure how soon an idle worker notices a job
 	@$(BENCHMARK).latency $(BENCH_ARGS)
+
+bench-notify: setup ## Measure what telling idle workers costs those who enqueue
+	@$(BENCHMARK).notify $(BENCH_ARGS)
 
 bench-idle: setup ## Measure what an idle worker costs
 	@$(BENCHMARK).idle $(BENCH_ARGS)

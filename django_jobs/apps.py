@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,6 @@ from django.utils.module_loading import autodiscover_modules
 
 if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
-
-logger = logging.getLogger("django_jobs")
 
 
 class DjangoJobsConfig(AppConfig):
@@ -63,10 +60,11 @@ class DjangoJobsConfig(AppConfig):
     def _register_configured(self, configured: JobsSettings) -> None:
         from django_jobs.handlers.configured import register_configured  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
+        from django_jobs.telemetry import events, trouble_events  # noqa: PLC0415 - as above
 
         for key, path in configured.handlers.items():
             try:
                 register_configured({key: path}, registry)
             except Exception as error:  # noqa: BLE001 - an import runs code that may raise anything
                 # Raised here, it would keep the system checks from telling it well.
-                logger.error("HANDLERS[%r] was not registered: %s", key, error)  # noqa: TRY400 - E014 has the rest
+                events.emit(trouble_events.HandlerUnregistered(handler=key, error=error))

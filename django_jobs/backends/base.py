@@ -129,6 +129,13 @@ class Backend(ABC):
         Without a delay it returns to the place it had.
         """
 
+    def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
+        """Give jobs back that were not run to their end: each to its place, nothing charged.
+
+        As ``nack`` with ``Charge.NOTHING`` and no delay does, in one step where that can be.
+        """
+        return [self.nack(lease, None, charge=Charge.NOTHING) for lease in leases]
+
     @abstractmethod
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         """Move a job, body unchanged, among the dead letters; one step."""

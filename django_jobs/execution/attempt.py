@@ -31,7 +31,7 @@ from django_jobs.execution.timeout import JobTimeout, soft_timeout
 from django_jobs.telemetry.events import AfterHookFailed, RetryPolicyFailed, emit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from django_jobs.handlers.base import Handler, JobContext
 
@@ -63,14 +63,23 @@ def user_code() -> Iterator[None]:
         _running.pop()
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One run of one handler, with all it needs and nothing of the queue."""
+    """One run of one handler, with all it needs and nothing of the queue.
+
+    ``keep`` makes what is kept of a return value. That runs methods of the value, which are
+    user code, and so it belongs to the run and to its time.
+    """
 
     handler: Handler
     context: JobContext
     timeout: float | None = None
     own_policy: RetryPolicy | None = None
+    keep: Callable[[Any], Any] = _as_it_is
 
     def run(self) -> Outcome:
         """The outcome of the run; only StopNow is turned into one rather than raised."""
@@ -119,7 +128,7 @@ class Attempt:
             try:
                 with EndingCopies():
                     call_hook(self.handler, "before", self.context)
-                    return _awaited(self.handler.handle(self.context), self.timeout)
+                    return self.keep(_awaited(self.handler.handle(self.context), self.timeout))
             except BaseException as raised:
                 error = raised
                 raise
@@ -192,7 +201,8 @@ class Attempt:
             return 0.0, True
 
 
-def _bounded(seconds: float) -> float:
+def _bounded(delay: float) -> float:
+    seconds = float(delay)  # a handler may have put anything into what it raised
     # NaN compares false with everything, so it falls to 0 here too.
     return min(seconds, LONGEST_DELAY) if seconds > 0 else 0.0
 

@@ -152,8 +152,10 @@ class Cancel(HandlerSignal):
 
 
 def _seconds(delay: float | timedelta | None) -> float | None:
-    if isinstance(delay, timedelta):
-        delay = delay.total_seconds()
-    if delay is not None and not delay >= 0:
+    """A float and nothing like one: it goes to another process, and to drivers of databases."""
+    if delay is None:
+        return None
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+    if not seconds >= 0:
         raise ValueError(f"a delay of {delay!r} seconds lies in the past; give 0 or more")
-    return delay
+    return seconds

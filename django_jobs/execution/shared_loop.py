@@ -63,7 +63,7 @@ async def _called(attempt: Attempt) -> Any:
         if getattr(handler, "before", None) is not None:
             await sync_to_async(call_hook)(handler, "before", context)
         with EndingCopies():
-            return await within(handler.handle(context), attempt.timeout)
+            return attempt.keep(await within(handler.handle(context), attempt.timeout))
     except BaseException as raised:
         error = raised
         raise

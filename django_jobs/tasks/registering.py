@@ -7,7 +7,6 @@ its path is imported, if it belongs to this site.
 
 from __future__ import annotations
 
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,11 @@ from django_jobs.decorators import checked_key
 from django_jobs.handlers.registry import registry
 from django_jobs.tasks.compat import Task
 from django_jobs.tasks.handler import TaskHandler
+from django_jobs.telemetry.events import emit
+from django_jobs.telemetry.trouble_events import TaskModuleFailed
 
 if TYPE_CHECKING:
     from django_jobs.handlers.base import Handler
-
-logger = logging.getLogger("django_jobs")
 
 
 def key_of(task: Any) -> str:
@@ -52,8 +51,8 @@ def find(key: str) -> Handler | None:
         return None
     try:
         found = getattr(import_module(module), name, None)
-    except Exception:
-        logger.warning("the module %s of a waiting task cannot be imported", module, exc_info=True)
+    except Exception as error:  # noqa: BLE001 - an import runs code that may raise anything
+        emit(TaskModuleFailed(module=module, error=error))
         return None
     if isinstance(found, Task) and key_of(found) == key:
         register(found)

@@ -7,7 +7,6 @@ has gone, must not make an old result unreadable.
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -25,6 +24,8 @@ from django_jobs.tasks.compat import (
     task_backends,
 )
 from django_jobs.tasks.errors import JobsTaskError, task_error
+from django_jobs.telemetry.events import emit
+from django_jobs.telemetry.trouble_events import AttemptsUnread
 from django_jobs.worker.build import worker_name
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from django_jobs.handlers.base import JobContext
     from django_jobs.tasks.backend import JobsBackend
 
-logger = logging.getLogger("django_jobs")
 
 ALIAS_IN_META = "task_backend"
 """Where a job says which alias of TASKS it was enqueued through, unless that is the default."""
@@ -129,8 +129,8 @@ def running(task: Any, context: JobContext) -> Running:
 def _attempts_of(backend: JobsBackend, job_id: str) -> tuple[AttemptRecord, ...]:
     try:
         return backend.attempts_of(job_id)
-    except Exception:
-        logger.exception("the earlier attempts of the task %s cannot be read", job_id)
+    except Exception as error:  # noqa: BLE001 - the task runs all the same, and somebody is told
+        emit(AttemptsUnread(task_id=job_id, error=error))
         return ()
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.execution.attempt import StopNow
 from django_jobs.execution.timeout import JobTimeout
 from django_jobs.tasks.compat import signals
+from django_jobs.telemetry.events import emit
+from django_jobs.telemetry.trouble_events import TaskReceiverFailed
 
 if TYPE_CHECKING:
     from django.dispatch import Signal
-
-logger = logging.getLogger("django_jobs")
 
 task_enqueued, task_started, task_finished = (
     signals.task_enqueued,
@@ -31,8 +30,8 @@ def send_in_run(signal: Signal, sender: type, result: Any) -> None:
         signal.send_robust(sender=sender, task_result=result)
     except (StopNow, JobTimeout):
         raise
-    except BaseException:
-        logger.exception("a receiver of a task's signal raised")
+    except BaseException as error:  # noqa: BLE001 - SystemExit and its like of a receiver
+        emit(TaskReceiverFailed(task_id=result.id, error=error))
 
 
 def tell_enqueued(job_id: str | None = None) -> None:

@@ -22,6 +22,16 @@ class JobEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobClaimed(JobEvent):
+    """A worker has leased a job. It may give it back before it has started it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStarted(JobEvent):
+    """A handler is about to be called. Told where it runs: in a child, if there are any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSucceeded(JobEvent):
     """A run ended well and was acked. It had ``waited`` so long since it was due."""
 

@@ -11,7 +11,7 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django_jobs.telemetry import events
+from django_jobs.telemetry import events, trouble_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +25,8 @@ _BREAKER = "the breaker of the %(kind)s %(subject)s (%(backend)s)"
 _ERROR = "%(wrong)s"
 
 SENTENCES: dict[type[Event], tuple[str, int, str]] = {
+    events.JobClaimed: ("job.claimed", logging.DEBUG, f"{_JOB} was claimed"),
+    events.JobStarted: ("job.started", logging.DEBUG, f"{_JOB} starts, attempt %(attempt)d"),
     events.JobSucceeded: ("job.succeeded", logging.INFO, f"{_JOB} succeeded in %(seconds).3f s"),
     events.JobRetried: (
         "job.retried",
@@ -174,6 +176,46 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.ERROR,
         "not all receivers of %(signal)s were told of %(about)s: %(why)s",
     ),
+    trouble_events.WorkerUnseen: (
+        "worker.unseen",
+        logging.WARNING,
+        "operators cannot see this worker of the backend %(backend)s: %(error)s",
+    ),
+    trouble_events.HandlerUnregistered: (
+        "handler.unregistered",
+        logging.ERROR,
+        "HANDLERS['%(handler)s'] was not registered: %(error)s",
+    ),
+    trouble_events.TaskReceiverFailed: (
+        "task.receiver_failed",
+        logging.ERROR,
+        "a receiver of a signal of the task %(task_id)s raised",
+    ),
+    trouble_events.AttemptsUnread: (
+        "task.attempts_unread",
+        logging.ERROR,
+        "the earlier attempts of the task %(task_id)s cannot be read",
+    ),
+    trouble_events.TaskModuleFailed: (
+        "task.module_failed",
+        logging.WARNING,
+        "the module %(module)s of a waiting task cannot be imported",
+    ),
+    trouble_events.LimitsUnread: (
+        "limits.unread",
+        logging.WARNING,
+        "the limits of the queues of %(backend)s could not be read: %(error)s",
+    ),
+    trouble_events.DeadLetterStays: (
+        "dead_letter.stays",
+        logging.WARNING,
+        "the dead letter %(job_id)s stays in Redis: %(error)s",
+    ),
+    trouble_events.DeadLettersUnswept: (
+        "dead_letters.unswept",
+        logging.WARNING,
+        "old dead letters stay for now, says the backend %(backend)s: %(error)s",
+    ),
     events.Unsaid: (
         "log.unsaid",
         logging.ERROR,
@@ -183,7 +225,10 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
 """Event → (key, level, sentence)."""
 
 
-_WITH_TRACEBACK = {"hook.failed", "policy.failed", "receiver.failed"}
+_WITH_TRACEBACK = {
+    *("hook.failed", "policy.failed", "receiver.failed"),
+    *("task.receiver_failed", "task.attempts_unread", "task.module_failed"),
+}
 """User code failed where nothing else tells where."""
 
 

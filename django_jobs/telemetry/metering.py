@@ -52,9 +52,12 @@ def of_kind(kind: type[T]) -> list[T]:
     return [one for one in collectors() if isinstance(one, kind)]
 
 
+_WITHOUT = {events.JobSucceeded, events.JobClaimed, events.JobStarted}
+
+
 def wants(kind: type[events.Event]) -> bool:
-    """A plain success is told without an event, by ``succeeded``."""
-    return kind is not events.JobSucceeded
+    """Only what adds to a figure. A plain success is told without an event, by ``succeeded``."""
+    return kind not in _WITHOUT
 
 
 def count(event: events.Event) -> None:

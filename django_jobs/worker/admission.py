@@ -22,10 +22,13 @@ from django_jobs.execution.outcome import (
     Skipped,
     Snoozed,
 )
+from django_jobs.execution.timeout import JobTimeout, soft_timeout
 from django_jobs.handlers.registry import check_allowed
 from django_jobs.wire.opening import NewerVersion
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_jobs.backends.base import Lease
     from django_jobs.conf import JobsSettings
     from django_jobs.handlers.base import Handler
@@ -55,13 +58,21 @@ class Refused:
     envelope: Envelope | None = None
 
 
+def _nothing(_timeout: float | None) -> None:
+    """Nobody watches from outside."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gatekeeper:
-    """Admits the messages of one backend."""
+    """Admits the messages of one backend.
+
+    ``starting`` is told how long user code may take that a message makes it import.
+    """
 
     settings: JobsSettings
     opener: Opener
     registry: Registry
+    starting: Callable[[float | None], object] = _nothing
 
     def believed(self, lease: Lease) -> Envelope | None:
         """The envelope of a message that can be opened, or None."""
@@ -81,7 +92,11 @@ class Gatekeeper:
         header = lease.message.header.clamped(envelope.terms)
         if decided := self._decided(lease, envelope, header, now):
             return Refused(decided, envelope)
-        handler = self._handler(lease, envelope)
+        try:
+            handler = self._handler(lease, envelope)
+        except JobTimeout as over:
+            told = f"{over}: it went into importing the module of {envelope.terms.job!r}"
+            return Refused(Failed(ErrorText("JobTimeout", told), timed_out=True), envelope)
         if handler is None:
             told = f"no handler is registered as {envelope.terms.job!r} in this process"
             return self._unknown(lease, told, envelope)
@@ -107,10 +122,17 @@ class Gatekeeper:
     def _handler(self, lease: Lease, envelope: Envelope) -> Handler | None:
         """A key that is not registered is looked for further only where it may be believed."""
         key = envelope.terms.job
+        if (known := self.registry.get(key)) is not None:
+            return known
         allowed = self.settings.queue(lease.queue).handlers
-        if self.opener.verify_signatures and (allowed is None or key in allowed):
+        if not self.opener.verify_signatures or not (allowed is None or key in allowed):
+            return None
+        seconds = envelope.terms.timeout
+        if seconds is None:
+            seconds = self.settings.effective_timeout(lease.queue)
+        self.starting(seconds or None)  # a module may do anything when it is imported
+        with soft_timeout(seconds or None):
             return self.registry.get_verified(key)
-        return self.registry.get(key)
 
     def _not_allowed(self, lease: Lease, envelope: Envelope, handler: Handler) -> Rejected | None:
         """Whether the queue allows the handler, and the handler what it is asked to do."""

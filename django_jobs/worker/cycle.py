@@ -19,8 +19,8 @@ from django_jobs.handlers.base import JobContext
 from django_jobs.telemetry import events, tracing
 from django_jobs.wire.tracing import parent_of
 from django_jobs.worker.admission import Admitted
-from django_jobs.worker.happening import events_of, trace_id_of
-from django_jobs.worker.settle import Run, Verdict
+from django_jobs.worker.happening import events_of, tell_claimed, tell_started, trace_id_of
+from django_jobs.worker.settle import Run, Verdict, encoded_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,6 +98,7 @@ class Cycle:
         for queue in queues:
             lease_seconds = self.settings.effective_lease(queue)
             for lease in self.backend.fetch([queue], 1, lease_seconds):
+                tell_claimed([lease])
                 return self.deliver(lease, lease_seconds)
         return EMPTY
 
@@ -203,11 +204,13 @@ class Cycle:
             is_cancelled=lambda: self.renewer.is_asked(lease),
         )
         self.starting(seconds or None)
+        tell_started(context, admitted.handler.key)
         return Attempt(
             handler=admitted.handler,
             context=context,
             timeout=seconds or None,
             own_policy=self.policies.own(terms.retry, lease.queue),
+            keep=encoded_value,
         )
 
 

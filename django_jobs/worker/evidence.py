@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from django_jobs.backends.base import Evidence, Settled
 from django_jobs.execution.outcome import (
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django_jobs.backends.base import Backend, Lease
+    from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.settle import Run, Verdict
 
     Told = tuple[Lease, Evidence]
@@ -29,6 +30,11 @@ ENDINGS = (Succeeded, Skipped, Cancelled)
 """The outcomes of jobs that are acked, any number of them in one step."""
 Unended = Failed | Snoozed | Rejected | Crashed | Interrupted
 """The outcomes of the others."""
+
+
+def goes_back(outcome: Outcome) -> TypeGuard[Interrupted]:
+    """Whether the job returns to its place and nothing more: any number of them in one step."""
+    return isinstance(outcome, Interrupted) and not outcome.suspect
 
 
 def learn_of_probes(backend: Backend, told: Sequence[Told]) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.execution.errors import printable
 from django_jobs.execution.outcome import Failed
 from django_jobs.telemetry import events
 from django_jobs.wire.tracing import trace_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from django_jobs.backends.base import Lease
     from django_jobs.execution.outcome import Outcome
+    from django_jobs.handlers.base import JobContext
     from django_jobs.wire.envelope import Envelope
     from django_jobs.worker.cycle import Report
     from django_jobs.worker.settle import Run, Verdict
@@ -54,6 +58,32 @@ def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> l
                 "status": report.status,
             }
             return [events.JobReturned(**about, **told)]
+
+
+def tell_claimed(leases: Iterable[Lease]) -> None:
+    """Say which jobs this worker has now; what their index says is not verified yet."""
+    if not events.is_wanted(events.JobClaimed):
+        return
+    for lease in leases:
+        message = lease.message
+        events.emit(
+            events.JobClaimed(
+                job_id=lease.id,
+                queue=lease.queue,
+                handler=printable(str(message.index.get("handler", ""))),
+                attempt=message.header.attempts + 1,
+                trace_id=printable(str(message.index.get("trace_id") or lease.id.replace("-", ""))),
+            )
+        )
+
+
+def tell_started(context: JobContext, handler: str) -> None:
+    """Say that a handler is about to be called."""
+    if events.is_wanted(events.JobStarted):
+        about = {"job_id": context.id, "queue": context.queue, "handler": handler}
+        events.emit(
+            events.JobStarted(**about, attempt=context.attempt, trace_id=context.trace_id or "")
+        )
 
 
 def trace_id_of(lease: Lease, envelope: Envelope | None) -> str:

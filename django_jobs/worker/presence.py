@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
@@ -19,16 +18,17 @@ from django_jobs.conf import get_settings
 from django_jobs.models import Worker
 from django_jobs.operations.database import clock_of
 from django_jobs.routers import job_databases
+from django_jobs.telemetry.events import emit
+from django_jobs.telemetry.trouble_events import WorkerUnseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_jobs.backends.base import Backend
 
-logger = logging.getLogger("django_jobs.worker")
-
 DRAINING = "an operator asked it to drain"
 SEEN_EVERY_SECONDS = 5.0
+IDLE_FACTOR = 2  # who has nothing to do is to cost nearly nothing
 FORGOTTEN_AFTER_SECONDS = 3600.0
 
 
@@ -59,24 +59,30 @@ class Presence:
 
     def tell(self) -> None:
         """Register, or refresh when it is time to."""
-        if self._database is None or time.monotonic() < self._told_at + SEEN_EVERY_SECONDS:
+        if self._database is None or time.monotonic() < self._told_at + self._pause():
             return
         try:
             self._tell(self._database)
         except Error as error:
             if isinstance(self._backend, DatabaseBackend):
                 raise
-            logger.warning("nobody can see this worker: %s", type(error).__name__)
+            emit(WorkerUnseen(backend=self._backend.alias, error=error))
             connections[self._database].close_if_unusable_or_obsolete()
         self._told_at = time.monotonic()
+
+    def _pause(self) -> float:
+        return SEEN_EVERY_SECONDS * (1 if self._running() else IDLE_FACTOR)
 
     def _tell(self, alias: str) -> None:
         backend = self._backend
         clock = backend.clock if isinstance(backend, DatabaseBackend) else clock_of(alias)
         workers = Worker.objects.using(alias)
         mine = workers.filter(pk=self._id)
-        if mine.update(seen=clock.now(), running=self._running()):
-            self.draining = mine.values_list("draining", flat=True).first() or False
+        # One round trip, as long as nobody asked it to drain.
+        if mine.filter(draining=False).update(seen=clock.now(), running=self._running()):
+            self.draining = False
+        elif mine.update(seen=clock.now(), running=self._running()):
+            self.draining = True
         else:
             now = clock.read(connections[alias])
             workers.create(

@@ -29,7 +29,7 @@ from django_jobs.execution.outcome import (
     Snoozed,
     Succeeded,
 )
-from django_jobs.execution.retry import built_in
+from django_jobs.execution.retry import Exponential, built_in
 from django_jobs.wire import strict_json
 from django_jobs.worker import evidence
 
@@ -155,8 +155,9 @@ class Settler:
         policy = built_in(
             spec if spec is not None else self.settings.effective_retry(run.lease.queue)
         )
-        # One's own policies ran with the attempt, and their delay came with the outcome.
-        return (policy and policy.delay(run.attempts + 1)) or 0.0
+        # One's own policy runs with the attempt, and its delay comes with the outcome, unless
+        # the process was killed. What hung until then is not run again at once.
+        return (policy or Exponential()).delay(run.attempts + 1) or 0.0
 
     def _reject(self, run: Run, reason: str, detail: str) -> Verdict:
         status = "rejected" if reason.startswith(evidence.REFUSAL) else "dead-lettered"

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.harness import print_conditions, throwaway_database, write_json
+from tests.benchmarks.holding import held
 from tests.benchmarks.measuring import (
     SETTINGS,
     TENTHS,
@@ -134,7 +135,7 @@ CONTESTS: dict[str, Any] = {
     "drain": lambda o: draining(o.jobs, o.rounds),
     "growth": lambda o: growing([1_000, 10_000, 100_000, 1_000_000], 10_000, o.rounds),
     "naps": lambda _: napping(200),
-    "old": lambda o: held_open(10 * o.jobs),
+    "old": lambda o: held(o.hold, KEPT) if o.hold else held_open(10 * o.jobs),
 }
 
 
@@ -144,12 +145,18 @@ def main() -> None:
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--hold",
+        type=float,
+        metavar="SECONDS",
+        help="keep the old transaction open for so long beside a steady drain; implies old",
+    )
     options = parser.parse_args()
     os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS
     figures: dict[str, float] = {}
     with throwaway_database():
         print_conditions()
-        for name in options.contests or ["drain"]:
+        for name in options.contests or ["old" if options.hold else "drain"]:
             figures |= CONTESTS[name](options)
     write_json(options.json, figures)
 

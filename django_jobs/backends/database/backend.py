@@ -10,7 +10,6 @@ from django_jobs.backends.base import (
     Backend,
     Capabilities,
     Charge,
-    Chores,
     OnConflict,
     Settled,
 )
@@ -23,7 +22,7 @@ from django_jobs.backends.database.cancelling import ask_to_stop, asked_to_stop,
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.cursors import Cursors
-from django_jobs.backends.database.glance import Glance, glance
+from django_jobs.backends.database.glance import Glance, LastGlance, glance
 from django_jobs.backends.database.hints import HORIZON_SECONDS, Hints
 from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.metering import Meters
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import (
         Account,
         AttemptRecord,
+        Chores,
         Ended,
         Enqueued,
         Evidence,
@@ -96,6 +96,7 @@ class DatabaseBackend(Backend):
         self._hints = Hints(self.database, alias)
         self._watches = Watches()
         self._closed = Closed()
+        self._last_glance = LastGlance()
         self._meters = Meters(self.database, self.clock, alias, self._closed)
         self._breakers = Breakers(self.database, self.clock, alias, self._closed)
         self._sweeper = Sweeper(self.database)
@@ -170,10 +171,16 @@ class DatabaseBackend(Backend):
         def work() -> list[Settled]:
             return [settling.nack(self.database, self.clock, lease, delay_seconds, charge, attempt)]
 
-        (answer,) = answered(work, 1)
-        if self._notifies and not delay_seconds and answer is Settled.SETTLED:
-            self._hints.due([lease.queue])  # for the other workers: this one may be stopping
-        return answer
+        answers = answered(work, 1)
+        if self._notifies and not delay_seconds:
+            self._hints.returned([lease], answers)
+        return answers[0]
+
+    def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
+        told = answered(lambda: settling.nack_all(self.database, self.clock, leases), len(leases))
+        if self._notifies:
+            self._hints.returned(leases, told)
+        return told
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         def work() -> list[Settled]:
@@ -190,11 +197,7 @@ class DatabaseBackend(Backend):
         return settling.reap_expired(self.database, self.clock, self.alias, queue, limit)
 
     def chores(self) -> Chores:
-        seen = self._glance(None)
-        return Chores(
-            reap=_is_over(seen.lease_ends, seen.now),
-            tidy=_is_over(seen.due, seen.now) or _is_over(seen.result_ends, seen.now),
-        )
+        return (self._last_glance.taken() or self._glance(None)).chores()
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
         if timeout <= 0:
@@ -220,7 +223,8 @@ class DatabaseBackend(Backend):
         return self._glance(queues).due_in
 
     def _glance(self, queues: Sequence[str] | None) -> Glance:
-        return glance(self.database, self.clock, self.alias, queues, self._closed.all())
+        seen = glance(self.database, self.clock, self.alias, queues, self._closed.all())
+        return self._last_glance.keep(queues, seen)
 
     def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
         self._breakers.learn(told)
@@ -289,7 +293,3 @@ class DatabaseBackend(Backend):
 
     def _read(self, work: Callable[[], T]) -> T:
         return in_reading(self.database, work)
-
-
-def _is_over(moment: int | None, now: int) -> bool:
-    return moment is not None and moment <= now

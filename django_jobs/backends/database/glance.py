@@ -7,12 +7,14 @@ read: names of queues are found by a loose scan, from each to the next greater o
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections
 
+from django_jobs.backends.base import Chores
 from django_jobs.backends.database.transactions import in_reading
-from django_jobs.clock import SECOND
+from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.models import Job, JobResult, JobState, QueueControl
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ _NAMES_BY_STEPS = (
 _NAMES_BY_GROUPS = "WITH names (name) AS (SELECT {queue} FROM {job} GROUP BY {queue}) "
 
 
+LATELY_SECONDS = 2.5
+
+
 class Glance(NamedTuple):
     """What was to be seen, in microseconds on the store's clock."""
 
@@ -60,6 +65,16 @@ class Glance(NamedTuple):
     result_ends: int | None
     opens_in: float | None = None
 
+    def chores(self) -> Chores:
+        """What there is to do for everybody."""
+        return Chores(
+            reap=self._is_over(self.lease_ends),
+            tidy=self._is_over(self.due) or self._is_over(self.result_ends),
+        )
+
+    def _is_over(self, moment: int | None) -> bool:
+        return moment is not None and moment <= self.now
+
     @property
     def due_in(self) -> float | None:
         """Seconds until a job can be had; 0 when one can, None when none waits."""
@@ -67,6 +82,25 @@ class Glance(NamedTuple):
             return 0.0
         due_in = None if self.due is None else max(self.due - self.now, 0) / SECOND
         return min((x for x in (due_in, self.opens_in) if x is not None), default=None)
+
+
+class LastGlance:
+    """What was seen last of all queues, for those to whom a second or two is all the same."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, Glance] | None = None
+
+    def keep(self, queues: Sequence[str] | None, seen: Glance) -> Glance:
+        if queues is None:
+            self._last = (time.monotonic(), seen)
+        return seen
+
+    def taken(self) -> Glance | None:
+        """Once: who did something because of it has to look again. Its clock went on meanwhile."""
+        last, self._last = self._last, None
+        if last is None or (age := time.monotonic() - last[0]) > LATELY_SECONDS:
+            return None
+        return last[1]._replace(now=last[1].now + to_microseconds(age))
 
 
 def glance(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from django.db import Error, connections, transaction
 
+from django_jobs.backends.base import Settled
 from django_jobs.clock import SECOND, SystemClock
 from django_jobs.models import Job
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
+    from django_jobs.backends.base import Lease
     from django_jobs.wire.envelope import Outgoing, Terms
 
 QUIET_SECONDS = 0.02
@@ -49,6 +51,11 @@ class Hints:
     def enqueued(self, outgoing: Sequence[Outgoing]) -> None:
         """Messages were stored; they may wait for the caller's commit."""
         self.due(dict.fromkeys(m.terms.queue for m in outgoing if _is_due_soon(m.terms)))
+
+    def returned(self, leases: Sequence[Lease], answers: Sequence[Settled]) -> None:
+        """Tell the other workers of jobs that were given back: this one may be stopping."""
+        told = zip(leases, answers, strict=True)
+        self.due({lease.queue for lease, answer in told if answer is Settled.SETTLED})
 
     def due(self, queues: Iterable[str]) -> None:
         """There are jobs in these queues, once the caller's transaction is committed."""

@@ -12,12 +12,13 @@ from django.db.models import Case, F, Value, When
 
 from django_jobs.backends.base import Charge, Settled
 from django_jobs.backends.database.grouping import bury
-from django_jobs.backends.database.held import candidates, delete, held_row, matching
+from django_jobs.backends.database.held import candidates, delete, held_row, lock_held, matching
 from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, wake
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import to_microseconds
 from django_jobs.models import Job, JobAttempt, JobState
+from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +72,21 @@ def nack(
     return in_transition(alias, work)
 
 
+def nack_all(alias: str, clock: StoreClock, leases: Sequence[Lease]) -> list[Settled]:
+    """Give jobs back to the places they had; a suspect that was never started stays one."""
+
+    def work(_: BaseDatabaseWrapper) -> set[str]:
+        keys = Keys(alias, clock, keys_of(leases))
+        held = lock_held(alias, leases)
+        rows = Job.objects.using(alias).filter(pk__in=sorted(held))
+        rows.update(**_WITHOUT_LEASE, state=JobState.READY)
+        keys.wake()
+        return held
+
+    held = in_transition(alias, work)
+    return [Settled.SETTLED if lease.id in held else Settled.LOST for lease in leases]
+
+
 def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Settled:
     """Move a job among the dead letters. A refused one leaves no trace there."""
 
@@ -120,10 +136,14 @@ def renew(
     return in_transition(alias, work)
 
 
+_CHARGED = ("suspect", "queue", "handler", "attempts", "crashes", "trace_id")
+LOST_ALONE = "its worker was lost while it was to run alone"
+
+
 def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None, limit: int) -> int:
     """Return jobs whose lease ended without a verdict, the longest ended first."""
 
-    def work(connection: BaseDatabaseWrapper) -> tuple[int, set[str]]:
+    def work(connection: BaseDatabaseWrapper) -> tuple[int, list[dict[str, Any]]]:
         expired = Job.objects.using(alias).filter(
             backend=backend, state=JobState.RUNNING, lease_expires__lte=clock.now()
         )
@@ -133,19 +153,36 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
         if connection.features.has_select_for_update_skip_locked:
             # By primary key alone: given more, PostgreSQL likes to read all expired ones.
             chosen, still = chosen.select_for_update(skip_locked=True), Job.objects.using(alias)
-        found = list(chosen.values_list("pk", *COLUMNS)[:limit])
+        found = list(chosen.values("pk", *COLUMNS, *_CHARGED)[:limit])
         if not found:
-            return 0, set()
+            return 0, []
         # Where rows were not locked, one may have been renewed or settled since. crashes
         # stands before suspect, because MySQL lets later assignments see earlier ones.
-        reaped = still.filter(pk__in=[pk for pk, *_ in found]).update(
+        reaped = still.filter(pk__in=[row["pk"] for row in found]).update(
             crashes=F("crashes") + Case(When(suspect=True, then=Value(1)), default=Value(0)),
             suspect=True,
             state=JobState.READY,
             **_WITHOUT_LEASE,
         )
-        return reaped, {key for _, *keys in found for key in keys if key}
+        return reaped, found
 
-    reaped, keys = in_transition(alias, work)
-    wake(alias, clock, keys)
+    reaped, found = in_transition(alias, work)
+    wake(alias, clock, {row[name] for row in found for name in COLUMNS if row[name]})
+    for row in found:
+        if row["suspect"]:
+            _tell_charged(row)
     return reaped
+
+
+def _tell_charged(row: dict[str, Any]) -> None:
+    events.emit(
+        events.JobCrashed(
+            job_id=str(row["pk"]),
+            queue=row["queue"],
+            handler=row["handler"],
+            attempt=row["attempts"] + 1,
+            trace_id=row["trace_id"] or row["pk"].hex,
+            crashes=row["crashes"] + 1,
+            reason=LOST_ALONE,
+        )
+    )

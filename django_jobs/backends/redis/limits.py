@@ -6,7 +6,6 @@ read last holds.
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import NamedTuple
 
@@ -19,8 +18,8 @@ from django_jobs.backends.window import LATE_MICROSECONDS, SLOTS
 from django_jobs.conf import get_settings
 from django_jobs.models import QueueControl
 from django_jobs.routers import job_databases
-
-logger = logging.getLogger("django_jobs.redis")
+from django_jobs.telemetry.events import emit
+from django_jobs.telemetry.trouble_events import LimitsUnread
 
 LOOK_AGAIN_SECONDS = 5.0
 _NONE = Limits()
@@ -69,7 +68,7 @@ class QueueLimits:
                 self._held = in_reading(database, lambda: self._read(database))
                 self._look_at = time.monotonic() + LOOK_SECONDS
             except Error as error:
-                logger.warning("the limits of queues could not be read: %s", type(error).__name__)
+                emit(LimitsUnread(backend=self._backend, error=error))
                 self._look_at = time.monotonic() + LOOK_AGAIN_SECONDS
         return self._held
 

@@ -8,7 +8,6 @@ they stay parked.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import NAMESPACE_OID, UUID, uuid5
@@ -25,6 +24,8 @@ from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.models import JobAttempt
 from django_jobs.routers import job_databases
+from django_jobs.telemetry.events import emit
+from django_jobs.telemetry.trouble_events import DeadLetterStays, DeadLettersUnswept
 from django_jobs.wire.envelope import Header
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.redis.store import Store
 
-logger = logging.getLogger("django_jobs.redis")
 
 AT_ONCE = 100
 PAUSE_SECONDS = 1.0
@@ -113,7 +113,7 @@ class Relay:
         try:
             return self._sweeper.sweep(StoreClock(), limit)
         except Error as error:
-            logger.warning("old dead letters stay for now: %s", type(error).__name__)
+            emit(DeadLettersUnswept(backend=self._backend, error=error))
             return 0
 
     def _some(self, queue: str, base: str, found: Mapping[bytes, bytes]) -> int:
@@ -160,9 +160,7 @@ def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> tuple
             with transaction.atomic(using=database):
                 _insert(database, one, attempts.get(one.lease.id, []))
         except Error as error:
-            logger.warning(
-                "the dead letter %s stays in Redis: %s", one.lease.id, type(error).__name__
-            )
+            emit(DeadLetterStays(job_id=one.lease.id, error=error))
             if isinstance(error, _AWAY):
                 return copied, True
             if transaction.get_connection(database).in_atomic_block:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_jobs.backends.base import AttemptRecord, Charge
+from django_jobs.backends.base import AttemptRecord, Charge, Settled
 from django_jobs.testing.conformance.base import MICROSECOND, Suite
 
 
@@ -48,6 +48,26 @@ class GivingBack(Suite):
         for place in (1, 2, 0):
             self.backend.nack(leases[place], None, charge=Charge.NOTHING)
         self.assertEqual(self.fetched_ids(), ids)
+
+    def test_many_jobs_given_back_at_once_keep_their_places_and_are_charged_nothing(self) -> None:
+        ids = [self.put() for _ in range(4)]
+        leases = self.fetch(4)
+        answers = self.backend.nack_all([leases[2], leases[0], leases[3]])
+        self.assertEqual(answers, [Settled.SETTLED] * 3)
+        again = self.fetch(4)
+        self.assertEqual([lease.id for lease in again], [ids[0], ids[2], ids[3]])
+        headers = [lease.message.header for lease in again]
+        self.assertEqual({(header.attempts, header.crashes) for header in headers}, {(0, 0)})
+        self.assertFalse(any(lease.suspect for lease in again))
+
+    def test_of_many_given_back_at_once_those_that_are_lost_are_left_alone(self) -> None:
+        for _ in range(2):
+            self.put()
+        stale, held = self.fetch(2)
+        self.backend.nack(stale, None, charge=Charge.NOTHING)
+        (current,) = self.fetch(1)
+        self.assertEqual(self.backend.nack_all([stale, held]), [Settled.LOST, Settled.SETTLED])
+        self.assert_settled(self.backend.nack(current, 0))
 
     def test_a_job_given_back_with_no_wait_queues_anew(self) -> None:
         self.put()

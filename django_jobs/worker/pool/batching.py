@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_jobs.execution.outcome import Succeeded
-from django_jobs.worker.evidence import ENDINGS
+from django_jobs.worker.evidence import ENDINGS, goes_back
 from django_jobs.worker.settle import Encoded
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def next_batch(finished: deque[Finished]) -> list[Finished]:
         if batch and (head.again or size > SETTLE_BYTES):
             break
         batch.append(finished.popleft())
-        alone += not isinstance(head.outcome, ENDINGS)
+        alone += not (isinstance(head.outcome, ENDINGS) or goes_back(head.outcome))
         if head.again:
             break
     return batch

@@ -71,8 +71,11 @@ class Births:
         self._asked: dict[int, Channel] = {}
 
     def wish_for_hermits(self, count: int) -> None:
-        """Let there be so many children for jobs that have to run alone, as far as allowed."""
-        for slot in self._places.hermits[:count]:
+        """Let so many children be free for jobs that have to run alone, as far as allowed."""
+        if not count:
+            return
+        busy = sum(child.hermit and not child.is_idle for child in self.children.values())
+        for slot in self._places.hermits[: busy + count]:
             if not (slot in self.children or slot in self._wished or slot in self._asked):
                 self.wish(slot)
 

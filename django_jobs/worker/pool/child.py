@@ -20,7 +20,7 @@ from django_jobs.worker.pool.herald import recite
 from django_jobs.worker.pool.loop_child import LoopChild
 from django_jobs.worker.pool.marks import Board
 from django_jobs.worker.pool.messages import lease_from_tuple
-from django_jobs.worker.pool.recording import ParentRenews, Recorder, told_end
+from django_jobs.worker.pool.recording import ParentRenews, Recorder, told_end, unsayable
 
 if TYPE_CHECKING:
     import socket
@@ -61,8 +61,12 @@ class Child:
             self._tell(0, number, "skipped")
             return
         report = self._cycle.deliver(lease, lease_seconds)
+        told = told_end(self._recorder, report)  # before the deadline is lifted
         self._marks.done(number)
-        self._tell(0, number, *told_end(self._recorder, report))
+        try:
+            self._tell(0, number, *told)
+        except ValueError as error:
+            self._tell(0, number, *unsayable(told, error))
 
     def _heard(self) -> Any:
         try:
@@ -89,6 +93,7 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
             marks.run_until(end)
 
         changed: dict[str, Any] = {"starting": starting, "tell": None}
+        changed["gatekeeper"] = replace(cycle.gatekeeper, starting=starting)
         cycle = replace(cycle, asker=recorder, renewer=ParentRenews(marks), **changed)
         return cycle, recorder, marks
 

@@ -83,6 +83,10 @@ class Lane:
         held = self.given.get(started) if started > self.marks.finished else None
         return None if held is None else (started, held)
 
+    def is_running_since(self, moment: int) -> bool:
+        """Whether what it runs began before a moment on this machine's clock."""
+        return self.running() is not None and self.marks.began_at < moment
+
     def begun(self) -> tuple[int, Held] | None:
         """What it really ran and has not told the end of."""
         ran = self.marks.ran

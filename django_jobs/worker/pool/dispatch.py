@@ -7,10 +7,11 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.worker.pool.pace import LONG_SECONDS, Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from django_jobs.worker.pool.crew import Child, Held, Lane
     from django_jobs.worker.pool.desk import Desk
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.recycling import ChildLimits
 
 BALANCE_SECONDS = 0.01
+FREE_SECONDS = 0.1
+_clock = SystemClock()
 
 
 class Dispatch:
@@ -33,13 +36,19 @@ class Dispatch:
         self._places = places
         self._limits = limits
         self._pace = Pace()
+        self._suspicious = False
         self._progress_at = time.monotonic()
-        self._balance_at = 0.0
+        self._balance_at = self._free_at = 0.0
 
     def observe(self, held: Held, seconds: float) -> None:
         """A job has ended after so long."""
         self._pace.observe(held.handler, seconds)
         self._progress_at = time.monotonic()
+
+    def receive(self, held: Sequence[Held]) -> None:
+        """Leases have come. A suspect comes alone, and others like it may be next."""
+        self.ready.extend(held)
+        self._suspicious = held[-1].lease.suspect
 
     def waiting(self) -> list[Held]:
         return [*self.ready, *self.suspects]
@@ -65,9 +74,11 @@ class Dispatch:
     def wanted(self) -> int:
         """How many more leases could be used."""
         lanes = self._places.lanes
-        if self._places.hermits and len(self.suspects) >= len(self._places.hermits):
+        if self.suspects:
             return 0
-        ahead = 0 if self._is_slow() else self._pace.ahead(self._places.processes)
+        # Should this machine die, each suspect that it holds is charged, so none is to wait here.
+        looks_ahead = not (self._suspicious or self._is_slow())
+        ahead = self._pace.ahead(self._places.processes) if looks_ahead else 0
         return max(lanes + ahead + self._left_behind() - self.outstanding(), 0)
 
     def _left_behind(self) -> int:
@@ -90,6 +101,7 @@ class Dispatch:
 
     def step(self) -> None:
         self._balance()
+        self._free_what_waits()
         self._hand_over()
         if self.ready and self._is_slow():
             # Fetched while jobs were short, and they no longer are: others may have time.
@@ -108,6 +120,7 @@ class Dispatch:
     def _hand_over(self) -> None:
         if not (self.ready or self.suspects):
             return
+        self._set_suspects_aside()
         loads = {child.slot: child.load for child in self._children.values()}
         lanes = [lane for lane in self._lanes() if lane.accepts]
         lanes.sort(key=lambda lane: (len(lane.given), loads[lane.child.slot]))
@@ -170,6 +183,17 @@ class Dispatch:
                 return
             count += 1
             yield self.ready.popleft()
+
+    def _free_what_waits(self) -> None:
+        """What was to run soon after a job that takes long is for others, also of other workers."""
+        now = time.monotonic()
+        if now < self._free_at:
+            return
+        self._free_at = now + FREE_SECONDS
+        began_before = _clock.now() - to_microseconds(LONG_SECONDS)
+        for lane in self._lanes():
+            if len(lane.given) > 1 and lane.is_running_since(began_before):
+                self.ready.extendleft(reversed(lane.take_back_all()))
 
     def _balance(self) -> None:
         """No job waits behind a busy lane while another lane is idle."""

@@ -41,17 +41,22 @@ class Looking:
         self._changes, self._seen_empty, self._looked_again = 0, -1, False
         self._hints, self._hints_seen = 0, 0
         self._look_at = 0.0
-        self._was_short = False
+        self._was_short = self._suspends = False
 
     @property
     def empty(self) -> bool:
         """Whether nothing was due when it was last looked, and nothing has happened since."""
         return self._seen_empty == self._changes
 
-    def wish(self, target: int) -> None:
-        """Fetch until so many leases have been fetched in all."""
-        if target != self._target:
+    def wish(self, received: int, wanted: int) -> None:
+        """Fetch until so many leases more have been fetched than have been received.
+
+        After a suspect nothing is, until whoever has it knows how many more can begin at once.
+        """
+        target = received + wanted
+        if target != self._target or self._suspends:
             with self._changed:
+                self._suspends = self._suspends and received < self._fetched
                 self._target = target
                 self._changed.notify()
 
@@ -69,7 +74,7 @@ class Looking:
 
     def seconds_left(self) -> float:
         """How long there is no reason to look."""
-        if self._target <= self._fetched:
+        if self._target <= self._fetched or self._suspends:
             return float("inf")
         return min(self._look_at, self.waiter.trusted_until) - time.monotonic()
 
@@ -102,6 +107,7 @@ class Looking:
             asked_at = time.monotonic()
             if leases := self._backend.fetch(alike, wanted, seconds):
                 self._fetched += len(leases)
+                self._suspends = leases[-1].suspect
                 self._seen_empty, self._looked_again = -1, False
                 self.waiter.disarm()
                 self._was_short = len(leases) < wanted

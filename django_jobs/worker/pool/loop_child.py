@@ -17,7 +17,7 @@ from django_jobs.clock import SystemClock
 from django_jobs.execution.outcome import ASKED_TO_STOP
 from django_jobs.execution.shared_loop import Cut
 from django_jobs.worker.pool.messages import lease_from_tuple
-from django_jobs.worker.pool.recording import told_end
+from django_jobs.worker.pool.recording import told_end, unsayable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,8 +142,12 @@ class _Lane:
                     self._child.tell(self._index, number, "skipped")
                     continue
                 report = await self._deliver(number, lease_from_tuple(told), lease_seconds)
+                told = told_end(self._recorder, report)  # before the deadline is lifted
                 self._marks.done(number)
-                self._child.tell(self._index, number, *told_end(self._recorder, report))
+                try:
+                    self._child.tell(self._index, number, *told)
+                except ValueError as error:
+                    self._child.tell(self._index, number, *unsayable(told, error))
         finally:
             self._works = False
 

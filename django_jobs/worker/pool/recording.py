@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Settled
+from django_jobs.execution.outcome import ErrorText, Failed
 from django_jobs.worker.pool.messages import outcome_to_tuple, terms_to_tuple
 from django_jobs.worker.settle import Verdict
 
@@ -72,3 +73,10 @@ def told_end(recorder: Recorder, report: Report) -> tuple[Any, ...]:
         (run.attempts, run.crashes),
         (run.started_at, run.finished_at),
     )
+
+
+def unsayable(told: tuple[Any, ...], error: ValueError) -> tuple[Any, ...]:
+    """The same end for the parent, where something in it cannot be sent: the run has failed."""
+    kind, outcome, *rest = told
+    text = ErrorText("ValueError", f"its {outcome[0]} cannot be told to the worker: {error}")
+    return (kind, outcome_to_tuple(Failed(text)), *rest)

@@ -116,9 +116,9 @@ class StoreThread:
     def fetching(self) -> bool:
         return self._looking.fetching
 
-    def wish(self, target: int) -> None:
-        """Fetch until so many leases have been fetched in all."""
-        self._looking.wish(target)
+    def wish(self, received: int, wanted: int) -> None:
+        """Fetch until so many leases more have been fetched than have been received."""
+        self._looking.wish(received, wanted)
 
     def settle(self, finished: list[Finished]) -> None:
         """Settle deliveries; a Done follows for each."""

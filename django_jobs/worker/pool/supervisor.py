@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Settled
 from django_jobs.telemetry import events
+from django_jobs.worker.happening import tell_claimed
 from django_jobs.worker.pool import clocks
 from django_jobs.worker.pool.births import MOST_FAILURES, Births, clear_desk
 from django_jobs.worker.pool.companion import Scheduler
@@ -106,7 +107,7 @@ class Supervisor:
             self._births.wish_for_hermits(len(self._dispatch.suspects))
         self._desk.flush()
         self.herald.step()
-        self._store.wish(self._received + self._wanted())
+        self._store.wish(self._received, self._wanted())
         for child in self._children.values():
             self._births.listen(child)
         if self._dispatch.has_work_for(2 * REST_SECONDS):
@@ -211,8 +212,9 @@ class Supervisor:
             if isinstance(fact, Fetched):
                 self._received += len(fact.leases)
                 ends = fact.asked_at + fact.lease_seconds
-                held = (Held.of(lease, fact.lease_seconds, ends) for lease in fact.leases)
-                self._dispatch.ready.extend(held)
+                held = [Held.of(lease, fact.lease_seconds, ends) for lease in fact.leases]
+                self._dispatch.receive(held)
+                tell_claimed(fact.leases)
             elif isinstance(fact, Done):
                 self._desk.done(fact)
             elif isinstance(fact, StopAsked):

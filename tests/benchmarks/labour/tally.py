@@ -36,6 +36,10 @@ class Tally:
         self._runs[number] += 1
         self._moments[number] = time.monotonic()
 
+    def ran(self) -> int:
+        """How many jobs ran at least once."""
+        return len(self._runs) - bytes(self._runs).count(0)
+
     def counts(self) -> dict[int, int]:
         """How many jobs ran how often."""
         runs = bytes(self._runs)

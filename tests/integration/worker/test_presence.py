@@ -68,3 +68,30 @@ def test_where_the_store_is_no_database_it_is_silent():
     worker.tell()
     worker.end()
     assert not Worker.objects.exists()
+
+
+def test_to_be_seen_takes_one_round_trip_and_seldom_while_nothing_runs(
+    backend, monkeypatch, django_assert_num_queries
+):
+    running = [1]
+    worker = Presence(backend, "", running=lambda: running[0])
+    worker.tell()
+    monkeypatch.setattr(presence, "SEEN_EVERY_SECONDS", 0.0)
+    with django_assert_num_queries(1):
+        worker.tell()
+    Worker.objects.update(draining=True)
+    worker.tell()
+    assert worker.draining
+    monkeypatch.setattr(presence, "SEEN_EVERY_SECONDS", 1e-9)
+    monkeypatch.setattr(presence, "IDLE_FACTOR", 1e12)
+    running[0] = 0
+    with django_assert_num_queries(0):
+        worker.tell()
+
+
+def test_the_duties_of_a_worker_are_told_by_the_look_for_work(backend, django_assert_num_queries):
+    with django_assert_num_queries(1):
+        assert backend.wait(None, 0.0) is False
+        assert not backend.chores().reap
+    with django_assert_num_queries(1):  # what was acted on is looked at anew
+        backend.chores()

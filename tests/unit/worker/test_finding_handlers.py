@@ -1,11 +1,13 @@
 """When a handler that is not registered may be looked for elsewhere: only if it is believed."""
 
+import threading
 from dataclasses import replace
 
 import pytest
 
 from django_jobs.backends.base import Lease
 from django_jobs.conf import JobsSettings, QueueConfig
+from django_jobs.execution.outcome import Failed
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import Registry
 from django_jobs.testing.factories import make_opener, make_outgoing
@@ -66,3 +68,20 @@ def test_a_forged_message_leads_nowhere(asked):
 def test_without_verification_nothing_is_looked_for(asked):
     assert isinstance(admit(asked, opener=replace(make_opener(), verify_signatures=False)), Refused)
     assert asked == []
+
+
+def test_the_import_that_finds_it_has_the_time_of_the_job():
+    def never_ends(_key):
+        threading.Event().wait()
+
+    registry, told = Registry(), []
+    registry.finder = never_ends
+    outgoing = make_outgoing(job=KEY, timeout=0.05)
+    index = index_of(outgoing.id, outgoing.terms)
+    message = Message(outgoing.body, outgoing.signature, outgoing.key_id, Header(), index)
+    gatekeeper = Gatekeeper(JobsSettings(), make_opener(), registry, starting=told.append)
+    refused = gatekeeper.admit(Lease(outgoing.id, "default", "t", 0, message), 0)
+    assert isinstance(refused.outcome, Failed)
+    assert refused.outcome.timed_out
+    assert f"importing the module of '{KEY}'" in refused.outcome.error.message
+    assert told == [0.05]  # for whoever kills what cannot be interrupted

@@ -143,10 +143,15 @@ def test_a_delay_that_came_with_the_outcome_goes_before_every_policy():
     assert desk.wait == 1.5
 
 
-def test_a_policy_of_ones_own_that_gave_no_delay_means_at_once():
-    desk = Desk(max_retries=1, retry="shop.policies.Mine")
-    assert desk.settle(Failed(ERROR)).delay == 0
-    assert desk.live.state == "ready"
+@pytest.mark.parametrize("site", ["none", "shop.policies.Ours"])
+def test_where_a_policy_of_ones_own_gave_no_delay_it_waits_as_exponential_does(site):
+    """Its process was killed, and the policy ends with it."""
+    desk = Desk({"retry": site}, max_retries=2, retry="shop.policies.Mine")
+    for base in (5, 10):
+        delay = desk.settle(Failed(ERROR, timed_out=True)).delay
+        assert delay == pytest.approx(base, rel=0.15)
+        assert desk.live.state == "scheduled"
+        desk.clock.advance(delay)
 
 
 def test_attempts_of_a_header_are_believed_no_further_than_the_body_allows():

@@ -14,6 +14,7 @@ from tests.integration.worker.pool.gang import jobs as gang
 
 pytestmark = pytest.mark.django_db(transaction=True)
 STOPPING = "stopping, because a signal asked for it"
+HUNDREDS = 240
 UNCHARGED = (JobState.READY, 0, 0, False)
 
 
@@ -100,6 +101,29 @@ def test_a_killed_parent_charges_nobody_and_another_worker_runs_all(start, diary
     assert counts["h0-begins"] == counts["h1-begins"] == 2
     # What had been run and not settled when the parent died may have run again; no more.
     assert all(counts[f"n{n}"] in {1, 2} for n in range(300))
+
+
+def test_a_killed_parent_of_hundreds_that_run_charges_none_of_them(start, diary):
+    holds = [gang.async_hold.prepare(str(diary), str(diary.gate), f"h{n}") for n in range(HUNDREDS)]
+    enqueue_many(holds)
+    crowd = ("-v0", "--concurrency", str(HUNDREDS // 2))
+    pool = start(*crowd, LEASE_SECONDS=4)
+    until(lambda: len(diary.words) == HUNDREDS)
+    family = pool.family
+    pool.signal(signal.SIGKILL)
+    pool.ended()
+    until(lambda: not any(is_alive(pid) for pid in family), patience=2)
+    assert Job.objects.filter(state=JobState.RUNNING).count() == HUNDREDS >= 200
+    diary.gate.touch()
+    another = start(*crowd, LEASE_SECONDS=4)
+    until(lambda: Job.objects.filter(suspect=True).exists())
+    until(lambda: JobResult.objects.count() == HUNDREDS, patience=60)
+    assert another.process.poll() is None
+    assert not FailedJob.objects.exists()
+    assert set(JobResult.objects.values_list("status", "attempts")) == {("succeeded", 0)}
+    counts = Counter(diary.words)
+    assert all(counts[f"h{n}-begins"] == 2 for n in range(HUNDREDS))
+    assert all(counts[f"h{n}-ends"] == 1 for n in range(HUNDREDS))
 
 
 def test_a_suspect_runs_alone(start, diary):

@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from django_jobs import enqueue_many
+from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
 from tests.integration.worker.pool.conftest import is_alive, until
 from tests.integration.worker.pool.gang import jobs as gang
@@ -57,3 +59,31 @@ def test_a_job_that_is_lost_with_its_machine_again_and_again_dies_of_it(start, d
     until(lambda: "[job.dead]" in last.said)
     assert not Job.objects.exists()
     assert not JobAttempt.objects.exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--concurrency", "3")], ids=["alone", "beside"])
+def test_a_machine_that_dies_is_charged_for_what_ran_and_not_for_what_it_held(
+    start, diary, options
+):
+    enqueue_many([gang.hold.prepare(str(diary), str(diary.gate), f"n{n}") for n in range(25)])
+    Job.objects.update(suspect=True)
+    short = gang.note.using(priority=5)  # first, so that the worker looks ahead
+    enqueue_many([short.prepare(str(diary)) for _ in range(100)])
+    pool = start(*options, processes=1, environment=WRECK, LEASE_SECONDS=LEASE)
+    places = 3 if options else 1
+    begun = until(lambda: begins(diary) if len(begins(diary)) >= places else None)
+    lose_machine(pool)  # at once: after half a second it would give back what it cannot begin
+    held = Job.objects.filter(state=JobState.RUNNING)
+    assert len(begins(diary)) == len(begun) == places
+
+    def reaped():
+        backends["database"].reap_expired()
+        return not held.exists()
+
+    until(reaped)
+    charged = Job.objects.filter(crashes=1).count()
+    assert (charged, Job.objects.filter(crashes=0).count()) == (places, 25 - places)
+
+
+def begins(diary):
+    return {word for word in diary.words if word.endswith("-begins")}

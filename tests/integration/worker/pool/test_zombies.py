@@ -17,7 +17,6 @@ from tests.integration.worker.pool.wreck import jobs as wreck
 pytestmark = pytest.mark.django_db(transaction=True)
 LEASE = 3
 THAWED_SECONDS = 1.0
-GIVEN_BACK_SECONDS = 1.0
 HAND_OVERS = 5
 WRECK = {"DJANGO_SETTINGS_MODULE": "tests.integration.worker.pool.wreck.settings"}
 
@@ -136,8 +135,7 @@ def test_a_thawed_parent_ends_at_once_what_it_has_lost(start, diary, freeze):
 def test_the_child_of_a_frozen_parent_begins_nothing_without_a_lease(start, diary, freeze):
     """It was handed several short jobs, and the first of them has become a long one."""
     zombie = worker(start, "-v0", processes=1)
-    first, gate, held = hand_over_several(diary)
-    freeze(zombie.pid)
+    first, gate, held = freeze_with_several(freeze, zombie, diary)
     worker(start, "-v0", processes=1)
     until(lambda: diary.words.count("long-begins") == 2)
     gate.touch()
@@ -150,19 +148,20 @@ def test_the_child_of_a_frozen_parent_begins_nothing_without_a_lease(start, diar
     assert nothing_is_left_or_charged()
 
 
-def hand_over_several(diary):
-    """A child, the gate that it waits for, and how many jobs wait in it for that."""
+def freeze_with_several(freeze, zombie, diary):
+    """A child of a frozen parent, the gate that it waits for, and how many jobs they hold."""
+    running = Job.objects.filter(state=JobState.RUNNING)
+    tail = 3
     for again in range(HAND_OVERS):
         gate = diary.gate.with_suffix(f".{again}")
-        words = [*[("short", "")] * 100, ("long", str(gate)), *[("tail", "")] * 3]
+        words = [*[("short", "")] * 100, ("long", str(gate)), *[("tail", "")] * tail]
         enqueue_many([wreck.turn.prepare(str(diary), word, at) for word, at in words])
         until(lambda: diary.words[-1:] == ["long-begins"])
-        began = float(diary.lines[-1][2])
-        # What only its parent holds is given back when the jobs before it take long.
-        until(lambda: time.monotonic() > began + GIVEN_BACK_SECONDS)  # noqa: B023 - used at once
-        held = Job.objects.filter(state=JobState.RUNNING).count()
-        if held > 1:
+        until(lambda: running.count() <= 1 + tail)  # what was before it is settled
+        freeze(zombie.pid)  # before it gives back what waits behind a job that takes long
+        if (held := running.count()) == 1 + tail:
             return int(diary.lines[-1][0]), gate, held
+        thaw(zombie.pid)
         gate.touch()  # a slow moment: jobs went to the child one by one
         until(lambda: not Job.objects.exists())
         diary.path.unlink()

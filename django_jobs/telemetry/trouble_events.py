@@ -1,0 +1,71 @@
+"""What went wrong beside the jobs and changes nothing for them: told, so that somebody looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django_jobs.telemetry.job_events import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerUnseen(Event):
+    """A worker could not write its row, by which operators see it."""
+
+    backend: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerUnregistered(Event):
+    """A handler that ``HANDLERS`` names could not be registered."""
+
+    handler: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReceiverFailed(Event):
+    """A receiver of one of Django's task signals raised what Django does not catch."""
+
+    task_id: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptsUnread(Event):
+    """The earlier attempts of a task could not be read; it runs without them."""
+
+    task_id: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskModuleFailed(Event):
+    """The module of a task that waits could not be imported."""
+
+    module: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsUnread(Event):
+    """The limits of queues could not be read; those known last hold on."""
+
+    backend: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterStays(Event):
+    """A dead letter could not be copied from Redis, where it is kept."""
+
+    job_id: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettersUnswept(Event):
+    """Dead letters older than ``DEAD_LETTER_TTL`` could not be deleted; it is tried again."""
+
+    backend: str
+    error: BaseException
