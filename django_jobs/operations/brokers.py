@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.execution.errors import error_text
 from django_jobs.routers import database_of
+from django_jobs.telemetry.events import emit
+from django_jobs.telemetry.trouble_events import BackendSilent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_jobs.backends.base import Glimpse, QueueStats
-
-logger = logging.getLogger("django_jobs")
 
 
 def brokers() -> list[str]:
@@ -42,7 +41,7 @@ def peeked(backend: str, queue: str, limit: int) -> list[Glimpse] | str:
     try:
         return backends[backend].peek(queue, limit)
     except Exception as error:  # noqa: BLE001 - a page that says so beats none
-        return f"{type(error).__name__}: {error}"
+        return _silent(backend, queue, error)
 
 
 def find(job_id: str) -> tuple[str, Glimpse] | None:
@@ -68,7 +67,7 @@ def queues_to_ask() -> Iterator[tuple[str, str, str]]:
         try:
             names |= set(backends[alias].queues())
         except Exception as error:  # noqa: BLE001 - as above
-            problem = f"{type(error).__name__}: {error}"
+            problem = _silent(alias, "", error)
         if problem and not names:
             yield alias, "", problem
         yield from ((alias, name, "") for name in sorted(names))
@@ -79,13 +78,14 @@ def stats_of(backend: str, queue: str) -> QueueStats | str:
     try:
         return backends[backend].stats(queue)
     except Exception as error:  # noqa: BLE001 - one broken backend must not hide the others
-        # A driver's words name hosts and ports: they are for the log, not for whoever looks.
-        told = error_text(error)
-        logger.warning(
-            "the backend %s does not tell of its queue %s: %s: %s",
-            *(backend, queue, told.type, told.message),
-        )
-        return _kinds(error)
+        return _silent(backend, queue, error)
+
+
+def _silent(backend: str, queue: str, error: Exception) -> str:
+    """A driver's words name hosts and ports: they are for the log, not for whoever looks."""
+    told = error_text(error)
+    emit(BackendSilent(backend=backend, queue=queue, why=f"{told.type}: {told.message}"))
+    return _kinds(error)
 
 
 def _kinds(error: Exception) -> str:

@@ -21,7 +21,7 @@ from django_jobs.handlers.function import FunctionHandler
 from django_jobs.tasks import results, sending
 from django_jobs.tasks.compat import TaskContext, TaskResultStatus, normalize_json
 from django_jobs.wire import strict_json
-from django_jobs.worker.settle import MAX_RESULT_BYTES, Encoded
+from django_jobs.worker.returned import MAX_RESULT_BYTES, Encoded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

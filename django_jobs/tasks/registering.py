@@ -52,7 +52,7 @@ def find(key: str) -> Handler | None:
     try:
         found = getattr(import_module(module), name, None)
     except Exception as error:  # noqa: BLE001 - an import runs code that may raise anything
-        emit(TaskModuleFailed(module=module, error=error))
+        emit(TaskModuleFailed(named=module, error=error))
         return None
     if isinstance(found, Task) and key_of(found) == key:
         register(found)

@@ -43,7 +43,7 @@ class AttemptsUnread(Event):
 class TaskModuleFailed(Event):
     """The module of a task that waits could not be imported."""
 
-    module: str
+    named: str
     error: BaseException
 
 
@@ -69,3 +69,12 @@ class DeadLettersUnswept(Event):
 
     backend: str
     error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSilent(Event):
+    """A backend did not tell an operator of a queue, or of its queues."""
+
+    backend: str
+    queue: str
+    why: str

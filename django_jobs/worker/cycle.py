@@ -20,7 +20,8 @@ from django_jobs.telemetry import events, tracing
 from django_jobs.wire.tracing import parent_of
 from django_jobs.worker.admission import Admitted
 from django_jobs.worker.happening import events_of, tell_claimed, tell_started, trace_id_of
-from django_jobs.worker.settle import Run, Verdict, encoded_value
+from django_jobs.worker.returned import encoded_value
+from django_jobs.worker.settle import Run, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

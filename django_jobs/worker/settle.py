@@ -17,7 +17,6 @@ from django_jobs.backends.base import (
     Settled,
 )
 from django_jobs.clock import SECOND
-from django_jobs.execution.errors import printable, type_path
 from django_jobs.execution.outcome import (
     Cancelled,
     Crashed,
@@ -30,8 +29,8 @@ from django_jobs.execution.outcome import (
     Succeeded,
 )
 from django_jobs.execution.retry import Exponential, built_in
-from django_jobs.wire import strict_json
 from django_jobs.worker import evidence
+from django_jobs.worker.returned import encoded_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
     from django_jobs.wire.envelope import Envelope
-
-MAX_RESULT_BYTES = 256 * 1024
 
 
 class Run(NamedTuple):
@@ -74,13 +71,6 @@ class Verdict(NamedTuple):
     def ends(self) -> bool:
         """Whether the job is over, rather than given back."""
         return self.dead or self.status in {"acked", "skipped-idempotent", "cancelled"}
-
-
-class Encoded(NamedTuple):
-    """A return value as JSON text."""
-
-    json: str
-    note: str = ""
 
 
 class Ending(NamedTuple):
@@ -235,34 +225,6 @@ class Settler:
             ttl_seconds=self.settings.result_ttl if ttl is None else ttl,
             **said,
         )
-
-
-_NULL = Encoded("null")
-
-
-def encoded_value(value: Any) -> Encoded:
-    """A return value as it is kept, and a note where it cannot be.
-
-    The work is done by then: to fail the attempt for its return value would do it again.
-    A handler that judges its return values itself hands them over encoded.
-    """
-    if value is None:
-        return _NULL
-    if isinstance(value, Encoded):
-        return value
-    try:
-        text = strict_json.dumps(value)
-    except strict_json.NotStrictJson as error:
-        return Encoded("null", printable(f"the return value was not kept: {error}"))
-    except Exception as error:  # noqa: BLE001 - a value's own methods may raise anything
-        return Encoded("null", f"the return value was not kept: {type_path(type(error))}")
-    if len(text) > MAX_RESULT_BYTES:
-        return Encoded(
-            "null",
-            f"the return value was not kept: {len(text):,} bytes as JSON, "
-            f"{MAX_RESULT_BYTES:,} are allowed",
-        )
-    return Encoded(text)
 
 
 def _attempt(run: Run, failed: Failed) -> AttemptRecord:

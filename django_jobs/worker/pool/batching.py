@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django_jobs.execution.outcome import Succeeded
 from django_jobs.worker.evidence import ENDINGS, goes_back
-from django_jobs.worker.settle import Encoded
+from django_jobs.worker.returned import Encoded
 
 if TYPE_CHECKING:
     from collections import deque

@@ -19,7 +19,8 @@ from django_jobs.execution.outcome import (
 )
 from django_jobs.wire.envelope import Envelope, Header, Message, Terms
 from django_jobs.wire.tracing import trace_of
-from django_jobs.worker.settle import Encoded, Run, encoded_value
+from django_jobs.worker.returned import Encoded, encoded_value
+from django_jobs.worker.settle import Run
 
 if TYPE_CHECKING:
     from django_jobs.execution.outcome import Outcome

@@ -1,10 +1,11 @@
 """Every event has a sentence that can be said, and says no more than is known."""
 
 import logging
+from dataclasses import fields
 
 import pytest
 
-from django_jobs.telemetry import events, logs
+from django_jobs.telemetry import events, logs, sentences
 
 JOB = {"job_id": "0190", "queue": "mail", "handler": "shop.send", "attempt": 3}
 MADE_OF = {"int": 1, "float": 1.5, "str": "word", "BaseException": ValueError("no"), "bool": True}
@@ -15,13 +16,19 @@ def example(kind):
     return kind(**{name: MADE_OF[word] for name, word in told.items()})
 
 
-@pytest.mark.parametrize("kind", logs.SENTENCES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", sentences.SENTENCES, ids=lambda kind: kind.__name__)
 def test_every_sentence_finds_its_facts(kind):
     assert "%(" not in logs.in_words(example(kind))
 
 
+@pytest.mark.parametrize("kind", sentences.SENTENCES, ids=lambda kind: kind.__name__)
+def test_no_fact_has_the_name_of_something_that_every_record_has(kind):
+    every = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "key"}
+    assert not every & {field.name for field in fields(kind)}
+
+
 def test_every_key_is_of_one_kind_of_events_only():
-    keys = [key for key, _, _ in logs.SENTENCES.values()]
+    keys = [key for key, _, _ in sentences.SENTENCES.values()]
     assert len(set(keys)) == len(keys)
 
 

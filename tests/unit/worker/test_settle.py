@@ -22,7 +22,8 @@ from django_jobs.execution.outcome import (
     Succeeded,
 )
 from django_jobs.testing.factories import make_opener, make_outgoing
-from django_jobs.worker.settle import MAX_RESULT_BYTES, Run, Settler
+from django_jobs.worker.returned import MAX_RESULT_BYTES
+from django_jobs.worker.settle import Run, Settler
 
 ERROR = ErrorText("ValueError", "no", "Traceback …")
 

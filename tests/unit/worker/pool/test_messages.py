@@ -28,7 +28,7 @@ from django_jobs.worker.pool.messages import (
     run_of,
     terms_to_tuple,
 )
-from django_jobs.worker.settle import Encoded
+from django_jobs.worker.returned import Encoded
 
 OUTCOMES = [
     Succeeded({"a": [1, None]}, "said"),

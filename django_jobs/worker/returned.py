@@ -1,0 +1,45 @@
+"""Return values as they are kept: JSON text, and a note where a value cannot be kept."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from django_jobs.execution.errors import printable, type_path
+from django_jobs.wire import strict_json
+
+MAX_RESULT_BYTES = 256 * 1024
+
+
+class Encoded(NamedTuple):
+    """A return value as JSON text."""
+
+    json: str
+    note: str = ""
+
+
+_NULL = Encoded("null")
+
+
+def encoded_value(value: Any) -> Encoded:
+    """A return value as it is kept, and a note where it cannot be.
+
+    The work is done by then: to fail the attempt for its return value would do it again.
+    A handler that judges its return values itself hands them over encoded.
+    """
+    if value is None:
+        return _NULL
+    if isinstance(value, Encoded):
+        return value
+    try:
+        text = strict_json.dumps(value)
+    except strict_json.NotStrictJson as error:
+        return Encoded("null", printable(f"the return value was not kept: {error}"))
+    except Exception as error:  # noqa: BLE001 - a value's own methods may raise anything
+        return Encoded("null", f"the return value was not kept: {type_path(type(error))}")
+    if len(text) > MAX_RESULT_BYTES:
+        return Encoded(
+            "null",
+            f"the return value was not kept: {len(text):,} bytes as JSON, "
+            f"{MAX_RESULT_BYTES:,} are allowed",
+        )
+    return Encoded(text)
