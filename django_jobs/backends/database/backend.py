@@ -224,7 +224,7 @@ class DatabaseBackend(Backend):
 
     def _glance(self, queues: Sequence[str] | None) -> Glance:
         seen = glance(self.database, self.clock, self.alias, queues, self._closed.all())
-        return self._last_glance.keep(queues, seen)
+        return seen if self.clock.is_set_by_hand else self._last_glance.keep(queues, seen)
 
     def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
         self._breakers.learn(told)

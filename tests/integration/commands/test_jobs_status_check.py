@@ -86,7 +86,7 @@ def test_a_probe_finds_a_backend_that_cannot_name_its_queues(run, settings, monk
 
     monkeypatch.setattr(backends["memory"], "queues", broken)
     done = run("jobs_status", "--check", "--min-workers", "0")
-    assert done.out == "unreachable: memory: ConnectionError: refused\n"
+    assert done.out == "unreachable: memory: ConnectionError\n"
 
 
 def test_a_probe_counts_neither_jobs_nor_dead_letters(run):

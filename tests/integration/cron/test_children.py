@@ -18,6 +18,7 @@ from django_jobs.models import FailedJob, Job, JobResult, ScheduleTick
 from django_jobs.operations.schedules import schedule_history
 from testproject.shop.models import Order
 from tests.integration.cron.clockwork import jobs
+from tests.integration.worker.pool.conftest import children_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Declare = Callable[..., Schedule]
@@ -62,7 +63,10 @@ def test_a_when_that_hangs_is_killed(
     assert time.monotonic() - began < 30
 
 
-def test_only_a_few_are_asked_at_once(clock: ManualClock, declare: Declare) -> None:
+def test_only_a_few_are_asked_at_once(
+    clock: ManualClock, declare: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER_CHILDREN", str(len(children_of(os.getpid()))))
     count = 3 * deciding.WHEN_AT_ONCE
     for number in range(count):
         declare(f"bell-{number}", when=jobs.with_few_others)
