@@ -35,7 +35,8 @@ OF_SERVERS = [f"{CONFORMANCE}::TestDatabaseBackendInsideATransaction", *OF_DATAB
 TESTS = {
     "sqlite": [
         "tests/unit/wire", "tests/unit/handlers", "tests/unit/worker/test_admission.py",
-        "tests/unit/worker/test_decided.py", "tests/unit/test_conf.py",
+        "tests/unit/worker/test_decided.py", "tests/unit/worker/test_finding_handlers.py",
+        "tests/unit/test_conf.py",
         "tests/unit/test_conf_reach.py", "tests/unit/test_conf_urls.py",
         "tests/unit/test_checks_reach.py", "tests/integration/test_handlers.py",
         f"{CONFORMANCE}::TestDatabaseBackend",
