@@ -271,7 +271,12 @@ def unsubscribe(subscriber: Callable[[Event], None]) -> None:
 
 def is_wanted(kind: type[Event]) -> bool:
     """Whether an event of a kind would mean anything to anybody; what comes often asks first."""
-    return any(wants(kind) for wants in _subscribers.values())
+    for (
+        wants
+    ) in _subscribers.values():  # asked for every job, where any() costs three times as much
+        if wants(kind):
+            return True
+    return False
 
 
 def emit(event: Event) -> None:

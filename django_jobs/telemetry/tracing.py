@@ -7,11 +7,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from django_jobs.telemetry.metering import collectors
+from django_jobs.wire.tracing import parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_jobs.execution.outcome import Outcome
+    from django_jobs.wire.envelope import Envelope
 
 
 class Traced(Protocol):
@@ -50,10 +52,10 @@ def _tracer_of(those: tuple[Any, ...]) -> Tracer | None:
     return next((one for one in those if hasattr(one, "running")), None)
 
 
-def of_run(run: Traced, parent: str | None) -> AbstractContextManager[Callable[[Outcome], Outcome]]:
+def of_run(run: Traced, envelope: Envelope) -> AbstractContextManager[Callable[[Outcome], Outcome]]:
     """A span around a run, if anybody traces; what is yielded has to be told its outcome."""
     tracer = _tracer_of(collectors())
-    return _UNTRACED if tracer is None else _traced(tracer, run, parent)
+    return _UNTRACED if tracer is None else _traced(tracer, run, parent_of(envelope))
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from django_jobs.execution.outcome import Failed, Outcome, Succeeded, called_off
 from django_jobs.execution.shared_loop import run_among_others
 from django_jobs.handlers.base import JobContext
 from django_jobs.telemetry import events, tracing
-from django_jobs.wire.tracing import parent_of
 from django_jobs.worker.admission import Admitted
 from django_jobs.worker.happening import events_of, tell_claimed, tell_started, trace_id_of
 from django_jobs.worker.returned import encoded_value
@@ -120,7 +119,7 @@ class Cycle:
         decision = self._decision(lease, lease_seconds)
         if isinstance(decision, Admitted):
             attempt = self._attempt(lease, decision)
-            with tracing.of_run(*_traced(attempt, decision)) as ended:
+            with tracing.of_run(attempt.context, decision.envelope) as ended:
                 ran = await run_among_others(attempt, cut)
                 outcome = ended(self._unless_asked(lease, ran))
         else:
@@ -147,7 +146,7 @@ class Cycle:
         attempt = self._attempt(lease, admitted)
         if admitted.envelope.terms.atomic:
             return self._run_atomically(lease, admitted, attempt, started, lease_seconds)
-        with clean_connections(), tracing.of_run(*_traced(attempt, admitted)) as ended:
+        with clean_connections(), tracing.of_run(attempt.context, admitted.envelope) as ended:
             outcome = ended(self._unless_asked(lease, attempt.run()))
         run = _run_of(lease, admitted.envelope, started, self.worker)
         return run, self.asker.settle(run, outcome, lease_seconds), outcome
@@ -165,7 +164,7 @@ class Cycle:
         outcome: Outcome
         try:
             with clean_connections(), self.backend.joint_transaction():
-                with tracing.of_run(*_traced(attempt, admitted)) as ended:
+                with tracing.of_run(attempt.context, admitted.envelope) as ended:
                     outcome = ended(self._unless_asked(lease, attempt.run()))
                 _success(outcome)
                 run = _run_of(lease, admitted.envelope, started, self.worker)
@@ -227,10 +226,6 @@ class _UndoneError(Exception):
 def _success(outcome: Outcome) -> None:
     if not isinstance(outcome, Succeeded):
         raise _UndoneError(outcome)
-
-
-def _traced(attempt: Attempt, admitted: Admitted) -> tuple[JobContext, str | None]:
-    return attempt.context, parent_of(admitted.envelope)
 
 
 def _settled(verdict: Verdict, outcome: Outcome) -> Verdict:
