@@ -27,7 +27,7 @@ SELECT 'database', {uuid}, {concat_queue}, {concat_handler},
             WHEN {i} % 7 = 0 THEN 'timed-out' ELSE 'exhausted' END,
        'builtins.RuntimeError', {message}, {traceback}, '', {fingerprint},
        {moment}, {moment},
-       CASE WHEN {i} % 5 = 4 OR {i} % 10 {open} THEN
+       CASE WHEN {i} % 5 = 4 OR {i} % {closed} THEN
             CASE WHEN {i} % 3 = 0 THEN 'discarded' ELSE 'replayed' END
        ELSE '' END, ''
 """
@@ -89,7 +89,7 @@ def fill(connection: BaseDatabaseWrapper, count: int, *, mostly_open: bool) -> N
     values, source = _BY_VENDOR[connection.vendor]
     bounds = {"first": 1, "last": count}
     filled = {name: value.format(**bounds) for name, value in values.items()}
-    select = _COLUMNS.format(**filled, open="= 9" if mostly_open else "<> 9")
+    select = _COLUMNS.format(**filled, closed="10 = 9" if mostly_open else "7 <> 1")
     insert = _INSERT.format(rank=connection.ops.quote_name("rank"))
     numbers = _NUMBERS.format(**bounds) if connection.vendor == "sqlite" else ""
     with connection.cursor() as cursor:
