@@ -21,8 +21,8 @@ RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cks
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo test test-long test-upstream coverage coverage-guarded chaos mutants bench \
-	bench-drain bench-latency bench-idle bench-admin bench-rivals bench-tasks bench-redis bench-ticks bench-notify \
-	screenshots lint format types layers docs audit check clean
+	bench-drain bench-latency bench-idle bench-admin bench-rivals bench-hardships bench-tasks bench-redis bench-ticks \
+	bench-notify screenshots lint format types layers docs audit check clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-16s %s\n", $$1, $$2}'
@@ -71,7 +71,7 @@ coverage: setup ## Run the tests and tell which branches they miss
 coverage-guarded: setup ## Fail unless every branch of signing, allow-lists, address policy and lease SQL is run
 	@$(BIN)/python -m tests.guarded
 
-mutants: setup ## Change signing, allow-lists and address policy in small ways; a test must notice
+mutants: setup ## Change signing, allow-lists, address policy and lease SQL in small ways; a test must notice
 	@$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
 
 BENCHMARK = DJANGO_JOBS_TEST_DB=$(or $(DJANGO_JOBS_TEST_DB),postgres) $(BIN)/python -m tests.benchmarks
@@ -93,6 +93,9 @@ bench-idle: setup ## Measure what an idle worker costs
 
 bench-rivals: | $(RIVALS_READY) ## Measure other projects' queues and ours, in turns
 	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.rivals $(BENCH_ARGS)
+
+bench-hardships: | $(RIVALS_READY) ## Measure the same among many jobs and beside an old transaction
+	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.rivals.hardships $(BENCH_ARGS)
 
 bench-tasks: | $(RIVALS_READY) ## Measure other backends of Django's Tasks and ours, in turns
 	@$(RIVALS_VENV)/bin/python -m tests.benchmarks.tasks $(BENCH_ARGS)

@@ -29,6 +29,7 @@ class DjangoJobsConfig(AppConfig):
         from django_jobs.cron.registry import register_source  # noqa: PLC0415 - as above
         from django_jobs.handlers.built_in import register_built_in  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
+        from django_jobs.operations.gauges import gauges  # noqa: PLC0415 - as above
         from django_jobs.telemetry import events, logs, metering  # noqa: PLC0415 - as above
         from django_jobs.worker import announcing  # noqa: PLC0415 - as above
         from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
@@ -36,6 +37,7 @@ class DjangoJobsConfig(AppConfig):
         events.subscribe(logs.write, logs.wants)
         events.subscribe(metering.count, metering.wants)
         events.subscribe(announcing.announce, announcing.wants)
+        metering.gauges = gauges
         sync.run_lease = run_lease
         register_source(stored.schedules)
         self._connect_tasks()

@@ -22,6 +22,7 @@ _used = 0
 # implementation, used here for the fraction of the millisecond and as a counter.
 _TICKS_PER_MILLISECOND = 1 << 12
 
+VERSION = 7
 _CANONICAL = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -50,6 +51,11 @@ def parse_id(text: object) -> str | None:
         return str(UUID(str(text)))
     except ValueError:
         return None
+
+
+def made_at(job_id: UUID) -> int | None:
+    """When an id was made, in microseconds by the clock of who made it; None of other kinds."""
+    return (job_id.int >> 80) * 1000 if job_id.version == VERSION else None
 
 
 def is_canonical(text: object) -> bool:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MOST_AT_ONCE = 500
 LONGEST_ID = 140
+KINDS_SHOWN = 20
 BACK_TO = {"overview": "admin:django_jobs_overview_changelist"}
 
 
@@ -178,8 +179,11 @@ class ActingAdmin(ReadOnlyAdmin):
             "doing": doing,
             "subjects": subjects,
             "form": form,
-            "kinds": [(count, kind) for kind, count in kinds.most_common(20)],
-            "more_kinds": max(len(kinds) - 20, 0),
+            "kinds": [
+                (count, list(zip(self.kind_titles, kind, strict=True)))
+                for kind, count in kinds.most_common(KINDS_SHOWN)
+            ],
+            "more_kinds": max(len(kinds) - KINDS_SHOWN, 0),
             "kind_titles": self.kind_titles,
             "url": self.url_of(verb),
             "back": back,

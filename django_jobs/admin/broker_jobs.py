@@ -13,7 +13,7 @@ from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.cells import away, handler_cell, moment_of
 from django_jobs.admin.presentation import visible
 from django_jobs.ids import parse_id
-from django_jobs.models import Job, JobState
+from django_jobs.models import Job, JobResult, JobState
 from django_jobs.operations import brokers
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.values import Glimpse
 
 SHOWN = 200
+ENDED_WELL = frozenset({"succeeded", "skipped", "cancelled"})
 _STATES = {str(state.label): int(state) for state in JobState}
 
 
@@ -54,6 +55,28 @@ def found(job_id: str) -> Job | None:
     """The live job of this id, if a broker has it."""
     seen = brokers.find(job_id)
     return None if seen is None else job_of(*seen)
+
+
+def result(job_id: str) -> JobResult | None:
+    """How a job ended, where a broker keeps that: a row, never to be saved."""
+    told = brokers.account_of(job_id)
+    if told is None or told[1].status not in ENDED_WELL:
+        return None  # of the dead there are dead letters
+    backend, account = told
+    return JobResult(
+        job_id=UUID(account.id),
+        backend=backend,
+        queue=account.queue,
+        handler=account.handler,
+        status=account.status,
+        value=account.value_json,
+        output=account.reason,
+        attempts=account.failed_attempts,
+        worker=account.worker,
+        started_at=moment_of(account.started_at),
+        finished_at=moment_of(account.finished_at),
+        body=account.body,
+    )
 
 
 class BrokerJobsAdmin(ReadOnlyAdmin):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django.contrib.admin.views.main import ChangeList
-    from django.db.models import QuerySet
+    from django.db.models import Model, QuerySet
     from django.http import HttpRequest
 
 PARAMETER = "database"
@@ -41,7 +41,28 @@ def narrowed_to(backend: str) -> dict[str, str]:
     """What a link to a list says, so that the rows of a backend are in it."""
     config = get_settings().backends.get(backend)
     alias = None if config is None else database_of(config)
-    return {} if alias in {None, all_databases()[0]} else {PARAMETER: str(alias)}
+    return {} if alias is None else place(alias)
+
+
+def place(alias: str) -> dict[str, str]:
+    """What the address of a page says of the database it is about."""
+    return {} if alias == all_databases()[0] else {PARAMETER: alias}
+
+
+def within(url: str, alias: str) -> str:
+    """An address with its database: what is numbered has the same numbers in each."""
+    told = urlencode(place(alias))
+    return f"{url}{'&' if '?' in url else '?'}{told}" if told else url
+
+
+def home_of(row: Model) -> str:
+    """The database that a row was read from."""
+    return row._state.db or all_databases()[0]  # noqa: SLF001 - it has no other name
+
+
+def told_in(alias: str) -> str:
+    """What an entry of the admin's log says of the database: the log has but the number."""
+    return f" In the database {alias}." if place(alias) else ""
 
 
 def jobs_url(backend: str, queue: str, state: str = "") -> str:

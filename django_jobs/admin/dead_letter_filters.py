@@ -12,6 +12,7 @@ from django.utils.dateparse import parse_datetime
 
 from django_jobs.admin.base import RECENT_ROWS, may_view_payload
 from django_jobs.admin.cells import error_text
+from django_jobs.admin.databases import PARAMETER
 from django_jobs.operations import Matching, groups, search
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ GROUPS_OFFERED = 12
 OFFERED = ("queue", "handler", "reason")
 LONGEST_TEXT = 200
 _RUN_BY = {*OFFERED, "fingerprint", "failed_at__gte", "failed_at__lt", "q", "resolution"}
-_NO_MATTER = {PAGE_VAR, ORDER_VAR, ALL_VAR, ERROR_FLAG}
+_NO_MATTER = {PAGE_VAR, ORDER_VAR, ALL_VAR, ERROR_FLAG, PARAMETER}
 
 
 class LetterList(ChangeList):

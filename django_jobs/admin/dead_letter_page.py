@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.urls import reverse
+from django.utils.http import urlencode
 
 from django_jobs.admin.base import may_view_payload
 from django_jobs.admin.cells import away
+from django_jobs.admin.databases import home_of, place, within
 from django_jobs.admin.dead_letter_filters import RESOLUTIONS
 from django_jobs.admin.presentation import meta_of, payload_of, verdict_of, visible, why_it_died
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
-from django_jobs.operations import jobs_database
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -24,7 +25,7 @@ ATTEMPTS_SHOWN = 50
 def told(request: HttpRequest, failed: FailedJob) -> dict[str, Any]:
     """What its page shows of a dead letter to somebody."""
     may_view = may_view_payload(request.user)
-    attempts = JobAttempt.objects.using(jobs_database()).filter(job_id=failed.job_id)
+    attempts = JobAttempt.objects.using(home_of(failed)).filter(job_id=failed.job_id)
     return {
         "failed": failed,
         "why": why_it_died(failed.reason),
@@ -39,8 +40,8 @@ def told(request: HttpRequest, failed: FailedJob) -> dict[str, Any]:
         "output": visible(failed.output),
         "attempts": [_attempt(row) for row in attempts.order_by("-number", "-pk")[:ATTEMPTS_SHOWN]],
         "age": away(failed.failed_at),
-        "replay_of": _whereabouts(failed.replay_of),
-        "replayed_as": _whereabouts(failed.replayed_as),
+        "replay_of": _whereabouts(failed.replay_of, home_of(failed)),
+        "replayed_as": _whereabouts(failed.replayed_as, home_of(failed)),
         "same_error": _same_error(failed),
     }
 
@@ -62,14 +63,14 @@ def _same_error(failed: FailedJob) -> str:
     """Where to see all open dead letters with this error."""
     if not failed.fingerprint:
         return ""
-    return f"{reverse('admin:django_jobs_failedjob_changelist')}?fingerprint={failed.fingerprint}"
+    told = urlencode({"fingerprint": failed.fingerprint, **place(home_of(failed))})
+    return f"{reverse('admin:django_jobs_failedjob_changelist')}?{told}"
 
 
-def _whereabouts(job_id: UUID | None) -> dict[str, str] | None:
+def _whereabouts(job_id: UUID | None, alias: str) -> dict[str, str] | None:
     """Where another job of the same lineage can be looked at, and how it stands."""
     if job_id is None:
         return None
-    alias = jobs_database()
     if live := Job.objects.using(alias).filter(pk=job_id).first():
         url = reverse("admin:django_jobs_job_change", args=[live.pk])
         return {"id": str(job_id), "url": url, "state": live.get_state_display()}
@@ -77,6 +78,6 @@ def _whereabouts(job_id: UUID | None) -> dict[str, str] | None:
         url = reverse("admin:django_jobs_jobresult_change", args=[result.pk])
         return {"id": str(job_id), "url": url, "state": result.status}
     if dead := FailedJob.objects.using(alias).filter(job_id=job_id).first():
-        url = reverse("admin:django_jobs_failedjob_change", args=[dead.pk])
+        url = within(reverse("admin:django_jobs_failedjob_change", args=[dead.pk]), alias)
         return {"id": str(job_id), "url": url, "state": "dead"}
     return {"id": str(job_id), "url": "", "state": "ended, and nothing of it was kept"}

@@ -10,10 +10,12 @@ from django.http import HttpResponse
 from django.template.defaultfilters import pluralize
 from django.template.response import TemplateResponse
 from django.urls import path
+from django.utils.http import urlencode
 
 from django_jobs.admin import dead_letter_page
 from django_jobs.admin.base import may_view_payload
 from django_jobs.admin.cells import away, badge, error_text, handler_cell, moment_cell, two_lines
+from django_jobs.admin.databases import place
 from django_jobs.admin.dead_letter_filters import (
     LONGEST_TEXT,
     RESOLUTIONS,
@@ -100,6 +102,7 @@ class FailedJobAdmin(BeginningAdmin, EditingAdmin):
             answer.context_data |= {
                 "searched": "" if found is None else _searched(found, request),
                 "narrowed": request.GET.urlencode(),
+                "here": urlencode(place(self._alias(request))),
                 "may": {verb: self._may(request, verb) for verb in ("replay", "discard")},
             }
         return answer

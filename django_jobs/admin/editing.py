@@ -13,6 +13,7 @@ from django.urls import path, reverse
 
 from django_jobs import operations
 from django_jobs.admin.base import may_view_payload
+from django_jobs.admin.databases import home_of, within
 from django_jobs.admin.presentation import editable, from_editor, verdict_of
 from django_jobs.admin.resolving import Log, ReasonForm, ResolvingAdmin, answer_of
 from django_jobs.exceptions import InvalidJob
@@ -79,7 +80,7 @@ class EditingAdmin(ResolvingAdmin):
             raise PermissionDenied
         if failed is None:
             return self.not_there(request, object_id)
-        page = reverse(f"admin:{self._url}_change", args=[failed.pk])
+        page = within(reverse(f"admin:{self._url}_change", args=[failed.pk]), home_of(failed))
         if failed.resolution or not verdict_of(failed).valid:
             messages.error(request, "Only what is open and can be verified can be edited.")
             return HttpResponseRedirect(page)
@@ -107,6 +108,7 @@ class EditingAdmin(ResolvingAdmin):
             by=request.user.get_username(),
             reason=given["reason"],
             witness=log.inside,
+            using=home_of(failed),
             edited=given["payload"],
         )
         log.outside()

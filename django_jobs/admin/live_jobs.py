@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
-from django.http import HttpResponse
+from django.contrib.admin.utils import unquote
+from django.http import HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.html import format_html
 
 from django_jobs import operations
@@ -17,7 +19,7 @@ from django_jobs.admin.broker_jobs import BrokerJobsAdmin
 from django_jobs.admin.cells import badge, handler_cell, moment_cell, moment_of
 from django_jobs.admin.databases import all_databases
 from django_jobs.admin.presentation import meta_of, payload_of, visible
-from django_jobs.admin.tables import OfAJob
+from django_jobs.admin.tables import OfAJob, is_kept, with_a_broker
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.operations import jobs_database
@@ -146,6 +148,15 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
         row: Job | None = super().get_object(request, object_id, from_field)
         key = parse_id(object_id)
         return row or (broker_jobs.found(key) if key else None)
+
+    def not_there(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """It has ended, most likely: then its result tells how."""
+        key = parse_id(unquote(object_id))
+        seen = key and request.user.has_perm("django_jobs.view_jobresult")
+        if key and seen and (is_kept(key) or with_a_broker(key)):
+            page = reverse("admin:django_jobs_jobresult_change", args=[key])
+            return HttpResponseRedirect(page)
+        return super().not_there(request, object_id)
 
     def perform(
         self, verb: str, subject: Subject, data: dict[str, Any], log: Log

@@ -159,8 +159,7 @@ def _tiles(
 def _queue(depth: QueueDepth, lately: Counts | None, may: _Rights) -> dict[str, Any]:
     named = urlencode({"ids": f"{depth.backend}/{depth.queue}", "back": "overview"})
     dead = reverse("admin:django_jobs_failedjob_changelist")
-    # That list is of the first database alone; jobs_dlq --database tells of the others.
-    dead_here = may.see_dead and not narrowed_to(depth.backend)
+    narrowed = urlencode({"queue": depth.queue, **narrowed_to(depth.backend)})
     verbs = []
     if may.pause:
         verb = "resume" if depth.paused else "pause"
@@ -181,7 +180,7 @@ def _queue(depth: QueueDepth, lately: Counts | None, may: _Rights) -> dict[str, 
         ],
         "dead": _number(depth.dead),
         "has_dead": depth.dead > 0,
-        "dead_url": f"{dead}?{urlencode({'queue': depth.queue})}" if dead_here else "",
+        "dead_url": f"{dead}?{narrowed}" if may.see_dead else "",
         "oldest": span(depth.oldest_seconds * _MICRO) if depth.ready else "–",
         "lately": lately or Counts(),
         "paused": depth.paused,

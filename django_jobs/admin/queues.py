@@ -100,8 +100,11 @@ class QueueControlAdmin(ActingAdmin):
 
     @admin.display(description="changed")
     def changed(self, control: QueueControl) -> str:
-        by = format_html('<span class="dj-where">by {}</span>', control.changed_by or "somebody")
-        return moment_cell(control.changed_at) + by
+        return format_html(
+            '{} <span class="dj-where">by {}</span>',
+            moment_cell(control.changed_at),
+            control.changed_by or "somebody",
+        )
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         return self.may(request, "pause")

@@ -15,10 +15,12 @@ from django.db import router
 from django.http import HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.utils.http import urlencode
 from django.utils.translation import ngettext
 
 from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
+from django_jobs.admin.databases import home_of, place, told_in, within
 from django_jobs.admin.presentation import visible
 from django_jobs.admin.reasons import reason_field
 
@@ -62,6 +64,8 @@ class ReasonForm(forms.Form):
 class ResolvingAdmin(ReadOnlyAdmin):
     """The two verbs of the dead-letter page, with a page in between that asks."""
 
+    in_each_database = True
+
     def has_replay_permission(self, request: HttpRequest, obj: FailedJob | None = None) -> bool:
         return request.user.has_perm("django_jobs.replay_failedjob")
 
@@ -88,6 +92,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
             "opts": self.opts,
             "media": self.media,
             "has_view_permission": True,
+            "here": urlencode(place(self._alias(request))),
             **context,
         }
         request.current_app = self.admin_site.name
@@ -100,20 +105,23 @@ class ResolvingAdmin(ReadOnlyAdmin):
     def resolve_view(self, verb: str, request: HttpRequest) -> HttpResponse:
         """GET asks about the dead letters named ``ids``; POST with ``confirmed`` does it."""
         self._demand(request, verb)
+        alias = self._alias(request)
         given = request.POST if request.method == "POST" else request.GET
+        filters = given.get("filters", "") or urlencode(place(alias))
         chosen = [int(number) for number in given.getlist("ids") if _KEY.fullmatch(number)]
         form = ReasonForm(request.POST if "confirmed" in request.POST else None)
         letters = self.get_queryset(request).filter(pk__in=chosen[:MOST_AT_ONCE])
         if not form.is_valid():
-            asked = self.ask(request, verb, letters, given.get("filters", ""), form)
-            return asked or HttpResponseRedirect(self._list_url(given.get("filters", "")))
+            asked = self.ask(request, verb, letters, filters, form)
+            return asked or HttpResponseRedirect(self._list_url(filters))
         found = list(letters.order_by("pk"))
         if not found:
             messages.warning(request, NONE_LEFT)
         self._tell(request, verb, self._resolve(request, verb, found, form.cleaned_data["reason"]))
         if len(found) == 1:
-            return HttpResponseRedirect(reverse(f"admin:{self._url}_change", args=[found[0].pk]))
-        return HttpResponseRedirect(self._list_url(given.get("filters", "")))
+            page = reverse(f"admin:{self._url}_change", args=[found[0].pk])
+            return HttpResponseRedirect(within(page, alias))
+        return HttpResponseRedirect(self._list_url(filters))
 
     def ask(
         self,
@@ -147,7 +155,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
             "why": [(count, visible(why)) for why, count in seen.why.most_common(REASONS_SHOWN)],
             "kinds": [(count, *kind) for kind, count in kinds.most_common(KINDS_SHOWN)],
             "more_kinds": max(len(kinds) - KINDS_SHOWN, 0),
-            "url": reverse(f"admin:{self._url}_{verb}"),
+            "url": within(reverse(f"admin:{self._url}_{verb}"), letters.db),
             "back": self._list_url(filters),
         }
         return self._page(request, "confirm.html", context)
@@ -178,7 +186,8 @@ class ResolvingAdmin(ReadOnlyAdmin):
                 continue
             log = Log(self, request, reason)
             operation = operations.replay if verb == "replay" else operations.discard
-            outcome = operation(letter.pk, by=by, reason=reason, witness=log.inside)
+            home = home_of(letter)
+            outcome = operation(letter.pk, by=by, reason=reason, witness=log.inside, using=home)
             log.outside()
             answers.append(answer_of(outcome))
         return answers
@@ -212,7 +221,7 @@ class Log:
 
     def inside(self, failed: FailedJob, before: str) -> None:
         # In another database a failure of this transaction would leave the entry behind.
-        if router.db_for_write(LogEntry) == operations.jobs_database():
+        if router.db_for_write(LogEntry) == home_of(failed):
             self._write(failed, before)
         else:
             self.later = (failed, before)
@@ -226,7 +235,7 @@ class Log:
         if failed.replayed_as is not None:
             what = " ".join(filter(None, (what, f"as {failed.replayed_as}", self.how)))
         said = f" Reason: {self.reason}" if self.reason else " No reason given."
-        message = f"{what}; it was {before or 'open'}.{said}"
+        message = f"{what}; it was {before or 'open'}.{told_in(home_of(failed))}{said}"
         self.model_admin.log_change(self.request, failed, message)
 
 

@@ -12,6 +12,7 @@ from django.http import HttpResponseRedirect
 from django.urls import path, reverse
 
 from django_jobs import operations
+from django_jobs.admin.databases import within
 from django_jobs.admin.dead_letter_filters import matching_of
 from django_jobs.admin.presentation import visible
 from django_jobs.admin.resolving import (
@@ -85,7 +86,7 @@ class BeginningAdmin(ResolvingAdmin):
             matching = matching_of(request.GET, alias, request)
         except ValueError as problem:
             messages.error(request, visible(f"{problem}; choose other filters."))
-            return HttpResponseRedirect(self._list_url(""))
+            return HttpResponseRedirect(within(self._list_url(""), alias))
         begins = request.method == "POST" and "dry_run" not in request.POST
         form = RunForm(request.POST if request.method == "POST" else None)
         if begins and form.is_valid():
@@ -124,9 +125,8 @@ class BeginningAdmin(ResolvingAdmin):
             using=self._alias(request),
             witness=partial(log_begun, request.user.pk),
         )
-        return HttpResponseRedirect(
-            reverse("admin:django_jobs_resolutionrun_change", args=[run.pk])
-        )
+        page = reverse("admin:django_jobs_resolutionrun_change", args=[run.pk])
+        return HttpResponseRedirect(within(page, self._alias(request)))
 
 
 def _conditions(matching: Matching) -> list[tuple[str, str]]:

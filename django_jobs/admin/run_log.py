@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 
+from django_jobs.admin.databases import home_of, told_in
+
 if TYPE_CHECKING:
     from django_jobs.models import ResolutionRun
 
@@ -20,13 +22,15 @@ def log_begun(user_id: Any, run: ResolutionRun) -> None:
         run,
         ADDITION,
         f"Began to {run.verb} {run.total} dead letters ({through or 'all open ones'}){pace}."
-        f"{_because(run.reason)}",
+        f"{told_in(home_of(run))}{_because(run.reason)}",
     )
 
 
 def log_stopped(user_id: Any, run: ResolutionRun, reason: str) -> None:
     """That somebody stopped a run."""
-    told = f"Stopped after {run.dealt_with} of {run.total}.{_because(reason)}"
+    told = (
+        f"Stopped after {run.dealt_with} of {run.total}.{told_in(home_of(run))}{_because(reason)}"
+    )
     _log(user_id, run, CHANGE, told)
 
 

@@ -10,10 +10,12 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.utils.http import urlencode
 
 from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.cells import away, badge, moment_cell, two_lines
+from django_jobs.admin.databases import home_of, place, within
 from django_jobs.admin.presentation import visible
 from django_jobs.admin.resolving import ReasonForm
 from django_jobs.admin.run_log import log_stopped
@@ -31,6 +33,8 @@ _LIVE = {str(state.label) for state in JobState}
 class ResolutionRunAdmin(ReadOnlyAdmin):
     """Who may see dead letters may see what is done to them."""
 
+    as_cards = True
+    in_each_database = True
     list_display = ("shown_run", "shown_progress", "shown_state", "shown_rate", "begun")
     list_filter = ("state", "verb")
     ordering = ("-id",)
@@ -94,6 +98,7 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
             "title": f"{run.verb.capitalize()} {run.total:,} dead letters",
             "original": f"Run {run.pk}",
             "run": run,
+            "here": urlencode(place(home_of(run))),
             "progress": _progress(run),
             "matching": [(name, visible(str(value))) for name, value in _narrowed(run)],
             "problems": [(key, visible(why)) for key, why in run.problems],
@@ -113,9 +118,7 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
         if request.method == "POST":
             if not self._may(request, run):
                 raise PermissionDenied
-            run, _wait = operations.advance(
-                run.pk, seconds=STEP_SECONDS, using=operations.jobs_database()
-            )
+            run, _wait = operations.advance(run.pk, seconds=STEP_SECONDS, using=home_of(run))
         return JsonResponse(_progress(run))
 
     def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -126,7 +129,7 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
         form = ReasonForm(request.POST)
         reason = form.cleaned_data["reason"] if form.is_valid() else ""
         by = request.user.get_username()
-        if operations.stop(run.pk, by=by, reason=reason, using=operations.jobs_database()):
+        if operations.stop(run.pk, by=by, reason=reason, using=home_of(run)):
             run.refresh_from_db()
             log_stopped(request.user.pk, run, reason)
             messages.success(request, "The run was stopped. What it did stays done.")
@@ -140,7 +143,7 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
             return HttpResponseNotAllowed(["POST"])
         run = self._changeable(request, object_id)
         if run.state == ResolutionRun.State.RUNNING:
-            operations.carry(run, using=operations.jobs_database())
+            operations.carry(run, using=home_of(run))
         return self._back(run)
 
     def _seen(self, request: HttpRequest, object_id: str) -> ResolutionRun | None:
@@ -162,7 +165,7 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
 
     def _back(self, run: ResolutionRun) -> HttpResponse:
         page = reverse("admin:django_jobs_resolutionrun_change", args=[run.pk])
-        return HttpResponseRedirect(page)
+        return HttpResponseRedirect(within(page, home_of(run)))
 
 
 def _progress(run: ResolutionRun) -> dict[str, Any]:

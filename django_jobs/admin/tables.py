@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django.contrib import admin
+from django.http import HttpResponseRedirect
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.http import urlencode
 
+from django_jobs.admin import broker_jobs
 from django_jobs.admin.base import ReadOnlyAdmin, may_view_payload, recent_values
 from django_jobs.admin.cells import error_text, handler_cell, in_full, moment_cell, moment_of
-from django_jobs.admin.databases import PARAMETER
+from django_jobs.admin.databases import PARAMETER, all_databases
 from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened
-from django_jobs.ids import parse_id
+from django_jobs.ids import made_at, parse_id
 from django_jobs.models import JobAttempt, JobResult, OperatorEvent
 from django_jobs.operations import jobs_database
 from django_jobs.wire import strict_json
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django.db.models import QuerySet
-    from django.http import HttpRequest
+    from django.http import HttpRequest, HttpResponse
 
 EVENTS_SHOWN = 20
 A_MINUTE = timedelta(minutes=1)
@@ -99,6 +103,23 @@ class JobResultAdmin(OfAJob):
         "by_operators",
     )
 
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """What a broker keeps is in no list, and found by its id all the same."""
+        key = parse_id(request.GET.get("q", "").strip())
+        if key and self.has_view_permission(request) and with_a_broker(key):
+            page = reverse("admin:django_jobs_jobresult_change", args=[key])
+            return HttpResponseRedirect(page)
+        return super().changelist_view(request, extra_context)
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> JobResult | None:
+        row: JobResult | None = super().get_object(request, object_id, from_field)
+        key = parse_id(object_id)
+        return row or (broker_jobs.result(key) if key else None)
+
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         fields = super().get_fields(request, obj)
         if request.user.has_perm("django_jobs.view_operatorevent"):
@@ -150,15 +171,28 @@ class JobResultAdmin(OfAJob):
             return "–"
 
 
+def is_kept(job_id: str) -> bool:
+    """Whether a result of a job is in a database."""
+    rows = (JobResult.objects.using(alias).filter(pk=job_id) for alias in all_databases())
+    return any(found.exists() for found in rows)
+
+
+def with_a_broker(job_id: str) -> bool:
+    """Whether the result of a job is with a broker, and nowhere else."""
+    return not is_kept(job_id) and broker_jobs.result(job_id) is not None
+
+
 def _events_about(result: JobResult) -> Iterator[tuple[OperatorEvent, str]]:
     """By when the job lived: of that there is an index, of what an event is about none."""
-    if result.finished_at is None:
-        return
     home = result._state.db or jobs_database()  # noqa: SLF001 - where it was read
-    begin = result.enqueued_at or result.finished_at - timedelta(days=1)
-    events = OperatorEvent.objects.using(home).filter(
-        at__gte=begin - A_MINUTE, at__lte=result.finished_at + A_MINUTE, subject=str(result.pk)
-    )
+    events = OperatorEvent.objects.using(home).filter(subject=str(result.pk))
+    if result.finished_at is not None:
+        begin = result.enqueued_at or result.finished_at - timedelta(days=1)
+        events = events.filter(at__lte=result.finished_at + A_MINUTE)
+    else:  # a broker knows no more of a job that was called off before it ran
+        made = moment_of(made_at(UUID(str(result.pk))))
+        begin = made or timezone.now() - timedelta(days=1)
+    events = events.filter(at__gte=begin - A_MINUTE)
     query = "?" + urlencode({"_changelist_filters": urlencode({PARAMETER: home})})
     for event in events.order_by("at", "pk")[:EVENTS_SHOWN]:
         yield event, query
@@ -168,6 +202,7 @@ def _events_about(result: JobResult) -> Iterator[tuple[OperatorEvent, str]]:
 class JobAttemptAdmin(OfAJob):
     """Runs that did not succeed."""
 
+    as_cards = True
     trace_field = None
     search_help_text = "The id of a job."
     list_display = ("job_id", "number", "outcome", "error", "finished", "worker")
@@ -180,6 +215,7 @@ class JobAttemptAdmin(OfAJob):
 class OperatorEventAdmin(ReadOnlyAdmin):
     """What somebody did, and why."""
 
+    as_cards = True
     in_each_database = True
     list_display = ("when", "actor", "action", "subject", "queue", "shown_reason")
     list_filter = (recent_values("action"), recent_values("actor"), "at")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -22,7 +22,7 @@ from django_jobs.exceptions import BackendUnavailable, EnqueueOutcomeUnknown, Jo
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from django_jobs.backends.base import Backend, Enqueued, OnConflict
     from django_jobs.wire.envelope import Outgoing
@@ -31,28 +31,27 @@ _circuits: dict[tuple[str, str], Circuit] = {}
 _lock = threading.Lock()
 
 
-@contextmanager
-def asking(backend: str, queue: str) -> Iterator[None]:
+class asking:  # noqa: N801 - used as a verb: with asking(...)
     """Ask a backend something in the block; raises BackendUnavailable where it is no use.
 
     What a job did wrong, and what the backend refuses on purpose, is no fault of it.
     """
-    token = _passed(backend, queue)
-    try:
-        yield
-    except EnqueueOutcomeUnknown:
-        _ended(backend, queue, token, failed=True)
-        raise
-    except JobsError:
-        _ended(backend, queue, token, failed=False)
-        raise
-    except Exception:
-        _ended(backend, queue, token, failed=True)
-        raise
-    except BaseException:  # the caller was stopped: that says nothing, but ends a probe
-        _given_up(backend, queue, token)
-        raise
-    _ended(backend, queue, token, failed=False)
+
+    __slots__ = ("_backend", "_queue", "_token")
+
+    def __init__(self, backend: str, queue: str) -> None:
+        self._backend, self._queue = backend, queue
+
+    def __enter__(self) -> None:
+        self._token = _passed(self._backend, self._queue)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, Exception):
+            # The caller was stopped: that says nothing, but ends a probe.
+            _given_up(self._backend, self._queue, self._token)
+            return
+        is_ours = isinstance(error, JobsError) and not isinstance(error, EnqueueOutcomeUnknown)
+        _ended(self._backend, self._queue, self._token, failed=error is not None and not is_ours)
 
 
 def asking_to_enqueue(
@@ -62,10 +61,17 @@ def asking_to_enqueue(
 
     The site's own database, in a transaction of the caller, is asked in any case.
     """
+    queues = (
+        set()
+        if backend.capabilities.transactional_enqueue
+        else {message.terms.queue for message in outgoing}
+    )
+    if len(queues) == 1:  # as most are, and a stack of contexts costs more than its one
+        with asking(backend.alias, queues.pop()):
+            return backend.enqueue(outgoing, on_conflict=conflict)
     with ExitStack() as asked:
-        if not backend.capabilities.transactional_enqueue:
-            for queue in sorted({message.terms.queue for message in outgoing}):
-                asked.enter_context(asking(backend.alias, queue))
+        for queue in sorted(queues):
+            asked.enter_context(asking(backend.alias, queue))
         return backend.enqueue(outgoing, on_conflict=conflict)
 
 

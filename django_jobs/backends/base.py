@@ -32,7 +32,7 @@ from django_jobs.backends.values import (
 from django_jobs.exceptions import NotSupported
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from django_jobs.wire.envelope import Outgoing
@@ -215,6 +215,11 @@ class Backend(ABC):
         del queue, limit
         return []
 
+    def latest(self, queue: str | None, limit: int = 20) -> list[Account]:
+        """The latest jobs of each queue of which it keeps a result itself, without attempts."""
+        del queue, limit
+        return []
+
     def cancel(self, job_id: str) -> bool:
         """Remove a job that no one runs; False when it runs or is not there."""
         raise self._lacking("cancel", job_id)
@@ -248,6 +253,16 @@ class Backend(ABC):
         """Housekeeping in one bounded step: what is due is readied, what is over dropped."""
         del limit
         return 0
+
+    def purge_results(
+        self, older_than: int, queue: str | None = None, *, dry_run: bool = False
+    ) -> Iterator[tuple[int, int]]:
+        """Delete the results that it keeps itself of jobs that ended so many microseconds ago.
+
+        Each bounded step tells how many results and how many of their attempts there were.
+        """
+        del older_than, queue, dry_run
+        return iter(())
 
     def joint_transaction(self) -> AbstractContextManager[Any]:
         """A transaction in which a handler's writes and the settle of its job end together."""

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from django_jobs.backends import base
 from django_jobs.backends.base import Charge, Enqueued, Lease, OnConflict, ResultRecord, Settled
+from django_jobs.backends.charged import tell_of
 from django_jobs.backends.memory_jobs import READY, RUNNING, SCHEDULED, Dead, Job, has_place
 from django_jobs.clock import SECOND, Clock, SystemClock, to_microseconds
 from django_jobs.exceptions import DuplicateJob
@@ -227,11 +228,14 @@ class MemoryBackend(base.Backend):
         with self._lock:
             now = self.clock.now()
             lost = [job for job in self._of(queue) if self._expired(job, now)][:limit]
+            charged = [job.message() for job in lost if job.suspect]
             for job in lost:
                 job.crashes += job.suspect
                 job.suspect = True
                 self._placed(job, now)
-            return len(lost)
+        for message in charged:
+            tell_of(message)
+        return len(lost)
 
     def _expired(self, job: Job, now: int) -> bool:
         return job.expires_at is not None and job.expires_at <= now

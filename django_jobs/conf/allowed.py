@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from django_jobs.conf import parsers as p
 from django_jobs.conf.model import shown
 from django_jobs.conf.reach import ANY, Arguments, ShellConfig
-from django_jobs.wire.opening import MAX_COUNT
+from django_jobs.wire.rules import MAX_COUNT
 
 if TYPE_CHECKING:
     from django_jobs.conf.parsers import Parser, Place

@@ -22,7 +22,7 @@ from django_jobs.conf.model import (
     nearest,
 )
 from django_jobs.conf.parsers import Kind, Parser, Place, Problem, Refused
-from django_jobs.wire.opening import MAX_COUNT
+from django_jobs.wire.rules import MAX_COUNT
 
 if TYPE_CHECKING:
     from django_jobs.wire.signing import SigningKey

@@ -67,7 +67,7 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Attempt:
     """One run of one handler, with all it needs and nothing of the queue.
 
@@ -218,7 +218,9 @@ def call_hook(handler: Handler, name: str, *args: Any) -> None:
 
 
 def _awaited(value: Any, timeout: float | None) -> Any:
-    return asyncio.run(within(value, timeout)) if inspect.isawaitable(value) else value
+    if value is None or not inspect.isawaitable(value):
+        return value
+    return asyncio.run(within(value, timeout))
 
 
 def with_output(outcome: Outcome, output: str) -> Outcome:

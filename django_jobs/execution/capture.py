@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from django_jobs.execution.errors import printable
 from django_jobs.redaction import scrubbed
@@ -21,13 +21,26 @@ MAX_OUTPUT = 64 * 1024
 
 
 class Captured:
-    """The output of one attempt, up to a limit; the rest is counted and dropped."""
+    """The output of one attempt, up to a limit; the rest is counted and dropped.
+
+    As a block it keeps what this thread or task prints in it. The first such block puts the
+    routers in place.
+    """
 
     def __init__(self, limit: int = MAX_OUTPUT) -> None:
         self._limit = limit
         self._parts: list[str] = []
         self._size = 0
         self._dropped = 0
+
+    def __enter__(self) -> Self:
+        _streams.enter()
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+        _streams.leave()
 
     def write(self, text: str) -> None:
         room = self._limit - self._size
@@ -75,28 +88,12 @@ class _Router:
 
 def captured_output(limit: int = MAX_OUTPUT) -> AbstractContextManager[Captured]:
     """Keep what is printed inside the block by this thread or task."""
-    return _Capture(limit)
+    return Captured(limit)
 
 
 def keep_routers() -> None:
     """Leave the routers in place from now on, in a process that does nothing but run jobs."""
     _streams.keep()
-
-
-class _Capture:
-    """A block whose output is kept. The first one puts the routers in place."""
-
-    def __init__(self, limit: int) -> None:
-        self._captured = Captured(limit)
-
-    def __enter__(self) -> Captured:
-        _streams.enter()
-        self._token = _current.set(self._captured)
-        return self._captured
-
-    def __exit__(self, *_: object) -> None:
-        _current.reset(self._token)
-        _streams.leave()
 
 
 class _Streams:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import Error, connections, transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -25,6 +26,34 @@ def clean_connections() -> AbstractContextManager[None]:
     return _Clean()
 
 
+def keep_connections() -> None:
+    """Trust that nobody uses connections between runs, in a process that does nothing else."""
+    _Known.kept = True
+
+
+class _Known(threading.local):
+    """The open connections of a thread as its last run left them. To ask Django costs more."""
+
+    kept = False
+    runs = 0
+    connections: Sequence[Any] | None = None
+
+    def entered(self) -> Sequence[Any]:
+        self.runs += 1
+        known, self.connections = self.connections, None
+        return connections.all(initialized_only=True) if known is None else known
+
+    def left(self) -> Sequence[Any]:
+        self.runs -= 1
+        found = connections.all(initialized_only=True)
+        if self.kept and not self.runs:  # a run inside a run is followed by what the outer one does
+            self.connections = found
+        return found
+
+
+_known = _Known()
+
+
 class _Clean:
     """The block of one attempt; for most of them there is little to do."""
 
@@ -33,7 +62,7 @@ class _Clean:
         self._savepoints: ExitStack | None = None
 
     def __enter__(self) -> None:
-        for connection in connections.all(initialized_only=True):
+        for connection in _known.entered():
             connection.queries_log.clear()  # what Django does at the start of a request
             if connection.in_atomic_block:
                 self._foreign[connection.alias] = connection
@@ -52,7 +81,7 @@ class _Clean:
         trace: TracebackType | None,
     ) -> None:
         try:
-            for connection in connections.all(initialized_only=True):
+            for connection in _known.left():
                 if connection.alias not in self._foreign:
                     tidy(connection)
         finally:

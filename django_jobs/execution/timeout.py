@@ -8,6 +8,7 @@ that is for the worker's parent, which kills the process.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from contextlib import contextmanager, nullcontext
@@ -26,7 +27,11 @@ __all__ = ["JobTimeout", "can_interrupt", "soft_timeout"]
 REPEAT_SECONDS = 5.0
 """A handler that swallows the interrupt, or cleans up for too long, gets another."""
 
+_HAS_TIMERS = hasattr(signal, "setitimer")
 _SOON = 0.000_001
+# What stands behind signal.getsignal, which looks for a member of an enum first: for a function
+# there is none, and to find that out costs more than the rest of an alarm.
+_getsignal: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
 
 
 def soft_timeout(seconds: float | None) -> AbstractContextManager[None]:
@@ -38,7 +43,7 @@ def soft_timeout(seconds: float | None) -> AbstractContextManager[None]:
 
 def can_interrupt() -> bool:
     """Whether a handler can be interrupted here, in this thread of this system."""
-    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    return _HAS_TIMERS and threading.get_ident() == threading.main_thread().ident
 
 
 def keep_alarm() -> None:
@@ -65,7 +70,7 @@ class _Alarm:
         self._previous: Any = None
 
     def __enter__(self) -> None:
-        if signal.getsignal(signal.SIGALRM) is not _on_alarm:
+        if _getsignal(signal.SIGALRM) is not _on_alarm:
             self._previous = signal.signal(signal.SIGALRM, _on_alarm)
         self.running.append(self)
         self._started = time.monotonic()

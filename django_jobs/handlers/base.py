@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen: it is made for every job, and setting each field past the guard costs as much again.
+@dataclass(slots=True, kw_only=True)
 class JobContext:
     """What a handler sees of its job. Queue state and scheduling are not among it."""
 

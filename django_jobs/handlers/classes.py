@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class TypedContext(JobContext, Generic[P]):
     """What a handler with a typed payload sees of its job."""
 

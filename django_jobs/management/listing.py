@@ -78,11 +78,14 @@ def listed(state: str | None, queue: str | None, handler: str | None) -> Iterato
             yield from _ended(alias, state, queue, handler)
         else:
             yield from _live(alias, state, queue, handler)
-    if state is None or state in LIVE:
-        for config in get_settings().backends.values():
-            backend = backends[config.alias]
-            if database_of(config) is None and backend.capabilities.peek:
-                yield from _peeked(backend, state, queue, handler)
+    for config in get_settings().backends.values():
+        backend = backends[config.alias]
+        if database_of(config) is not None or not backend.capabilities.peek:
+            continue
+        if state is None or state in LIVE:
+            yield from _peeked(backend, state, queue, handler)
+        elif state in ENDED:
+            yield from _kept(backend, state, queue, handler)
 
 
 PAGE = 100
@@ -195,6 +198,29 @@ def _peeked(
                 error_message="",
                 now=SystemClock().now(),
             )
+
+
+def _kept(backend: Backend, state: str, queue: str | None, handler: str | None) -> Iterator[Listed]:
+    """What a broker keeps of jobs that ended."""
+    for account in backend.latest(queue, PAGE):
+        if account.status != state or handler not in {None, account.handler}:
+            continue
+        yield Listed(
+            id=account.id,
+            state=account.status,
+            handler=account.handler,
+            queue=account.queue,
+            backend=backend.alias,
+            name="",
+            priority=None,
+            attempts=account.failed_attempts,
+            suspect=False,
+            due=None,
+            ended=account.finished_at,
+            error_type="",
+            error_message="",
+            now=SystemClock().now(),
+        )
 
 
 def _microseconds(moment: datetime | None) -> int | None:

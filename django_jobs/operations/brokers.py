@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
@@ -12,9 +12,11 @@ from django_jobs.telemetry.events import emit
 from django_jobs.telemetry.trouble_events import BackendSilent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from django_jobs.backends.base import Glimpse, QueueStats
+    from django_jobs.backends.base import Account, Backend, Glimpse, QueueStats
+
+T = TypeVar("T")
 
 
 def brokers() -> list[str]:
@@ -46,15 +48,24 @@ def peeked(backend: str, queue: str, limit: int) -> list[Glimpse] | str:
 
 def find(job_id: str) -> tuple[str, Glimpse] | None:
     """A live job and its backend; one that is broken is as one that has no such job."""
+    return _first_answer("peek", lambda backend: backend.find(job_id))
+
+
+def account_of(job_id: str) -> tuple[str, Account] | None:
+    """All that a broker knows of a job, live or ended, and which; as ``find`` else."""
+    return _first_answer("accounts", lambda backend: backend.account(job_id))
+
+
+def _first_answer(capability: str, ask: Callable[[Backend], T | None]) -> tuple[str, T] | None:
     for alias in brokers():
-        if not backends[alias].capabilities.peek:
+        if not getattr(backends[alias].capabilities, capability):
             continue
         try:
-            seen = backends[alias].find(job_id)
+            told = ask(backends[alias])
         except Exception:  # noqa: BLE001, S112 - one broken backend must not hide the others
             continue
-        if seen is not None:
-            return alias, seen
+        if told is not None:
+            return alias, told
     return None
 
 

@@ -55,10 +55,12 @@ def totals() -> Snapshot:
         if not part:
             found.counters[name, queue] = value
             continue
+        if part != SUM and part not in _PLACES:
+            continue  # it is no figure, but whose turn it is to tell the gauges
         spread = found.histograms.setdefault((name, queue), Spread())
         if part == SUM:
             spread.microseconds = value
-        elif part in _PLACES:
+        else:
             spread.counts[_PLACES[part]] = value
     return found
 

@@ -10,11 +10,14 @@ from django.db.models import Exists, OuterRef, Q
 from django_jobs.backends.database import sweeping
 from django_jobs.backends.database.grouping import GROUPED, count_gone
 from django_jobs.backends.database.transactions import in_transition
+from django_jobs.backends.registry import backends
+from django_jobs.clock import SECOND
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
+from django_jobs.operations.brokers import brokers as aliases_of_brokers
 from django_jobs.operations.database import clock_of, jobs_database, moment_before, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from datetime import datetime, timedelta
 
     from django.db.models import Model, QuerySet
@@ -50,7 +53,8 @@ def purge(
 
     ``succeeded``: results (of skipped and cancelled jobs too); ``dead``: dead letters,
     resolved or not; the attempts of a job go with it. ``all``: both, and the attempts of
-    jobs of which nothing else is left. ``progress`` is told the rows of each step.
+    jobs of which nothing else is left. ``progress`` is told the rows of each step. Brokers
+    that keep results themselves are asked too, unless a database is named.
     """
     if state not in {"succeeded", "dead", "all"}:
         raise ValueError(f"there is no state {state!r} to purge; use succeeded, dead or all")
@@ -62,6 +66,10 @@ def purge(
     if state != "dead":
         counted["results"], attempts = steps.with_attempts(results)
         counted["attempts"] += attempts
+        if using is None:
+            for gone, attempts in steps.with_brokers(older_than, queue):
+                counted["results"] += gone
+                counted["attempts"] += attempts
     if state != "succeeded":
         counted["dead_letters"], attempts = steps.with_attempts(dead)
         counted["attempts"] += attempts
@@ -118,6 +126,15 @@ class _Steps:
             if not count:
                 return gone, gone_attempts
             self.progress(count + with_them)
+
+    def with_brokers(self, older_than: timedelta, queue: str | None) -> Iterator[tuple[int, int]]:
+        """Delete what brokers keep of jobs that ended; how many results and attempts, by steps."""
+        age = round(older_than.total_seconds() * SECOND)
+        for alias in aliases_of_brokers():
+            for step in backends[alias].purge_results(age, queue, dry_run=self.dry_run):
+                if not self.dry_run:
+                    self.progress(sum(step))
+                yield step
 
     def alone(self, rows: QuerySet[Any]) -> int:
         """Delete rows that nothing hangs on."""

@@ -12,7 +12,8 @@ from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.operations.editing import restored
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import Header, Message, Seal
-from django_jobs.wire.opening import MAX_MOMENT, Opener
+from django_jobs.wire.opening import Opener
+from django_jobs.wire.rules import MAX_MOMENT
 from django_jobs.wire.signing import Signer
 
 if TYPE_CHECKING:

@@ -73,18 +73,17 @@ def search(letters: QuerySet[FailedJob], text: str, *, payloads: bool) -> Found:
     whole = words[0].lower()
     if len(words) == 1 and _is_fingerprint(letters.db, whole):
         return Found([], fingerprint=whole)
-    named = _named(letters, words)
+    named, more = _named(letters, words)
     if named and any(parse_id(word) for word in words):
-        return _told(named, len(named))
+        return _told(named, len(named), more=more)
     since, holding = _holding(letters, words, payloads=payloads)
     keys = list(dict.fromkeys([*named, *holding]))
-    return replace(_told(keys, len(named)), by_text=True, since=since)
+    return replace(_told(keys, len(named), more=more), by_text=True, since=since)
 
 
-def _told(keys: list[int], named: int) -> Found:
-    return Found(
-        keys[:FOUND_AT_MOST], named=min(named, FOUND_AT_MOST), more=len(keys) > FOUND_AT_MOST
-    )
+def _told(keys: list[int], named: int, *, more: bool) -> Found:
+    more = more or len(keys) > FOUND_AT_MOST
+    return Found(keys[:FOUND_AT_MOST], named=min(named, FOUND_AT_MOST), more=more)
 
 
 def _is_fingerprint(alias: str, word: str) -> bool:
@@ -94,24 +93,37 @@ def _is_fingerprint(alias: str, word: str) -> bool:
     return known.exists()
 
 
-def _named(letters: QuerySet[FailedJob], words: list[str]) -> list[int]:
-    """The keys of those of some dead letters that all words name."""
+def _named(letters: QuerySet[FailedJob], words: list[str]) -> tuple[list[int], bool]:
+    """The keys of those of some dead letters that all words name, and whether there may be more."""
     unordered = letters.order_by()
-    found: dict[int, None] = {}
-    # One index at a time: of an OR over several, a planner may make a walk through the table.
-    for wanted in _ways(letters.db, words[0]):
-        rows = unordered.filter(wanted).values_list("pk", flat=True)
-        found.update(dict.fromkeys(rows[: FOUND_AT_MOST + 1]))
-    keys = list(found)
-    for word in words[1:]:
-        if not keys:
+    keys: list[int] = []
+    more = False
+    # What all of them name is among what any of them names: one that names few tells them all.
+    for first in words:
+        keys, more = _named_by(unordered, first)
+        if not more:
             break
-        any_way = Q(pk__in=[])
-        for wanted in _ways(letters.db, word):
-            any_way |= wanted
-        both = unordered.filter(any_way, pk__in=keys)
-        keys = list(both.values_list("pk", flat=True))
-    return keys
+    for word in words:
+        if keys and word != first:
+            any_way = Q(pk__in=[])
+            for wanted in _ways(letters.db, word):
+                any_way |= wanted
+            both = unordered.filter(any_way, pk__in=keys)
+            keys = list(both.values_list("pk", flat=True))
+    return keys, more
+
+
+def _named_by(unordered: QuerySet[FailedJob], word: str) -> tuple[list[int], bool]:
+    """The keys of the first that a word names, and whether it names more of them."""
+    found: dict[int, None] = {}
+    more = False
+    # One index at a time: of an OR over several, a planner may make a walk through the table.
+    for wanted in _ways(unordered.db, word):
+        rows = unordered.filter(wanted).values_list("pk", flat=True)
+        keys = list(rows[: FOUND_AT_MOST + 1])
+        more = more or len(keys) > FOUND_AT_MOST
+        found.update(dict.fromkeys(keys))
+    return list(found), more
 
 
 def _ways(alias: str, word: str) -> list[Q]:

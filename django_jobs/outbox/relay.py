@@ -27,7 +27,8 @@ from django_jobs.models import OutboxJob
 from django_jobs.outbox.leases import RelayLeases
 from django_jobs.telemetry import events
 from django_jobs.wire.envelope import Header, Message, Outgoing, index_of
-from django_jobs.wire.opening import MAX_MOMENT, NewerVersion
+from django_jobs.wire.opening import NewerVersion
+from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,6 +12,8 @@ from django_jobs.telemetry.figures import BUCKETS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from django_jobs.telemetry.gauges import Gauge, Gauges
+
 MOST_KEYS = 5000
 MICROSECONDS = 1_000_000
 Key = tuple[str, str]
@@ -29,6 +31,13 @@ class Collector(Protocol):
 
     def observe(self, name: str, queue: str, seconds: float) -> None:
         """Take down how long something took."""
+
+
+class Watcher(Collector, Protocol):
+    """A collector that tells gauges as well. It is called once, before anything is counted."""
+
+    def watch(self, gauges: Gauges) -> None:
+        """Keep what gauges are read from, for when they are asked for."""
 
 
 @dataclass(slots=True)
@@ -66,24 +75,32 @@ class InMemory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept = Snapshot()
+        self._gauges: Gauges | None = None
 
     def increment(self, name: str, queue: str, by: int = 1) -> None:
         with self._lock:
             self._add(name, queue, by)
 
     def observe(self, name: str, queue: str, seconds: float) -> None:
-        with self._lock:
-            self._take_down(name, queue, seconds)
+        self.observe_all(name, queue, (seconds,))
 
-    def together(
-        self, queue: str, counted: Iterable[str], lasted: Iterable[tuple[str, float]]
-    ) -> None:
-        """Several increments and observations of a queue, for the price of about one."""
+    def watch(self, gauges: Gauges) -> None:
+        self._gauges = gauges
+
+    def gauges(self) -> list[Gauge]:
+        """How queues and workers stand, of the whole installation; the stores are asked when
+        this is called, at most every few seconds. Raises what they raise.
+        """
+        return [] if self._gauges is None else self._gauges.read()
+
+    def observe_all(self, name: str, queue: str, times: Iterable[float]) -> None:
+        """Many observations, for a fraction of their price."""
         with self._lock:
-            for name in counted:
-                self._add(name, queue, 1)
-            for name, seconds in lasted:
-                self._take_down(name, queue, seconds)
+            spread = self._spread(name, queue)
+            counts = spread.counts
+            for seconds in times:
+                counts[bisect_left(BUCKETS, seconds)] += 1
+                spread.microseconds += int(seconds * MICROSECONDS)
 
     def snapshot(self) -> Snapshot:
         """A copy of what was collected."""
@@ -105,11 +122,6 @@ class InMemory:
                 spread = self._spread(name, queue)
                 spread.counts = [a + b for a, b in zip(spread.counts, told.counts, strict=True)]
                 spread.microseconds += told.microseconds
-
-    def _take_down(self, name: str, queue: str, seconds: float) -> None:
-        spread = self._spread(name, queue)
-        spread.counts[bisect_left(BUCKETS, seconds)] += 1
-        spread.microseconds += int(seconds * MICROSECONDS)
 
     def _add(self, name: str, queue: str, by: int) -> None:
         counters = self._kept.counters

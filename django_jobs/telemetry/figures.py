@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django_jobs.telemetry.collectors import Collector
 
 COUNTERS: Final = {
@@ -47,7 +49,7 @@ def add(collector: Collector, event: events.Event) -> None:
     """What an event adds to the figures."""
     match event:
         case events.JobSucceeded():
-            add_success(collector, event.queue, event.seconds, event.waited)
+            add_successes(collector, event.queue, [event.waited], [event.seconds])
         case events.JobRetried():
             _add_failure(collector, event, timed_out=event.error_type.endswith("JobTimeout"))
             collector.increment("jobs_requeued", event.queue)
@@ -73,16 +75,20 @@ _END = {
 """Kind of event and its status → the counter of a delivery that ended so."""
 
 
-def add_success(collector: Collector, queue: str, seconds: float, waited: float) -> None:
-    """The most frequent of them, for who has no event at hand."""
-    together = getattr(collector, "together", None)
-    if together is not None:
-        together(queue, _SUCCESS, (("job_wait_seconds", waited), ("job_run_seconds", seconds)))
-        return
-    collector.increment("jobs_fetched", queue)
-    collector.increment("jobs_succeeded", queue)
-    collector.observe("job_wait_seconds", queue, waited)
-    collector.observe("job_run_seconds", queue, seconds)
+def add_successes(
+    collector: Collector, queue: str, waited: Sequence[float], seconds: Sequence[float]
+) -> None:
+    """The most frequent of them, for who has no events at hand: those of one queue."""
+    for name in _SUCCESS:
+        collector.increment(name, queue, len(seconds))
+    observed = (("job_wait_seconds", waited), ("job_run_seconds", seconds))
+    observe_all = getattr(collector, "observe_all", None)
+    for name, times in observed:
+        if observe_all is not None:
+            observe_all(name, queue, times)
+            continue
+        for time in times:
+            collector.observe(name, queue, time)
 
 
 def _add_end(collector: Collector, event: events.JobEvent, name: str) -> None:

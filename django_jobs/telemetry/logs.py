@@ -11,6 +11,7 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING
 
+from django_jobs.redaction import scrubbed
 from django_jobs.telemetry.sentences import SENTENCES, WITH_TRACEBACK
 
 if TYPE_CHECKING:
@@ -88,6 +89,6 @@ def _plain(value: object) -> object:
     if isinstance(value, int | float | str):
         return value
     try:
-        return f"{type(value).__name__}: {value}"
+        return scrubbed(f"{type(value).__name__}: {value}")  # drivers name what they were given
     except Exception:  # noqa: BLE001 - an exception's own text may be broken
         return type(value).__name__

@@ -12,14 +12,17 @@ from django_jobs.exceptions import SettingsError
 from django_jobs.telemetry import events, figures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from django_jobs.conf import JobsSettings
     from django_jobs.telemetry.collectors import Collector
+    from django_jobs.telemetry.gauges import Gauges
 
 logger = logging.getLogger("django_jobs")
 T = TypeVar("T")
 
+gauges: Gauges | None = None
+"""What collectors may watch; put here from above, where the stores can be asked."""
 _made: dict[str, Any] = {}
 _current: tuple[JobsSettings | None, tuple[Any, ...]] = (None, ())
 
@@ -44,7 +47,20 @@ def _collector(path: str) -> Any:
         except Exception:
             logger.exception("METRICS: %s is not used", path, extra={"key": "metrics.failed"})
             _made[path] = None
+        _let_watch(_made[path])
     return _made[path]
+
+
+def _let_watch(collector: Any) -> None:
+    """Gauges are for those that ask for them; a collector may be for counters alone."""
+    watch = getattr(collector, "watch", None)
+    if watch is None or gauges is None:
+        return
+    try:
+        watch(gauges)
+    except Exception:
+        name = type(collector).__qualname__
+        logger.exception("%s watches no gauges", name, extra={"key": "metrics.failed"})
 
 
 def of_kind(kind: type[T]) -> list[T]:
@@ -65,9 +81,18 @@ def count(event: events.Event) -> None:
     _tell(lambda collector: figures.add(collector, event))
 
 
-def succeeded(queue: str, seconds: float, waited: float) -> None:
-    """Add a run that ended well, when nobody else wants to know of it."""
-    _tell(lambda collector: figures.add_success(collector, queue, seconds, waited))
+def succeeded(runs: Iterable[tuple[str, float, float]]) -> None:
+    """Add runs that ended well, when nobody else wants to know of them.
+
+    Of each its queue, how long it waited, and how long it took.
+    """
+    lasted: dict[str, tuple[list[float], list[float]]] = {}
+    for queue, waited, seconds in runs:
+        waits, times = lasted.get(queue) or lasted.setdefault(queue, ([], []))
+        waits.append(waited)
+        times.append(seconds)
+    for queue, told in lasted.items():
+        _tell(lambda collector: figures.add_successes(collector, queue, *told))  # noqa: B023 - called at once
 
 
 def _tell(add: Callable[[Collector], None]) -> None:

@@ -7,19 +7,23 @@ everything here does nothing, as the API promises.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import metrics, trace
+from opentelemetry.metrics import Observation
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from django_jobs.execution.outcome import Failed
 from django_jobs.telemetry.figures import COUNTERS, HISTOGRAMS
+from django_jobs.telemetry.gauges import GAUGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_jobs.execution.outcome import Outcome
+    from django_jobs.telemetry.gauges import Gauges
     from django_jobs.telemetry.tracing import Traced
 
 SCOPE = "django_jobs"
@@ -50,6 +54,17 @@ class OpenTelemetry:
             )
             instrument = self._instruments.setdefault(name, made)
         instrument.record(seconds, {"queue": queue})
+
+    def watch(self, gauges: Gauges) -> None:
+        """Instruments that ask when the SDK exports, in the thread in which it does."""
+        meter = metrics.get_meter(SCOPE)
+        for name, kind in GAUGES.items():
+            meter.create_observable_gauge(
+                f"django_jobs.{name}",
+                [partial(_observed, gauges, name)],
+                unit=kind.unit,
+                description=kind.told,
+            )
 
     def enqueued(self, handler: str, queue: str, job_id: str) -> str:
         """A span of the enqueue; its context travels with the job."""
@@ -94,3 +109,8 @@ class OpenTelemetry:
                     span.set_status(Status(StatusCode.ERROR, outcome.error.message))
 
             yield ended
+
+
+def _observed(gauges: Gauges, name: str, _options: Any) -> list[Observation]:
+    # Every process has an exporter. Were all of them to tell, a sum would count jobs many times.
+    return [Observation(one.value, one.labels) for one in gauges.in_turn() if one.name == name]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from django.http import HttpResponse
 
 from django_jobs.clock import SECOND
-from django_jobs.operations import figures, overview
-from django_jobs.operations.health import seen_lately
+from django_jobs.operations import figures
+from django_jobs.operations.gauges import gauges
 from django_jobs.telemetry.figures import BUCKETS, COUNTERS, HISTOGRAMS
+from django_jobs.telemetry.gauges import GAUGES
 from django_jobs.views.access import for_monitors
 
 if TYPE_CHECKING:
@@ -21,14 +22,6 @@ if TYPE_CHECKING:
     from django_jobs.telemetry.collectors import Snapshot
 
 PREFIX = "django_jobs_"
-STATES = ("ready", "scheduled", "running", "blocked", "suspect", "dead")
-GAUGES = {
-    "jobs": "Jobs in a state; dead ones are unresolved dead letters.",
-    "jobs_in_flight": "Jobs that are leased.",
-    "oldest_ready_seconds": "How long the oldest ready job has waited.",
-    "queue_paused": "1 for a queue that is paused.",
-    "workers": "Workers seen within a minute.",
-}
 
 
 @for_monitors
@@ -60,22 +53,13 @@ class _Shown:
 def _gauges() -> Iterator[Any]:
     from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 - an extra
 
-    where = ("backend", "queue")
-    labels = {"jobs": (*where, "state"), "workers": ("backend",)}
-    made = {
-        name: GaugeMetricFamily(PREFIX + name, told, labels=labels.get(name, where))
-        for name, told in GAUGES.items()
-    }
-    for queue in overview():
-        here = (queue.backend, queue.queue)
-        for state in STATES:
-            made["jobs"].add_metric((*here, state), getattr(queue, state))
-        made["jobs_in_flight"].add_metric(here, queue.running)
-        made["oldest_ready_seconds"].add_metric(here, queue.oldest_ready_seconds)
-        made["queue_paused"].add_metric(here, int(queue.paused))
-    for backend, count in seen_lately().items():
-        made["workers"].add_metric((backend,), count)
-    yield from made.values()
+    told = gauges.read()
+    for name, kind in GAUGES.items():
+        family = GaugeMetricFamily(PREFIX + name, kind.told, labels=kind.labels)
+        for one in told:
+            if one.name == name:
+                family.add_metric([one.labels[label] for label in kind.labels], one.value)
+        yield family
 
 
 def _counters(totals: Snapshot) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -117,19 +117,20 @@ class Outgoing(NamedTuple):
     terms: Terms
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """What a store gave back: nothing in it is believed before it is opened.
 
     ``index`` holds the columns a store keeps beside the body to find messages by; they
-    must say what the body says.
+    must say what the body says. Many messages may share one, so nobody changes it. ``id`` is
+    one of them, named apart by stores that do that: it is the only one no two messages share.
     """
 
     body: str
     signature: str
     key_id: str
     header: Header
-    index: Mapping[str, Any] = field(default_factory=dict)
+    index: Mapping[str, Any] = MappingProxyType({})  # type: ignore[assignment]  # not a tuple's
+    id: str | None = None
 
 
 WIRE_NAMES = {
@@ -189,8 +190,12 @@ class Seal:
 
 def index_of(identifier: str, terms: Terms) -> dict[str, Any]:
     """The columns a store may keep beside a body, derived from it in this one place."""
+    return {"id": identifier, **columns_of(terms)}
+
+
+def columns_of(terms: Terms) -> dict[str, Any]:
+    """Those of them that jobs of the same terms share."""
     return {
-        "id": identifier,
         "backend": terms.backend,
         "queue": terms.queue,
         "handler": terms.job,

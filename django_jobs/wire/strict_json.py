@@ -62,16 +62,34 @@ def _encoded(value: Any) -> str:
 
 def loads(text: str) -> Any:
     """Parse JSON text strictly; raises NotStrictJson."""
-    if not text.isascii():
-        raise NotStrictJson("the text is not ASCII")
-    _refuse_deep_text(text)
-    _refuse_odd_characters(text, "the text")
+    _refuse_odd_text(text)
     try:
         return _decoded(text)
     except NotStrictJson:
         raise
     except (ValueError, RecursionError) as error:
         raise NotStrictJson(f"the text is not JSON: {error}") from error
+
+
+def value_at(text: str, start: int) -> tuple[Any, int]:
+    """The value that begins at a place of a strict text, and where it ends.
+
+    Raises NotStrictJson for a text that is not strict in whatever place, and ValueError
+    where no value begins or is sound.
+    """
+    _refuse_odd_text(text)
+    try:
+        value, end = _scan(text, start)
+    except (StopIteration, RecursionError) as error:
+        raise NotStrictJson(f"at {start} begins no value") from error
+    return value, end
+
+
+def _refuse_odd_text(text: str) -> None:
+    if not text.isascii():
+        raise NotStrictJson("the text is not ASCII")
+    _refuse_deep_text(text)
+    _refuse_odd_characters(text, "the text")
 
 
 def _decoded(text: str) -> Any:

@@ -8,7 +8,7 @@ queue allows it, then whether the handler takes the payload.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from django_jobs.clock import to_microseconds
 from django_jobs.exceptions import HandlerRefused, InvalidPayload, Rejection
@@ -41,8 +41,7 @@ LONGEST_SNOOZE = 300.0
 _DOUBLINGS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(NamedTuple):
     """A message that may run, opened, with its handler."""
 
     envelope: Envelope

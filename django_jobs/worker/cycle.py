@@ -50,6 +50,14 @@ class Report(NamedTuple):
         return self.status not in _NO_JOB
 
 
+class Ended(NamedTuple):
+    """A delivery that came to its end, and what the store or the parent said to it."""
+
+    run: Run
+    verdict: Verdict
+    outcome: Outcome
+
+
 EMPTY = Report(status="empty")
 _NO_JOB = {"empty", "error", "paused", "rate-limited", "circuit-open"}
 
@@ -79,7 +87,7 @@ class Renews(Protocol):
 class Cycle:
     """Fetch, admit, run, settle; for one backend.
 
-    ``starting`` is told the timeout just before a handler runs, ``tell`` every event.
+    ``starting`` is told the timeout just before a handler runs.
     """
 
     backend: Backend
@@ -91,7 +99,6 @@ class Cycle:
     renewer: Renews
     worker: str
     starting: Callable[[float | None], object] = _nothing
-    tell: Callable[[events.Event], object] | None = events.emit
 
     def once(self, queues: Sequence[str]) -> Report:
         """Process one message of the first queue that has any."""
@@ -103,18 +110,25 @@ class Cycle:
         return EMPTY
 
     def deliver(self, lease: Lease, lease_seconds: float) -> Report:
-        """Take one leased message to its end."""
+        """Take one leased message to its end, and tell of it."""
+        run, verdict, outcome = self.ended(lease, lease_seconds)
+        report = report_of(run, verdict)
+        for event in events_of(run, verdict, report, outcome):
+            events.emit(event)
+        return report
+
+    def ended(self, lease: Lease, lease_seconds: float) -> Ended:
+        """Take one leased message to its end; how it ended is for the caller to tell."""
         started = _clock.now()
         decision = self._decision(lease, lease_seconds)
         if isinstance(decision, Admitted):
             with self.renewer.holding(lease, lease_seconds):
-                ended = self._run(lease, decision, started, lease_seconds)
-            return self._told(*ended)
+                return self._run(lease, decision, started, lease_seconds)
         run = _run_of(lease, decision.envelope, started, self.worker)
-        return self._settle(run, decision.outcome, lease_seconds)
+        return self._settled(run, decision.outcome, lease_seconds)
 
-    async def deliver_async(self, lease: Lease, lease_seconds: float, cut: Cut) -> Report:
-        """As ``deliver``, for a coroutine handler, on a loop that it shares with others."""
+    async def ended_async(self, lease: Lease, lease_seconds: float, cut: Cut) -> Ended:
+        """As ``ended``, for a coroutine handler, on a loop that it shares with others."""
         started = _clock.now()
         decision = self._decision(lease, lease_seconds)
         if isinstance(decision, Admitted):
@@ -125,31 +139,22 @@ class Cycle:
         else:
             outcome = decision.outcome
         run = _run_of(lease, decision.envelope, started, self.worker)
-        return self._settle(run, outcome, lease_seconds)
+        return self._settled(run, outcome, lease_seconds)
 
     def _decision(self, lease: Lease, lease_seconds: float) -> Admitted | Refused:
         return self.gatekeeper.admit(lease, lease.expires_at - to_microseconds(lease_seconds))
 
-    def _settle(self, run: Run, outcome: Outcome, lease_seconds: float) -> Report:
-        return self._told(run, self.asker.settle(run, outcome, lease_seconds), outcome)
+    def _settled(self, run: Run, outcome: Outcome, lease_seconds: float) -> Ended:
+        return Ended(run, self.asker.settle(run, outcome, lease_seconds), outcome)
 
-    def _told(self, run: Run, verdict: Verdict, outcome: Outcome) -> Report:
-        report = report_of(run, verdict)
-        if self.tell is not None:
-            for event in events_of(run, verdict, report, outcome):
-                self.tell(event)
-        return report
-
-    def _run(
-        self, lease: Lease, admitted: Admitted, started: int, lease_seconds: float
-    ) -> tuple[Run, Verdict, Outcome]:
+    def _run(self, lease: Lease, admitted: Admitted, started: int, lease_seconds: float) -> Ended:
         attempt = self._attempt(lease, admitted)
         if admitted.envelope.terms.atomic:
             return self._run_atomically(lease, admitted, attempt, started, lease_seconds)
         with clean_connections(), tracing.of_run(attempt.context, admitted.envelope) as ended:
             outcome = ended(self._unless_asked(lease, attempt.run()))
         run = _run_of(lease, admitted.envelope, started, self.worker)
-        return run, self.asker.settle(run, outcome, lease_seconds), outcome
+        return self._settled(run, outcome, lease_seconds)
 
     def _run_atomically(
         self,
@@ -158,7 +163,7 @@ class Cycle:
         attempt: Attempt,
         started: int,
         lease_seconds: float,
-    ) -> tuple[Run, Verdict, Outcome]:
+    ) -> Ended:
         """The handler's writes and the ack commit together, or neither does."""
         acked: Verdict | None = None
         outcome: Outcome
@@ -168,8 +173,8 @@ class Cycle:
                     outcome = ended(self._unless_asked(lease, attempt.run()))
                 _success(outcome)
                 run = _run_of(lease, admitted.envelope, started, self.worker)
-                acked = _settled(self.settler.settle(run, outcome), outcome)
-            return run, acked, outcome
+                acked = _acked(self.settler.settle(run, outcome), outcome)
+            return Ended(run, acked, outcome)
         except _UndoneError as undone:
             outcome, verdict = undone.outcome, undone.verdict
             run = _run_of(lease, admitted.envelope, started, self.worker)
@@ -177,10 +182,12 @@ class Cycle:
             run = _run_of(lease, admitted.envelope, started, self.worker)
             # When the commit was not answered it may have come through all the same.
             if acked is not None and self.asker.is_gone(run, lease_seconds):
-                return run, acked, Succeeded()
+                return Ended(run, acked, Succeeded())
             key = admitted.handler.key
             outcome, verdict = Failed(error_text(error), fingerprint=fingerprint(key, error)), None
-        return run, verdict or self.asker.settle(run, outcome, lease_seconds), outcome
+        if verdict is None:
+            return self._settled(run, outcome, lease_seconds)
+        return Ended(run, verdict, outcome)
 
     def _unless_asked(self, lease: Lease, outcome: Outcome) -> Outcome:
         """What was asked to stop is not run again."""
@@ -228,7 +235,7 @@ def _success(outcome: Outcome) -> None:
         raise _UndoneError(outcome)
 
 
-def _settled(verdict: Verdict, outcome: Outcome) -> Verdict:
+def _acked(verdict: Verdict, outcome: Outcome) -> Verdict:
     if verdict.answer is Settled.UNKNOWN:
         raise ConnectionError("the connection broke before the transaction was committed")
     if verdict.answer is Settled.LOST:
@@ -242,15 +249,7 @@ _clock = SystemClock()
 def _run_of(lease: Lease, envelope: Any, started: int, worker: str) -> Run:
     header = lease.message.header
     counted = header.clamped(envelope.terms) if envelope is not None else header
-    return Run(
-        lease=lease,
-        envelope=envelope,
-        attempts=counted.attempts,
-        crashes=counted.crashes,
-        started_at=started,
-        finished_at=_clock.now(),
-        worker=worker,
-    )
+    return Run(lease, envelope, counted.attempts, counted.crashes, started, _clock.now(), worker)
 
 
 def report_of(run: Run, verdict: Verdict) -> Report:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from django.db import Error
 
 from django_jobs.operations import figures
+from django_jobs.operations.gauges import gauges
 from django_jobs.telemetry.collectors import Prometheus
 from django_jobs.telemetry.metering import of_kind
 
@@ -37,6 +38,7 @@ class Ledger:
         """Add what is left. Should the store not answer, those seconds are lost."""
         with suppress(Error, OSError):
             self._add()
+            gauges.end()
 
     def _add(self) -> None:
         for collector in of_kind(Prometheus):

@@ -6,7 +6,7 @@ Every outcome is matched; a type checker complains when one is missing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from django_jobs.backends.base import (
     AttemptRecord,
@@ -188,15 +188,14 @@ class Settler:
         match outcome:
             case Succeeded(value, output):
                 encoded = encoded_value(value)
-                told = "\n".join(part for part in (output, encoded.note) if part)
-                record = self._record(run, "succeeded", value_json=encoded.json, output=told)
-                return Ending("acked", record)
+                told = _joined(output, encoded.note)
+                return Ending("acked", self._record(run, "succeeded", told, encoded.json))
             case Skipped(reason):
-                record = self._record(run, "skipped", output=reason)
+                record = self._record(run, "skipped", reason)
                 return Ending("skipped-idempotent", record, reason)
             case Cancelled(reason, output):
-                told = "\n".join(part for part in (reason, output) if part)
-                return Ending("cancelled", self._record(run, "cancelled", output=told), reason)
+                record = self._record(run, "cancelled", _joined(reason, output))
+                return Ending("cancelled", record, reason)
 
     def ack(self, endings: Sequence[tuple[Run, Ending]]) -> list[Settled]:
         """Ack any number of jobs in one step."""
@@ -215,16 +214,14 @@ class Settler:
         evidence.learn_of_others(self.backend, told, answers)
         return answers
 
-    def _record(self, run: Run, status: str, **said: Any) -> ResultRecord:
+    def _record(self, run: Run, status: str, told: str, value: str = "null") -> ResultRecord:
         ttl = run.envelope.terms.result_ttl if run.envelope else None
-        return ResultRecord(
-            status=status,
-            started_at=run.started_at,
-            finished_at=run.finished_at,
-            worker=run.worker,
-            ttl_seconds=self.settings.result_ttl if ttl is None else ttl,
-            **said,
-        )
+        ttl = self.settings.result_ttl if ttl is None else ttl
+        return ResultRecord(status, value, told, run.started_at, run.finished_at, run.worker, ttl)
+
+
+def _joined(*parts: str) -> str:
+    return "\n".join(part for part in parts if part) if any(parts) else ""
 
 
 def _attempt(run: Run, failed: Failed) -> AttemptRecord:

@@ -20,6 +20,8 @@ from django_jobs.clock import to_microseconds
 from django_jobs.execution.outcome import Failed, Interrupted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from django_jobs.backends.base import Backend
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.settle import Run, Verdict
@@ -44,32 +46,36 @@ class Tally:
         self._lock = threading.Lock()
         self._tell_at = time.monotonic() + TOLD_EVERY_SECONDS
 
-    def done(self, run: Run, outcome: Outcome, verdict: Verdict) -> None:
-        """A delivery was settled; what was only given back does not count."""
-        if verdict.answer is not Settled.SETTLED or isinstance(outcome, Interrupted):
+    def done(self, settled: Iterable[tuple[Run, Outcome, Verdict]]) -> None:
+        """Deliveries were settled; those that were only given back do not count."""
+        if self._backend is None:
             return
-        counted = _COUNTED.get(verdict.status, ())
-        if verdict.status == "dead-lettered" and not isinstance(outcome, Failed):
-            counted = ("dead",)
-        elif verdict.status == "crashed" and not verdict.dead:
-            counted = ("retried",)
-        waited = max(run.started_at - run.lease.message.header.available_at, 0)
-        self._add(run.lease.queue, counted, run.finished_at - run.started_at, waited)
+        sums: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+        for run, outcome, verdict in settled:
+            if verdict.answer is not Settled.SETTLED or isinstance(outcome, Interrupted):
+                continue
+            lease = run.lease
+            key = lease.queue, _counted(outcome, verdict)
+            times = sums.get(key) or sums.setdefault(key, [0, 0, 0])
+            times[0] += 1
+            times[1] += run.finished_at - run.started_at
+            times[2] += max(run.started_at - lease.message.header.available_at, 0)
+        for (queue, counted), (count, ran, waited) in sums.items():
+            self._add(queue, counted, count, ran, waited)
 
     def ended(self, queue: str, status: str, seconds: float) -> None:
         """The same, where no more is known of it."""
-        self._add(queue, _COUNTED.get(status, ()), to_microseconds(seconds), 0)
+        if self._backend is not None:
+            self._add(queue, _COUNTED.get(status, ()), 1, to_microseconds(seconds), 0)
 
-    def _add(self, queue: str, counted: tuple[str, ...], ran: int, waited: int) -> None:
-        if self._backend is None:
-            return
+    def _add(self, queue: str, counted: tuple[str, ...], count: int, ran: int, waited: int) -> None:
         with self._lock:
             counts = self._counts[queue]
-            counts["claimed"] += 1
+            counts["claimed"] += count
             counts["run_microseconds"] += ran
             counts["wait_microseconds"] += waited
             for name in counted:
-                counts[name] += 1
+                counts[name] += count
 
     def tell_now_and_then(self) -> None:
         """Tell when it is time to."""
@@ -89,3 +95,11 @@ class Tally:
         """Tell the last counts. Should the store not answer, they are lost."""
         with suppress(Error):
             self.tell()
+
+
+def _counted(outcome: Outcome, verdict: Verdict) -> tuple[str, ...]:
+    if verdict.status == "dead-lettered" and not isinstance(outcome, Failed):
+        return ("dead",)
+    if verdict.status == "crashed" and not verdict.dead:
+        return ("retried",)
+    return _COUNTED.get(verdict.status, ())

@@ -178,6 +178,19 @@ class NeverChargesALoss(MemoryBackend):
         return reaped
 
 
+@caught_by("test_a_crash_that_reaping_charges_is_told")
+class ChargesInSilence(MemoryBackend):
+    def reap_expired(self, queue=None, limit=1000):
+        with self._lock:
+            now = self.clock.now()
+            lost = [job for job in self._of(queue) if self._expired(job, now)][:limit]
+            for job in lost:
+                job.crashes += job.suspect
+                job.suspect = True
+                self._placed(job, now)
+            return len(lost)
+
+
 @caught_by("test_a_job_given_back_under_suspicion_keeps_its_place_and_its_counters")
 class ForgetsASuspicion(MemoryBackend):
     def nack(self, lease, delay_seconds=None, *, charge=Charge.ATTEMPT, attempt=None):
@@ -240,7 +253,7 @@ class DropsTheBodyOnAbandon(MemoryBackend):
         answer = super().abandon(lease, failure)
         if answer is Settled.SETTLED:
             message, why = self.dead[lease.id]
-            self.dead[lease.id] = Dead(replace(message, body=""), why)
+            self.dead[lease.id] = Dead(message._replace(body=""), why)
         return answer
 
 
@@ -377,4 +390,4 @@ class HidesWhenItBecameDue(MemoryBackend):
     def _lease(self, job, token, expires_at):
         lease = super()._lease(job, token, expires_at)
         header = lease.message.header._replace(available_at=2**53 - 1)
-        return lease._replace(message=replace(lease.message, header=header))
+        return lease._replace(message=lease.message._replace(header=header))

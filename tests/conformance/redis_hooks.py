@@ -109,9 +109,9 @@ class RedisHooks:
 
     def result_of(self, job_id):
         for queue in self.backend.store.queues():
-            raw = self.client.get(self.backend.store.layout.base(queue) + "res:" + job_id)
+            raw = self.client.hget(self.backend.store.layout.base(queue) + "res", job_id)
             if raw:
-                told = json.loads(raw)
+                told = json.loads(raw.partition(b"\n")[0])
                 return ResultRecord(
                     **{name: told[name] for name in ResultRecord._fields if name in told}
                 )

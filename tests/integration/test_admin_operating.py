@@ -120,7 +120,7 @@ class TestJobs:
         ids = [str(pk) for pk in Job.objects.values_list("pk", flat=True)]
         data = {"action": "cancel_selected", "_selected_action": ids}
         page = admin_client.post(LIVE, data)
-        kinds = [(count, kind[0]) for count, kind in page.context["kinds"]]
+        kinds = [(count, dict(kind)["State"]) for count, kind in page.context["kinds"]]
         assert kinds == [(2, "ready"), (1, "running")]
         assert sorted(said(post(admin_client, "cancel", *ids))) == [
             "1 asked to stop.",

@@ -13,7 +13,7 @@ from django_jobs.clock import SECOND
 from django_jobs.models import Job, QueueControl, Worker
 from django_jobs.operations import figures
 from django_jobs.telemetry.collectors import InMemory
-from django_jobs.telemetry.figures import add_success
+from django_jobs.telemetry.figures import add_successes
 from django_jobs.views import health as health_view
 from testproject.shop.jobs import doomed
 
@@ -138,7 +138,7 @@ def test_a_database_that_does_not_answer_is_told_without_its_words(monitor, monk
 def test_figures_for_prometheus(monitor):
     for _ in range(2):
         kept = InMemory()
-        add_success(kept, "mail", 0.02, 400.0)
+        add_successes(kept, "mail", [400.0], [0.02])
         figures.add(kept.take())
     doomed.enqueue()
     doomed.using(delay=60).enqueue()

@@ -9,7 +9,7 @@ from uuid import RFC_4122, UUID, uuid4
 import pytest
 
 from django_jobs import ids
-from django_jobs.ids import new_id, parse_id
+from django_jobs.ids import made_at, new_id, parse_id
 
 A_WHILE = 10**9  # nanoseconds
 
@@ -138,3 +138,10 @@ def test_an_id_of_another_version_is_an_id_too():
 )
 def test_what_is_no_id_is_none(nonsense):
     assert parse_id(nonsense) is None
+
+
+def test_an_id_tells_when_it_was_made():
+    before = time.time_ns() // 1_000_000
+    made = made_at(UUID(new_id()))
+    assert before * 1000 <= made <= time.time_ns() // 1000 + 1000
+    assert made_at(uuid4()) is None

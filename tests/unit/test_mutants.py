@@ -1,5 +1,7 @@
 """The mutants themselves: what is changed, what is left alone, and that each is a change."""
 
+from unittest.mock import MagicMock
+
 import pytest
 
 from tests.mutants.changing import mutants_of
@@ -47,6 +49,52 @@ def changes(source):
 )
 def test_a_small_change_is_made(change):
     assert change in changes(SOURCE)
+
+
+QUERIES = """
+def taken(rows, at_once, now, done):
+    found = rows.filter(state=1, due__lte=now).order_by("rank", "due")
+    found = found.select_for_update(skip_locked=True)[:at_once]
+    done.by = found.update(token=None)
+    return f"SELECT a FROM jobs WHERE state = {now} AND token = %s ORDER BY a LIMIT 1"
+"""
+FOUND = "rows.filter(state=1, due__lte=now)"
+SQL = "f'SELECT a FROM jobs WHERE state = {now} AND token = %s ORDER BY a LIMIT 1'"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (FOUND, "rows.exclude(state=1, due__lte=now)"),
+        (FOUND, "the same without state=1"),
+        (FOUND, "the same with due__lt"),
+        (FOUND, "the same with due__gt"),
+        (f"{FOUND}.order_by('rank', 'due')", "the same without 'rank'"),
+        ("found.select_for_update(skip_locked=True)", "found"),
+        (":at_once", ":"),
+        ("done.by = found.update(token=None)", "pass"),
+        ("found.update(token=None)", "the same without token=None"),
+        (SQL, "the same with '({…}) IS NOT NULL' for 'state = {…}'"),
+        (SQL, "the same with '(%s) IS NOT NULL' for 'token = %s'"),
+        (SQL, "the same with '' for ' ORDER BY a'"),
+        (SQL, "the same with '' for ' LIMIT 1'"),
+        (SQL, "the same with '2' for '1'"),
+    ],
+)
+def test_a_small_change_of_a_query_is_made(change):
+    assert change in changes(QUERIES)
+
+
+def test_a_changed_statement_keeps_its_values():
+    (mutant,) = (
+        one
+        for one in mutants_of(QUERIES, "sample.py")
+        if one.after == "the same with '(%s) IS NOT NULL' for 'token = %s'"
+    )
+    space = {}
+    exec(mutant.code, space)  # noqa: S102 - the sample above
+    said = space["taken"](MagicMock(), 1, 7, MagicMock())
+    assert said == "SELECT a FROM jobs WHERE state = 7 AND (%s) IS NOT NULL ORDER BY a LIMIT 1"
 
 
 def test_nothing_else_is_changed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -59,13 +60,21 @@ _LEASE_SIZE = ROW_FIELDS.index("state")
 
 
 def _message(row: Sequence[Any], extra_deliveries: int = 0) -> Message:
-    index = dict(zip(INDEX_FIELDS, row, strict=False))  # they come first
-    index["id"] = str(index["id"])
-    if index["replay_of"] is not None:
-        index["replay_of"] = str(index["replay_of"])
+    index = _index(row[1:_INDEX_SIZE])
     body, signature, key_id, attempts, deliveries, crashes, due = row[_INDEX_SIZE:_MESSAGE_SIZE]
     header = Header(attempts, deliveries + extra_deliveries, crashes, due)
-    return Message(body, signature, key_id, header, index)
+    return Message(body, signature, key_id, header, index, str(row[0]))
+
+
+@lru_cache(maxsize=256)
+def _index(columns: Sequence[Any]) -> dict[str, Any]:
+    """The columns but the id, which comes first. One for all jobs in which they are the same:
+    on its way to a child it is written once for each frame.
+    """
+    index = dict(zip(INDEX_FIELDS[1:], columns, strict=True))
+    if index["replay_of"] is not None:
+        index["replay_of"] = str(index["replay_of"])
+    return index
 
 
 def lease_of(
@@ -79,10 +88,9 @@ def lease_of(
     """The lease of a row that was read before it was claimed: this delivery is added."""
     message = _message(row, extra_deliveries)
     suspect, created_at, cancelled = row[_MESSAGE_SIZE:_LEASE_SIZE]
-    index = message.index
     return Lease(
-        index["id"],
-        index["queue"],
+        message.id or "",
+        message.index["queue"],
         token,
         expires_at,
         message,
@@ -98,7 +106,7 @@ def glimpse_of(row: Sequence[Any]) -> Glimpse:
     message = _message(row)
     suspect, created_at, _, state, lease_expires = row[_MESSAGE_SIZE:]
     return Glimpse(
-        id=message.index["id"],
+        id=message.id or "",
         queue=message.index["queue"],
         state=JobState(state).label,
         due=message.header.available_at,

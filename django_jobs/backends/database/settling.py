@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Case, F, Value, When
 
 from django_jobs.backends.base import Charge, Settled
+from django_jobs.backends.charged import tell_charged
 from django_jobs.backends.database.grouping import bury
 from django_jobs.backends.database.held import candidates, delete, held_row, lock_held, matching
 from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, wake
@@ -18,7 +19,6 @@ from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import to_microseconds
 from django_jobs.models import Job, JobAttempt, JobState
-from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,8 +136,7 @@ def renew(
     return in_transition(alias, work)
 
 
-_CHARGED = ("suspect", "queue", "handler", "attempts", "crashes", "trace_id")
-LOST_ALONE = "its worker was lost while it was to run alone"
+_TOLD = ("queue", "handler", "attempts", "crashes", "trace_id")
 
 
 def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None, limit: int) -> int:
@@ -153,7 +152,7 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
         if connection.features.has_select_for_update_skip_locked:
             # By primary key alone: given more, PostgreSQL likes to read all expired ones.
             chosen, still = chosen.select_for_update(skip_locked=True), Job.objects.using(alias)
-        found = list(chosen.values("pk", *COLUMNS, *_CHARGED)[:limit])
+        found = list(chosen.values("pk", *COLUMNS, "suspect", *_TOLD)[:limit])
         if not found:
             return 0, []
         # Where rows were not locked, one may have been renewed or settled since. crashes
@@ -170,19 +169,5 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
     wake(alias, clock, {row[name] for row in found for name in COLUMNS if row[name]})
     for row in found:
         if row["suspect"]:
-            _tell_charged(row)
+            tell_charged(str(row["pk"]), **{name: row[name] for name in _TOLD})
     return reaped
-
-
-def _tell_charged(row: dict[str, Any]) -> None:
-    events.emit(
-        events.JobCrashed(
-            job_id=str(row["pk"]),
-            queue=row["queue"],
-            handler=row["handler"],
-            attempt=row["attempts"] + 1,
-            trace_id=row["trace_id"] or row["pk"].hex,
-            crashes=row["crashes"] + 1,
-            reason=LOST_ALONE,
-        )
-    )

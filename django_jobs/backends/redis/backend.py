@@ -18,12 +18,19 @@ from django_jobs.backends.redis.checking import check_server
 from django_jobs.backends.redis.claiming import Claims
 from django_jobs.backends.redis.clock import StoreClock
 from django_jobs.backends.redis.connecting import Connection
+from django_jobs.backends.redis.endings import (
+    attempt_text,
+    failure_text,
+    in_texts,
+    result_text,
+    settled_text,
+)
 from django_jobs.backends.redis.enqueueing import Enqueuer
 from django_jobs.backends.redis.options import Options
-from django_jobs.backends.redis.packing import attempt_text, failure_text, result_text
+from django_jobs.backends.redis.purging import purge_results
 from django_jobs.backends.redis.reading import Reader
 from django_jobs.backends.redis.relaying import Relay
-from django_jobs.backends.redis.stopping import asked_to_stop
+from django_jobs.backends.redis.stopping import asked_to_stop, cancel
 from django_jobs.backends.redis.store import Store
 from django_jobs.backends.redis.waiting import TOLD_FACTOR, Waiting
 from django_jobs.clock import to_microseconds
@@ -31,7 +38,7 @@ from django_jobs.conf import get_settings
 from django_jobs.exceptions import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from django_jobs.backends.base import (
         Account,
@@ -46,8 +53,6 @@ if TYPE_CHECKING:
     )
     from django_jobs.wire.envelope import Outgoing
 
-_CANCELLED = '{"status":"cancelled"}'
-_CANCELLED_KEPT_MS = 86_400_000
 SETTLED_AT_ONCE = 1000
 """Lua hands no command more than about eight thousand values."""
 
@@ -114,16 +119,14 @@ class RedisBackend(Backend):
         remembered = to_microseconds(get_settings().idempotency_ttl) // 1000
 
         def args(mine: Sequence[Lease]) -> list[Any]:
-            told: list[Any] = [remembered, self._remembered_ms]
+            told = []
             for lease in mine:
-                record = kept.get(lease.id)
-                if record is None:
-                    told += [lease.id, lease.token, "", 0]
-                else:
+                record, result, life = kept.get(lease.id), "", 0
+                if record is not None:
+                    result = result_text(lease, record)
                     life = max(round(record.ttl_seconds * 1000), 1)
-                    told += [lease.id, lease.token, result_text(lease, record), life]
-                told.append("" if lease.id in undone else "1")
-            return told
+                told.append(settled_text(lease, result, life, is_done=lease.id not in undone))
+            return [remembered, self._remembered_ms, *in_texts(told)]
 
         return self._settled("ack", leases, args)
 
@@ -138,6 +141,12 @@ class RedisBackend(Backend):
         delay = "" if delay_seconds is None else to_microseconds(max(delay_seconds, 0))
         args = [lease.id, lease.token, delay, charge.value, attempt_text(attempt)]
         return self._settled("nack", [lease], lambda _: args)[0]
+
+    def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
+        def args(mine: Sequence[Lease]) -> list[Any]:
+            return [part for lease in mine for part in (lease.id, lease.token)]
+
+        return self._settled("giveback", leases, args)
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         attempt = attempt_text(failure.attempt)
@@ -176,7 +185,7 @@ class RedisBackend(Backend):
                 if error.undone and len(steps) == 1:
                     raise
                 continue
-            counted = told if isinstance(told, list) else [told]
+            counted = told if isinstance(told, list) else [told > 0] * len(places)
             for place, one in zip(places, counted, strict=True):
                 answers[place] = Settled.SETTLED if int(one) else Settled.LOST
         return answers
@@ -185,7 +194,7 @@ class RedisBackend(Backend):
         reaped = 0
         for name in self.store.queues() if queue is None else [queue]:
             if reaped < limit:
-                reaped += int(self.store.run("reap", name, [limit - reaped]))
+                reaped += self._claims.reap(name, limit - reaped)
         return reaped
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
@@ -208,7 +217,10 @@ class RedisBackend(Backend):
         seen = self._claims.look(self.store.queues())
         return Chores(
             reap=any(0 <= one.lease_ends <= one.now for one in seen),
-            tidy=any(0 <= one.due <= one.now or one.parked for one in seen),
+            tidy=any(
+                0 <= one.due <= one.now or one.parked or 0 <= one.kept_till <= one.now
+                for one in seen
+            ),
         )
 
     def tidy(self, limit: int = 1000) -> int:
@@ -221,6 +233,11 @@ class RedisBackend(Backend):
             done += int(self.store.run_on("tidy", [queue, *others], [limit]))
             done += self._relay.carry(queue, limit)
         return done + self._relay.sweep(limit)
+
+    def purge_results(
+        self, older_than: int, queue: str | None = None, *, dry_run: bool = False
+    ) -> Iterator[tuple[int, int]]:
+        return purge_results(self.store, older_than, queue, dry_run=dry_run)
 
     def forget_rate(self, queue: str) -> bool:
         key = self.store.layout.base(queue) + "rate"
@@ -247,6 +264,9 @@ class RedisBackend(Backend):
     def held(self, queue: str, limit: int = 20) -> list[Glimpse]:
         return self._reader.held(queue, limit)
 
+    def latest(self, queue: str | None, limit: int = 20) -> list[Account]:
+        return self._reader.latest(queue, limit)
+
     def find(self, job_id: str) -> Glimpse | None:
         return self._reader.find(job_id)
 
@@ -257,10 +277,7 @@ class RedisBackend(Backend):
 
     def cancel(self, job_id: str) -> bool:
         queue = self._reader.queue_of(job_id)
-        if queue is None:
-            return False
-        told = [job_id, _CANCELLED, _CANCELLED_KEPT_MS, self._remembered_ms]
-        return bool(self.store.run("cancel", queue, told))
+        return cancel(self.store, queue, job_id, self._remembered_ms)
 
     def ask_to_stop(self, job_id: str) -> bool:
         queue = self._reader.queue_of(job_id)

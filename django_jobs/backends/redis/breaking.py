@@ -22,7 +22,7 @@ from django_jobs.backends.breaking import (
 from django_jobs.backends.circuit import CLOSED, Circuit
 from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.clock import SECOND, to_microseconds
-from django_jobs.wire.opening import MAX_MOMENT
+from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,10 +7,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
+from django_jobs.backends.charged import tell_of
 from django_jobs.backends.closed import Closed
 from django_jobs.backends.redis.breaking import Breakers
 from django_jobs.backends.redis.limits import QueueLimits
-from django_jobs.backends.redis.packing import lease_of
+from django_jobs.backends.redis.packing import (
+    header_of,
+    lease_of,
+    state_of,
+    taken_of,
+    unpack,
+)
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.ids import process_name
 
@@ -33,6 +40,7 @@ class Seen(NamedTuple):
     lease_ends: int
     due: int
     parked: int
+    kept_till: int
 
 
 class Claims:
@@ -91,17 +99,26 @@ class Claims:
             return []
         queue, expires_at = queues[int(told[0]) - 1], int(told[1])
         leases = [
-            lease_of(
-                *told[at : at + 3],
-                queue=queue,
-                backend=self._backend,
-                token=token,
-                expires_at=expires_at,
-            )
-            for at in range(3, len(told), 3)
+            lease_of(*parts, queue=queue, backend=self._backend, token=token, expires_at=expires_at)
+            for text in told[3:]
+            for parts in taken_of(text)
         ]
-        stops = told[2].decode().split(",") if told[2] else ()
+        if not told[2]:
+            return leases
+        stops = told[2].decode().split(",")
         return [one._replace(cancelled=True) if one.id in stops else one for one in leases]
+
+    def reap(self, queue: str, limit: int) -> int:
+        """Return what was lost in a queue; how many. Of those that are charged is told."""
+        count, *told = self._store.run("reap", queue, [limit])
+        for at in range(0, len(told), 3):
+            place, line, text = told[at : at + 3]
+            header = header_of(place, state_of(text))
+            _, message = unpack(
+                line, place=place, queue=queue, backend=self._backend, header=header
+            )
+            tell_of(message)
+        return int(count)
 
     def held_back(self, queues: Sequence[str]) -> str | None:
         """See ``Backend.held_back``."""

@@ -6,21 +6,29 @@ queues of a cluster is stored queue by queue, and taken back when a later queue 
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Enqueued, OnConflict
-from django_jobs.backends.redis.packing import pack
-from django_jobs.clock import to_microseconds
+from django_jobs.backends.redis.shapes import shape_of
 from django_jobs.exceptions import DuplicateJob, EnqueueOutcomeUnknown, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from django_jobs.backends.redis.shapes import Shape
     from django_jobs.backends.redis.store import Store
     from django_jobs.wire.envelope import Outgoing
 
 AT_ONCE = 100_000
-"""Redis takes about a million arguments in one command."""
+"""Nobody else is served while a script stores so many."""
+RUN_JOBS = 1000
+"""Lua hands no command more than about eight thousand values."""
+RUN_BYTES = 1_000_000
+PUSH = "push"
+_MADE = b"1"
+_number = struct.Struct(">H").pack
+_length = struct.Struct(">I").pack
 
 
 class Enqueuer:
@@ -29,6 +37,7 @@ class Enqueuer:
     def __init__(self, store: Store, remembered_ms: int) -> None:
         self._store = store
         self._remembered_ms = remembered_ms
+        self._last: Shape | None = None
 
     def enqueue(self, outgoing: Sequence[Outgoing], on_conflict: OnConflict) -> list[Enqueued]:
         """See ``Backend.enqueue``."""
@@ -36,23 +45,38 @@ class Enqueuer:
 
     def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
         """See ``Backend.push``. What was pushed before is left alone for a day, ended or not."""
-        return self._store_all(outgoing, "push")
+        return self._store_all(outgoing, PUSH)
 
     def _store_all(self, outgoing: Sequence[Outgoing], on_conflict: str) -> list[Enqueued]:
+        steps = self._steps(outgoing)
+        if len(steps) == 1:
+            return self._told(outgoing, outgoing, on_conflict, is_first=True)
         answers: dict[int, Enqueued] = {}
-        for places in self._steps(outgoing):
+        for places in steps:
             step = [outgoing[place] for place in places]
             try:
-                stored = self._step(step, on_conflict)
+                stored = self._told(step, outgoing, on_conflict, is_first=not answers)
             except DuplicateJob:
                 self._take_back(outgoing, answers)
                 raise
-            except StoreUnavailable as error:
-                if error.undone and not answers:
-                    raise
-                raise EnqueueOutcomeUnknown(outgoing, str(error)) from error
             answers.update(zip(places, stored, strict=True))
         return [answers[place] for place in range(len(outgoing))]
+
+    def _told(
+        self,
+        step: Sequence[Outgoing],
+        outgoing: Sequence[Outgoing],
+        on_conflict: str,
+        *,
+        is_first: bool,
+    ) -> list[Enqueued]:
+        """The answers of a step; the outcome of all is unknown when that of one is."""
+        try:
+            return self._step(step, on_conflict)
+        except StoreUnavailable as error:
+            if error.undone and is_first:
+                raise
+            raise EnqueueOutcomeUnknown(outgoing, str(error)) from error
 
     def _steps(self, outgoing: Sequence[Outgoing]) -> list[range | list[int]]:
         if self._store.layout.clustered:
@@ -68,37 +92,61 @@ class Enqueuer:
         return [range(at, min(at + AT_ONCE, count)) for at in range(0, count, AT_ONCE)]
 
     def _step(self, step: Sequence[Outgoing], on_conflict: str) -> list[Enqueued]:
-        queues = list(dict.fromkeys(message.terms.queue for message in step))
-        args = [on_conflict, len(step), self._remembered_ms]
-        # The guards' key comes first, and Lua counts from one.
-        place_of = {queue: place for place, queue in enumerate(queues, start=2)}
-        for message in step:
-            args += _args(message, place_of[message.terms.queue])
+        queues = list(dict.fromkeys([message.terms.queue for message in step]))
         self._store.announce(queues)
-        told, again = self._patiently(queues, args)
+        args: list[Any] = self._runs(step, queues)
+        # Most jobs have no key, and a short script.
+        script = "enqueue"
+        if on_conflict == PUSH or any(message.terms.unique_key is not None for message in step):
+            script, args = "enkeyed", [on_conflict, self._remembered_ms, *args]
+        told, again = self._patiently(script, queues, args)
+        if isinstance(told, int):
+            return [Enqueued(message.id, True) for message in step]  # noqa: FBT003 - a tuple's field
         if told[0] == b"conflict":
             key = step[int(told[1])].terms.unique_key or ""
             raise DuplicateJob(key, told[2].decode())
         # Asked again, what stands there under its own id was made by the asking before.
         return [
-            Enqueued(
-                made := told[at].decode(), bool(int(told[at + 1])) or (again and made == one.id)
-            )
-            for at, one in zip(range(0, len(told), 2), step, strict=True)
+            Enqueued(other.decode(), created=False)
+            if other and other != _MADE
+            else Enqueued(one.id, created=again or other == _MADE)
+            for other, one in zip(told, step, strict=True)
         ]
 
-    def _patiently(self, queues: Sequence[str], args: Sequence[Any]) -> tuple[Any, bool]:
+    def _runs(self, step: Sequence[Outgoing], queues: Sequence[str]) -> list[bytes]:
+        """Messages in as few arguments as can be: each costs the client as much as its job."""
+        # The guards' key comes first, and Lua counts from one.
+        place_of = {queue: place for place, queue in enumerate(queues, start=2)}
+        shape, runs, size = self._last, [], 0
+        run: list[bytes] = []
+        for message in step:
+            terms = message.terms
+            if shape is None or shape.terms is not terms or shape.key_id != message.key_id:
+                shape, size = shape_of(terms, message.key_id), 0
+                run = []
+            if not run or len(run) > RUN_JOBS * 4 or size > RUN_BYTES:
+                run, size = [_number(place_of[terms.queue]), shape.head], 0
+                runs.append(run)
+            name, rest = message.id.encode(), shape.rest(message)
+            run += (_number(len(name)), name, _length(len(rest)), rest)
+            size += len(rest)
+        self._last = shape
+        return [b"".join(parts) for parts in runs]
+
+    def _patiently(
+        self, script: str, queues: Sequence[str], args: Sequence[Any]
+    ) -> tuple[Any, bool]:
         """Asked a second time when no answer came: what is there already is left alone.
 
         The answer, and whether it is that of a second time.
         """
         try:
-            return self._store.run_on("enqueue", queues, args), False
+            return self._store.run_on(script, queues, args), False
         except StoreUnavailable as error:
             if error.undone:
                 raise
         try:
-            return self._store.run_on("enqueue", queues, args), True
+            return self._store.run_on(script, queues, args), True
         except StoreUnavailable as error:  # whatever became of this one: the first may have counted
             raise StoreUnavailable(str(error)) from error
 
@@ -106,15 +154,3 @@ class Enqueuer:
         for place, one in stored.items():
             if one.created:
                 self._store.run("cancel", outgoing[place].terms.queue, [one.id, "", 1, 0])
-
-
-def _args(message: Outgoing, place: int) -> list[Any]:
-    """Five values for the script: each costs the client as much as anything else it does."""
-    terms = message.terms
-    due: int | str = "+0"
-    if terms.schedule is not None:
-        due = terms.schedule
-    elif terms.delay:
-        due = f"+{to_microseconds(terms.delay)}"
-    packed = pack(message)
-    return [place, message.id, due, packed.text, packed.unique]

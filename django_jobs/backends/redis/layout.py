@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
-LAYOUT = 1
+LAYOUT = 2
 """Part of every key: a layout that changes leaves the keys of the old one alone."""
 
 
@@ -33,6 +34,10 @@ class Layout(NamedTuple):
             return f"{self.base(queue)}shared:"
         return f"{{{self.prefix}}}:{LAYOUT}:"
 
+    def keys(self, *queues: str) -> tuple[str, ...]:
+        """What a script on queues is told as its keys."""
+        return _keys(self, queues)
+
     @property
     def known_queues(self) -> str:
         """The set of the names of all queues."""
@@ -48,3 +53,8 @@ class Layout(NamedTuple):
         if self.clustered:
             return [[queue] for queue in queues]
         return [queues] if queues else []
+
+
+@lru_cache(maxsize=256)
+def _keys(layout: Layout, queues: tuple[str, ...]) -> tuple[str, ...]:
+    return (layout.guards(queues[0]), *map(layout.base, queues))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django_jobs.backends.base import AttemptRecord, Glimpse, Lease, ResultRecord
+from django_jobs.backends.base import Glimpse, Lease
 from django_jobs.clock import to_datetime
-from django_jobs.wire.envelope import Header, Message, key_digest
-from django_jobs.wire.opening import MAX_MOMENT
+from django_jobs.wire.envelope import Header, Message
+from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
-
-    from django_jobs.backends.base import Failure
-    from django_jobs.wire.envelope import Outgoing
 
 # The line of JSON before a body, in this order; the scripts know the places of the keys.
 _FIELDS = (
@@ -32,24 +31,15 @@ _FIELDS = (
     "trace_id",
     "replay_of",
 )
-_line_of = json.JSONEncoder(separators=(",", ":")).encode
-_LEAST = 3
 _HEAD = 20
 _PLACE = 19
 _TOKEN = 32
 _ID = 36
-_NO_FIELDS = dict.fromkeys(_FIELDS)
-_FIRST = b"0:1:0:0:"
-_FENCE = 74  # after a token, those, and two moments of sixteen digits
+_taken = struct.Struct(">III").unpack_from
+_TAKEN = 12
+_SHORT = 1024
 _WHOLE = {"concurrency", "expires"}
 _MOST = 2**31 - 2
-
-
-class Packed(NamedTuple):
-    """A message as it goes to the script, which puts its place after its flag and rank."""
-
-    text: str
-    unique: str
 
 
 class State(NamedTuple):
@@ -71,57 +61,40 @@ _FIRST_STATE = State(deliveries=1, is_leased=True)
 """What a lease is told of most jobs: it is the first, and they have no keys."""
 
 
-def pack(outgoing: Outgoing) -> Packed:
-    """A message on its way to the store."""
-    terms = outgoing.terms
-    unique = lock = once = None
-    if terms.unique_key is not None:
-        unique = key_digest(terms.backend, terms.unique_key)
-    if (held := terms.lock) is not None:
-        lock = key_digest(terms.backend, held)
-    if terms.idempotency_key is not None:
-        once = key_digest(terms.backend, terms.once)
-    told: list[Any] = [
-        outgoing.signature,
-        outgoing.key_id,
-        terms.job,
-        terms.name,
-        unique,
-        lock,
-        terms.places,
-        once,
-        terms.tenant,
-        terms.expires_at,
-        terms.trace_id,
-        terms.replay_of,
-    ]
-    while len(told) > _LEAST and told[-1] is None:
-        told.pop()
-    flag = "k" if unique or lock or once else "-"
-    rank = 100 - terms.priority
-    return Packed(f"{flag}{rank:03d}{_line_of(told)}\n{outgoing.body}", unique or "")
-
-
 def unpack(
     raw: bytes, *, place: bytes, queue: str, backend: str, header: Header
 ) -> tuple[str, Message]:
     """The id and message of a place. What cannot be read makes a message that is not believed."""
     job_id = place[_PLACE:].decode("utf-8", "replace")
     line, _, body = raw.partition(b"\n")
-    told = _told(line[_HEAD:])
-    fields: dict[str, Any] = _NO_FIELDS.copy()
-    for name, one in zip(_FIELDS, told, strict=False):
-        # Most are short and plain, and every fetch looks at all of them.
-        fields[name] = one if type(one) is str and one.isascii() else _sound(name, one)
-    signature, key_id = fields.pop("signature"), fields.pop("key_id")
-    index: dict[str, Any] = {"id": job_id, "backend": backend, "queue": queue, **fields}
-    index["name"] = index["name"] or ""
-    index["handler"] = index["handler"] or ""
-    index["rank"] = _number(place[:3]) - 100
-    message = Message(
-        body.decode("utf-8", "replace"), str(signature or ""), str(key_id or ""), header, index
-    )
+    text = line[_HEAD:]
+    signature = text[2:66]
+    # What follows the signature is the same for most jobs of a handler.
+    if signature.isalnum() and text[66:68] == b'",' and len(text) <= _SHORT and text[:2] == b'["':
+        _, key_id, columns = _remembered(b'["' + text[66:], place[:3], queue, backend)
+        signed = signature.decode()
+    else:
+        signed, key_id, columns = _columns(text, place[:3], queue, backend)
+    message = Message(body.decode("utf-8", "replace"), signed, key_id, header, columns, job_id)
     return job_id, message
+
+
+def _columns(
+    text: bytes, rank: bytes, queue: str, backend: str
+) -> tuple[str, str, Mapping[str, Any]]:
+    """Signature, key id and columns, as a line and a place tell them."""
+    fields: dict[str, Any] = dict.fromkeys(_FIELDS)
+    for name, one in zip(_FIELDS, _told(text), strict=False):
+        fields[name] = _sound(name, one)
+    signature, key_id = fields.pop("signature"), fields.pop("key_id")
+    columns: dict[str, Any] = {"backend": backend, "queue": queue, **fields}
+    columns["name"] = columns["name"] or ""
+    columns["handler"] = columns["handler"] or ""
+    columns["rank"] = _number(rank) - 100
+    return str(signature or ""), str(key_id or ""), columns
+
+
+_remembered = lru_cache(maxsize=256)(_columns)
 
 
 def _told(line: bytes) -> list[Any]:
@@ -175,12 +148,23 @@ def header_of(place: bytes, state: State) -> Header:
     return Header(state.attempts, state.deliveries, state.crashes, due)
 
 
+def taken_of(text: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Place, message and state of each job in a text that a fetch answered with."""
+    at, end = 0, len(text)
+    while at < end:
+        place, raw, state = _taken(text, at)
+        first = at + _TAKEN
+        second = first + place
+        third = second + raw
+        at = third + state
+        yield text[first:second], text[second:third], text[third:at]
+
+
 def lease_of(
     place: bytes, raw: bytes, text: bytes, *, queue: str, backend: str, token: str, expires_at: int
 ) -> Lease:
     """The lease that a fetch answered with."""
-    first = text.startswith(_FIRST, _TOKEN + 1) and text.startswith(b":0:0::", _FENCE)
-    state = _FIRST_STATE if first else state_of(text)
+    state = state_of(text) if text else _FIRST_STATE
     job_id, message = unpack(
         raw, place=place, queue=queue, backend=backend, header=header_of(place, state)
     )
@@ -228,53 +212,3 @@ def created_at(job_id: str) -> datetime | None:
         return to_datetime(int(job_id[:8] + job_id[9:13], 16) * 1000)
     except (ValueError, OverflowError):
         return None
-
-
-def attempt_text(attempt: AttemptRecord | None) -> str:
-    """A run that did not succeed, for the store."""
-    return "" if attempt is None else json.dumps(asdict(attempt))
-
-
-def attempts_of(raw: list[bytes]) -> tuple[AttemptRecord, ...]:
-    """The runs that a store told of; what cannot be read is left out."""
-    found = []
-    for text in raw:
-        try:
-            record = AttemptRecord(**json.loads(text))
-        except (ValueError, TypeError, RecursionError):
-            continue
-        if _is_record(record):
-            found.append(record)
-    return tuple(found)
-
-
-def _is_record(record: AttemptRecord) -> bool:
-    """Whether it could be written as a row."""
-    told = asdict(record)
-    numbers = [told.pop("number"), told.pop("started_at"), told.pop("finished_at")]
-    return all(isinstance(text, str) for text in told.values()) and all(
-        type(value) is int and 0 <= value <= most
-        for value, most in zip(numbers, (_MOST, MAX_MOMENT, MAX_MOMENT), strict=True)
-    )
-
-
-def failure_text(failure: Failure) -> str:
-    """Why a job is dead, for the store."""
-    told = {
-        name: getattr(failure, name)
-        for name in ("reason", "error_type", "error_message", "traceback", "output", "fingerprint")
-    }
-    return json.dumps(told)
-
-
-def result_text(lease: Lease, record: ResultRecord) -> str:
-    """How a job ended, for the store: with all that an account tells."""
-    message = lease.message
-    told = {
-        **record._asdict(),
-        "queue": lease.queue,
-        "handler": message.index["handler"],
-        "body": message.body,
-        "attempts": message.header.attempts,
-    }
-    return json.dumps(told)

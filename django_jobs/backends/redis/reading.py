@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django_jobs.backends.base import Account, Ended, QueueStats
 from django_jobs.backends.database.accounting import dead_account
-from django_jobs.backends.redis.packing import attempts_of, glimpse_of
+from django_jobs.backends.redis.endings import attempts_of, result_of
+from django_jobs.backends.redis.packing import glimpse_of
 from django_jobs.backends.redis.relaying import Parked, parked_of
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.routers import job_databases
-from django_jobs.wire.opening import MAX_MOMENT
+from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,6 +103,16 @@ class Reader:
         found = self._store.each(queues, lambda pipe, base: pipe.hexists(base + "jobs", job_id))
         return next((queue for queue, there in zip(queues, found, strict=True) if there), None)
 
+    def latest(self, queue: str | None, limit: int) -> list[Account]:
+        """Jobs that ended, of which a result is kept, without their attempts."""
+        found = []
+        for name in self._store.queues() if queue is None else [queue]:
+            told = self._store.run("ended", name, [limit])
+            for job_id, text in zip(told[::2], told[1::2], strict=True):
+                if result := result_of(text):
+                    found.append(_account_of(job_id.decode("utf-8", "replace"), name, result))
+        return found
+
     def ended(self, job_id: str) -> Ended | None:
         account = self._result(job_id) or self._dead(job_id)
         if account is None:
@@ -126,26 +136,14 @@ class Reader:
 
     def _result(self, job_id: str) -> Account | None:
         queues = self._store.queues()
-        raw = self._store.each(queues, lambda pipe, base: pipe.get(base + "res:" + job_id))
-        for queue, text in zip(queues, raw, strict=True):
-            told = _mapping(text)
+        there = self._store.each(queues, lambda pipe, base: pipe.hexists(base + "res", job_id))
+        for queue in [name for name, is_there in zip(queues, there, strict=True) if is_there]:
+            told = result_of(self._store.run("kept", queue, [job_id]))
             if told:
-                failed = _whole(told.get("attempts")) or 0
-                status = str(told.get("status"))
-                return Account(
-                    id=job_id,
-                    queue=queue,
-                    handler=str(told.get("handler") or ""),
-                    status=status,
-                    body=None if (body := told.get("body")) is None else str(body),
-                    attempts=self._attempts(queue, job_id) if failed else (),
-                    failed_attempts=failed,
-                    worker=str(told.get("worker") or ""),
-                    started_at=_whole(told.get("started_at")),
-                    finished_at=_whole(told.get("finished_at")),
-                    value_json=str(told.get("value_json") or "null"),
-                    reason="" if status == "succeeded" else str(told.get("output") or ""),
-                )
+                account = _account_of(job_id, queue, told)
+                if not account.failed_attempts:
+                    return account
+                return replace(account, attempts=self._attempts(queue, job_id))
         return None
 
     def _live(self, job_id: str) -> Account | None:
@@ -201,12 +199,22 @@ class Reader:
         return attempts_of(raw[0])
 
 
-def _mapping(text: bytes | None) -> dict[str, Any]:
-    try:
-        told = json.loads(text or b"null")
-    except (ValueError, RecursionError):
-        return {}
-    return told if isinstance(told, dict) else {}
+def _account_of(job_id: str, queue: str, told: dict[str, Any]) -> Account:
+    """What a result tells of its job."""
+    status = str(told.get("status"))
+    return Account(
+        id=job_id,
+        queue=queue,
+        handler=str(told.get("handler") or ""),
+        status=status,
+        body=None if (body := told.get("body")) is None else str(body),
+        failed_attempts=_whole(told.get("attempts")) or 0,
+        worker=str(told.get("worker") or ""),
+        started_at=_whole(told.get("started_at")),
+        finished_at=_whole(told.get("finished_at")),
+        value_json=str(told.get("value_json") or "null"),
+        reason="" if status == "succeeded" else str(told.get("output") or ""),
+    )
 
 
 def _whole(value: object) -> int | None:

@@ -19,7 +19,8 @@ from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.grouping import bury
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.sweeping import Sweeper
-from django_jobs.backends.redis.packing import attempts_of, created_at, unpack
+from django_jobs.backends.redis.endings import attempts_of
+from django_jobs.backends.redis.packing import created_at, unpack
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.models import JobAttempt

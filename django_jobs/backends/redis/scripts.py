@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from importlib import resources
 from typing import NamedTuple
 
 _LUA = resources.files(__package__) / "lua"
 
 # A store that is full refuses what makes it fuller, and nothing else: who runs jobs makes room.
-_GROWING = {"enqueue"}
+_GROWING = {"enqueue", "enkeyed"}
+_SHARED = ("shared", "endings", "limits", "runs")
 _NAMES = (
     "abandon",
     "ack",
     "breaker",
     "cancel",
+    "ended",
+    "enkeyed",
     "enqueue",
     "fetch",
     "find",
+    "giveback",
     "held",
+    "kept",
     "leased",
     "look",
     "nack",
     "peek",
+    "purge",
     "putoff",
     "reap",
     "renew",
@@ -33,6 +40,10 @@ _NAMES = (
 )
 
 
+_DEFINES = re.compile(r"^local (?:function )?(\w+(?:, \w+)*)", re.MULTILINE)
+_COMMENT = re.compile(r"--.*")
+
+
 class Script(NamedTuple):
     """The text of a script, and the digest that Redis knows it by."""
 
@@ -40,12 +51,48 @@ class Script(NamedTuple):
     sha: str
 
 
+class Part(NamedTuple):
+    """One definition that scripts share, and the names that it defines."""
+
+    text: str
+    names: frozenset[str]
+
+
+def _parts() -> list[Part]:
+    """The shared definitions in their order, of which each uses only earlier ones."""
+    texts = [(_LUA / f"{name}.lua").read_text(encoding="utf-8") for name in _SHARED]
+    found = []
+    for part in re.split(r"\n\n+", "\n\n".join(texts)):
+        names = (name for told in _DEFINES.findall(part) for name in told.split(", "))
+        found.append(Part(part, frozenset(names)))
+    return found
+
+
+def _needed(own: str, parts: list[Part]) -> str:
+    """Those of the parts that a script uses, directly or not.
+
+    Redis runs the whole text at every call, and making the functions that a script never
+    calls costs a short one as much as what it does.
+    """
+    used = _words(own)
+    taken: list[str] = []
+    for part in reversed(parts):
+        if part.names & used:
+            used |= _words(part.text)
+            taken.append(part.text)
+    return "\n".join(reversed(taken))
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", _COMMENT.sub("", text)))
+
+
 def _read(name: str) -> Script:
     own = (_LUA / f"{name}.lua").read_text(encoding="utf-8")
-    shared = (_LUA / "shared.lua").read_text(encoding="utf-8")
     flags = "" if name in _GROWING else " flags=allow-oom"
-    text = f"#!lua{flags}\n{shared}\n{own}"
+    text = f"#!lua{flags}\n{_needed(own, _PARTS)}\n{own}"
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
+_PARTS = _parts()
 SCRIPTS = {name: _read(name) for name in _NAMES}

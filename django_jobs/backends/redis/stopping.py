@@ -1,4 +1,4 @@
-"""Asking jobs that run to stop: a note for whoever holds the lease, or the next one."""
+"""Keeping jobs from running: those that wait are taken out, those that run are asked to stop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
     from django_jobs.backends.redis.store import Store
+
+
+_CANCELLED = '{"status":"cancelled"}'
+_CANCELLED_KEPT_MS = 86_400_000
+
+
+def cancel(store: Store, queue: str | None, job_id: str, remembered_ms: int) -> bool:
+    """Take out a job that waits in a queue, and keep for a day that it was cancelled."""
+    if queue is None:
+        return False
+    told = [job_id, _CANCELLED, _CANCELLED_KEPT_MS, remembered_ms]
+    return bool(store.run("cancel", queue, told))
 
 
 def asked_to_stop(store: Store, leases: Sequence[Lease]) -> set[str]:

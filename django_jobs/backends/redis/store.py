@@ -35,7 +35,7 @@ class Store:
 
     def run_on(self, name: str, queues: Sequence[str], args: Sequence[Any]) -> Any:
         """A script on queues that one script can reach."""
-        keys = [self.layout.guards(queues[0]), *map(self.layout.base, queues)]
+        keys = self.layout.keys(*queues)
         return self.connection.run(SCRIPTS[name], keys, [self.clock.arg(), *args])
 
     def each(self, queues: Sequence[str], ask: Callable[[Any, str], Any]) -> list[Any]:

@@ -62,13 +62,14 @@ class Command(JobsCommand):
         add_json(parser)
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
+        named = options["database"]
         purge = partial(
             operations.purge,
             state=options["state"],
             older_than=options["older_than"],
             queue=options["queue"],
             by=system_user(),
-            using=chosen_database(options["database"]),
+            using=None if named is None else chosen_database(named),
         )
         found = purge(dry_run=True)
         if options["dry_run"] or not found.total:

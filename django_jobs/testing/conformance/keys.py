@@ -31,6 +31,12 @@ class Keys(Suite):
     def _ids(self) -> list[str]:
         return [lease.id for lease in self._leases()]
 
+    def _take_alone(self) -> Lease:
+        """Lease the first one, and see that all others wait for it."""
+        lease = self.take()
+        self.assert_nothing_due()
+        return lease
+
     # -- so many at a time ----------------------------------------------------------------
 
     def test_of_jobs_that_share_a_key_one_runs(self) -> None:
@@ -87,11 +93,11 @@ class Keys(Suite):
 
     def test_every_way_out_of_a_lease_lets_the_next_one_go_on(self) -> None:
         self._put(6, **DISK)
-        self.backend.ack([self.take()])
-        self.backend.abandon(self.take(), Failure(reason="exhausted"))
-        self.backend.nack(self.take(), 3600)
-        self.backend.nack(self.take(), 3600, charge=Charge.NOTHING)
-        self.backend.nack(self.take(), 3600, charge=Charge.CRASH)
+        self.backend.ack([self._take_alone()])
+        self.backend.abandon(self._take_alone(), Failure(reason="exhausted"))
+        self.backend.nack(self._take_alone(), 3600)
+        self.backend.nack(self._take_alone(), 3600, charge=Charge.NOTHING)
+        self.backend.nack(self._take_alone(), 3600, charge=Charge.CRASH)
         self.assertEqual(len(self._leases()), 1)
 
     def test_a_lease_that_ended_gives_its_place_back(self) -> None:

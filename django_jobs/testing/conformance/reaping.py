@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django_jobs.backends.base import Charge
+from django_jobs.signals import job_crashed
 from django_jobs.testing.conformance.base import MICROSECOND, QUEUE, Suite
 
 
@@ -114,6 +117,22 @@ class Reaping(Suite):
         lease = self.take()
         self.assertTrue(lease.suspect)
         self.assertEqual((lease.message.header.attempts, lease.message.header.crashes), (0, 1))
+
+    def test_a_crash_that_reaping_charges_is_told(self) -> None:
+        told: list[dict[str, Any]] = []
+
+        def hear(**about: Any) -> None:
+            told.append(about)
+
+        job_crashed.connect(hear)
+        self.addCleanup(job_crashed.disconnect, hear)
+        suspect = self._suspect()
+        self.assertEqual(told, [], "the first loss is charged to nobody")
+        self.lose(self.take())
+        self.assertEqual([about["job_id"] for about in told], [suspect])
+        self.assertEqual((told[0]["attempt"], told[0]["crashes"]), (1, 1))
+        self.assertEqual(told[0]["queue"], QUEUE)
+        self.assertEqual(told[0]["trace_id"], suspect.replace("-", ""))
 
     def test_every_further_loss_of_a_suspect_is_charged(self) -> None:
         self._suspect()

@@ -19,6 +19,7 @@ from django_jobs.worker.ledger import Ledger
 from django_jobs.worker.loop import shortest_lease
 from django_jobs.worker.pool import afresh
 from django_jobs.worker.pool.child import child_main
+from django_jobs.worker.pool.collecting import rare_collections
 from django_jobs.worker.pool.cutting import limit_connecting
 from django_jobs.worker.pool.desk import Desk
 from django_jobs.worker.pool.facts import WakePipe
@@ -32,7 +33,7 @@ from django_jobs.worker.settle import Settler
 from django_jobs.worker.stop import Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from django_jobs.backends.base import Backend
     from django_jobs.conf import JobsSettings
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.facts import Done
     from django_jobs.worker.pool.nursery import Nursery
     from django_jobs.worker.queues import QueueOrder
+    from django_jobs.worker.settle import Run
 
 BROKEN = 1
 LAST_WORDS_SECONDS = 2.0
@@ -106,7 +108,7 @@ class PoolWorker:
         teller = Teller()
         teller.start()
         try:
-            with self.stop.listening(), logs.through(teller.say):
+            with rare_collections(), self.stop.listening(), logs.through(teller.say):
                 code = self._work(nursery, teller)
         finally:
             all_is_said = teller.end(LAST_WORDS_SECONDS)
@@ -166,15 +168,19 @@ class PoolWorker:
     def _child_cycle(self) -> Cycle:
         return build_cycle(self._backend, self._settings)
 
-    def _done(self, teller: Teller, done: Done) -> None:
-        if self._on_report is None and done.is_plain and not events.is_wanted(events.JobSucceeded):
+    def _done(self, teller: Teller, settled: Sequence[Done]) -> None:
+        told = settled
+        if self._on_report is None and not events.is_wanted(events.JobSucceeded):
             # Most jobs of a busy worker end so.
-            run = done.run
-            seconds = (run.finished_at - run.started_at) / SECOND
-            metering.succeeded(run.lease.queue, seconds, run.waited)
-            return
-        report = report_of(done.run, done.verdict)
-        for event in events_of(done.run, done.verdict, report, done.outcome):
-            events.emit(event)
-        if self._on_report is not None:
-            teller.say(partial(self._on_report, report))
+            metering.succeeded(_times(done.run) for done in settled if done.is_plain)
+            told = [done for done in settled if not done.is_plain]
+        for done in told:
+            report = report_of(done.run, done.verdict)
+            for event in events_of(done.run, done.verdict, report, done.outcome):
+                events.emit(event)
+            if self._on_report is not None:
+                teller.say(partial(self._on_report, report))
+
+
+def _times(run: Run) -> tuple[str, float, float]:
+    return run.lease.queue, run.waited, (run.finished_at - run.started_at) / SECOND

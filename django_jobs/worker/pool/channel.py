@@ -85,16 +85,17 @@ class Channel:
 
     def _frames(self, limit: int | None = None) -> list[Any]:
         frames: list[Any] = []
-        start = 0
-        while limit is None or len(frames) < limit:
-            if len(self._arrived) - start < _LENGTH.size:
-                break
-            (length,) = _LENGTH.unpack_from(self._arrived, start)
-            body = start + _LENGTH.size
-            if len(self._arrived) < body + length:
-                break
-            start = body + length
-            frames.append(marshal.loads(bytes(self._arrived[body:start])))  # noqa: S302 - from our own process
+        start, arrived = 0, len(self._arrived)
+        with memoryview(self._arrived) as view:
+            while limit is None or len(frames) < limit:
+                body = start + _LENGTH.size
+                if arrived < body:
+                    break
+                (length,) = _LENGTH.unpack_from(view, start)
+                if arrived < body + length:
+                    break
+                start = body + length
+                frames.append(marshal.loads(view[body:start]))  # noqa: S302 - from our own process
         del self._arrived[:start]
         return frames
 

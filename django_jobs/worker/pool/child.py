@@ -13,6 +13,7 @@ from django.db import connections
 
 from django_jobs.clock import SystemClock
 from django_jobs.execution.capture import keep_routers
+from django_jobs.execution.hygiene import keep_connections
 from django_jobs.execution.timeout import keep_alarm
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.companion import tend
@@ -20,7 +21,7 @@ from django_jobs.worker.pool.herald import recite
 from django_jobs.worker.pool.loop_child import LoopChild
 from django_jobs.worker.pool.marks import Board
 from django_jobs.worker.pool.messages import lease_from_tuple
-from django_jobs.worker.pool.recording import ParentRenews, Recorder, told_end, unsayable
+from django_jobs.worker.pool.recording import ParentRenews, ParentSettles, told_end, unsayable
 
 if TYPE_CHECKING:
     import socket
@@ -42,9 +43,8 @@ class _ParentGone(Exception):
 class Child:
     """One job after the other."""
 
-    def __init__(self, cycle: Cycle, recorder: Recorder, marks: Marks, channel: Channel) -> None:
+    def __init__(self, cycle: Cycle, marks: Marks, channel: Channel) -> None:
         self._cycle = cycle
-        self._recorder = recorder
         self._channel = channel
         self._marks = marks
 
@@ -60,8 +60,8 @@ class Child:
         if not self._marks.begin(number, _clock.now()):
             self._tell(0, number, "skipped")
             return
-        report = self._cycle.deliver(lease, lease_seconds)
-        told = told_end(self._recorder, report)  # before the deadline is lifted
+        ended = self._cycle.ended(lease, lease_seconds)
+        told = told_end(ended)  # before the deadline is lifted
         self._marks.done(number)
         try:
             self._tell(0, number, *told)
@@ -85,17 +85,19 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
     """What the nursery runs in a new child."""
     without_jobs = {places.herald: recite, places.scheduler: tend}
 
-    def lane(cycle: Cycle, marks: Marks) -> tuple[Cycle, Recorder, Marks]:
-        recorder = Recorder()
-
+    def lane(cycle: Cycle, marks: Marks) -> tuple[Cycle, Marks]:
         def starting(timeout: float | None) -> None:
             end = 0.0 if timeout is None else time.monotonic() + timeout + kill_grace
             marks.run_until(end)
 
-        changed: dict[str, Any] = {"starting": starting, "tell": None}
-        changed["gatekeeper"] = replace(cycle.gatekeeper, starting=starting)
-        cycle = replace(cycle, asker=recorder, renewer=ParentRenews(marks), **changed)
-        return cycle, recorder, marks
+        cycle = replace(
+            cycle,
+            gatekeeper=replace(cycle.gatekeeper, starting=starting),
+            asker=ParentSettles(),
+            renewer=ParentRenews(marks),
+            starting=starting,
+        )
+        return cycle, marks
 
     def main(sock: socket.socket, slot: int, memory: int) -> None:
         random.seed()
@@ -107,6 +109,7 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
             return
         keep_alarm()
         keep_routers()
+        keep_connections()
         board = Board(memory, places.slots)
         os.close(memory)
         cycle = build()

@@ -121,9 +121,10 @@ class Lane:
 
     def seen(self, number: int) -> Held | None:
         """It is done with a number, run or not; what it held by it, if that was not taken back."""
-        self.revoked.discard(number)
-        if not self.revoked:
-            self.marks.allow_all()
+        if self.revoked:
+            self.revoked.discard(number)
+            if not self.revoked:
+                self.marks.allow_all()
         return self.given.pop(number, None)
 
     def ask_to_stop(self, number: int, kill_at: float) -> None:

@@ -11,7 +11,7 @@ from django_jobs.worker.pool.facts import Done, Finished, by_child
 from django_jobs.worker.pool.messages import outcome_from_tuple, run_of, terms_to_tuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from django_jobs.backends.base import Lease
     from django_jobs.execution.outcome import Outcome
@@ -29,7 +29,7 @@ class Desk:
     def __init__(
         self,
         store: StoreThread,
-        tell: Callable[[Done], None],
+        tell: Callable[[Sequence[Done]], None],
         believe: Callable[[Lease], Envelope | None],
         worker: str,
     ) -> None:
@@ -72,14 +72,16 @@ class Desk:
         """A child settled it inside the handler's transaction."""
         self._store.settled_elsewhere(held.lease, status, seconds)
         self.processed += 1
-        self._tell(by_child(held.lease, status, seconds, f"{self._worker}:{child.pid}"))
+        self._tell([by_child(held.lease, status, seconds, f"{self._worker}:{child.pid}")])
 
-    def done(self, fact: Done) -> None:
+    def done(self, settled: Sequence[Done]) -> None:
         """The store has answered."""
-        self.open -= 1
-        kept = fact.verdict.answer is Settled.SETTLED
-        self.processed += not (fact.uncharged and kept)
-        self._tell(fact)
+        self.open -= len(settled)
+        self.processed += sum(
+            not (isinstance(outcome, Interrupted) and verdict.answer is Settled.SETTLED)
+            for _, outcome, verdict in settled
+        )
+        self._tell(settled)
 
     def flush(self) -> None:
         """Let the store hear of everything that ended since the last time."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.pool.recycling import ChildLimits
 
+AHEAD_AT_ONCE = 4  # what is fetched ahead comes in so many parts at most
 BALANCE_SECONDS = 0.01
 FREE_SECONDS = 0.1
 _clock = SystemClock()
@@ -79,7 +80,9 @@ class Dispatch:
         # Should this machine die, each suspect that it holds is charged, so none is to wait here.
         looks_ahead = not (self._suspicious or self._is_slow())
         ahead = self._pace.ahead(self._places.processes) if looks_ahead else 0
-        return max(lanes + ahead + self._left_behind() - self.outstanding(), 0)
+        wanted = max(lanes + ahead + self._left_behind() - self.outstanding(), 0)
+        # A claim of many costs hardly more than one of few, and the others last until then.
+        return wanted if wanted >= ahead // AHEAD_AT_ONCE else 0
 
     def _left_behind(self) -> int:
         """What those run that are about to leave: their replacements have places of their own."""
@@ -176,10 +179,12 @@ class Dispatch:
 
     def _taken(self, count: int, share: int) -> Iterable[Held]:
         """Jobs from the head, as long as each is short enough to be one of so many."""
-        now = time.monotonic()
+        now, handler, chunk = time.monotonic(), None, 0
         while self.ready:
             head = self.ready[0]
-            if head.lease.suspect or now > head.fence or count >= self._chunk(head, share):
+            if head.handler != handler:
+                handler, chunk = head.handler, self._chunk(head, share)
+            if head.lease.suspect or now > head.fence or count >= chunk:
                 return
             count += 1
             yield self.ready.popleft()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SystemClock, to_microseconds
-from django_jobs.execution.outcome import Interrupted, Succeeded
+from django_jobs.execution.outcome import Succeeded
 from django_jobs.worker.pool.messages import run_of
 from django_jobs.worker.settle import Verdict
 
@@ -50,10 +50,12 @@ class Done(NamedTuple):
         """Whether it is one more success, of which nothing is to be told but that."""
         return self.verdict.status == "acked" and self.verdict.answer is Settled.SETTLED
 
-    @property
-    def uncharged(self) -> bool:
-        """Whether it was only given back for the worker's sake."""
-        return isinstance(self.outcome, Interrupted)
+
+@dataclass(frozen=True, slots=True)
+class AllDone:
+    """What one step settled."""
+
+    settled: list[Done]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class StopAsked:
     kill_at: float
 
 
-Fact = Fetched | Done | Renewed | StopAsked
+Fact = Fetched | AllDone | Renewed | StopAsked
 
 
 def by_child(lease: Lease, status: str, seconds: float, worker: str) -> Done:

@@ -33,12 +33,13 @@ class Holdings:
                 self._held[lease.id] = (lease, seconds, asked_at + seconds)
                 self._since[lease.id] = asked_at
 
-    def drop(self, lease: Lease) -> None:
-        """Renew a lease no more: it ended."""
+    def drop(self, leases: Iterable[Lease]) -> None:
+        """Renew leases no more: they ended."""
         with self._lock:
-            known = self._held.get(lease.id)
-            if known is not None and known[0].token == lease.token:
-                del self._held[lease.id], self._since[lease.id]
+            for lease in leases:
+                known = self._held.get(lease.id)
+                if known is not None and known[0].token == lease.token:
+                    del self._held[lease.id], self._since[lease.id]
 
     def __len__(self) -> int:
         return len(self._held)
@@ -65,9 +66,7 @@ class Holdings:
     def renewed(
         self, leases: Sequence[Lease], answers: Sequence[Settled], seconds: float, asked_at: float
     ) -> None:
-        for lease, answer in zip(leases, answers, strict=True):
-            if answer is Settled.LOST:
-                self.drop(lease)
+        self.drop([x for x, answer in zip(leases, answers, strict=True) if answer is Settled.LOST])
         held = [x for x, answer in zip(leases, answers, strict=True) if answer is Settled.SETTLED]
         with self._lock:
             for lease in held:

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_jobs.backends.base import Lease
-    from django_jobs.worker.cycle import Cycle, Report
+    from django_jobs.worker.cycle import Cycle, Ended
     from django_jobs.worker.pool.channel import Channel
     from django_jobs.worker.pool.marks import Marks
-    from django_jobs.worker.pool.recording import Recorder
 
 BEAT_SECONDS = 0.25
 WHY_CUT = {
@@ -41,13 +40,13 @@ _clock = SystemClock()
 class LoopChild:
     """One process, one loop, as many threads as it takes."""
 
-    def __init__(self, lanes: Sequence[tuple[Cycle, Recorder, Marks]], channel: Channel) -> None:
+    def __init__(self, lanes: Sequence[tuple[Cycle, Marks]], channel: Channel) -> None:
         self._channel = channel
         self._loop = asyncio.new_event_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._threads = ThreadPoolExecutor(len(lanes), thread_name_prefix="django_jobs-lane")
         self._lanes = [_Lane(self, index, *lane) for index, lane in enumerate(lanes)]
-        self._first = lanes[0][2]
+        _, self._first = lanes[0]
 
     def run(self) -> None:
         """Serve until the parent closes the conversation."""
@@ -84,10 +83,10 @@ class LoopChild:
     def spawn(self, lane: _Lane) -> None:
         self._loop.create_task(lane.work()).add_done_callback(self._on_lane_end)
 
-    async def in_thread(self, cycle: Cycle, lease: Lease, lease_seconds: float) -> Report:
+    async def in_thread(self, cycle: Cycle, lease: Lease, lease_seconds: float) -> Ended:
         run = copy_context().run
         return await self._loop.run_in_executor(
-            self._threads, run, cycle.deliver, lease, lease_seconds
+            self._threads, run, cycle.ended, lease, lease_seconds
         )
 
     def tell(self, *frame: Any) -> None:
@@ -108,17 +107,14 @@ class LoopChild:
 
 
 class _Lane:
-    def __init__(
-        self, child: LoopChild, index: int, cycle: Cycle, recorder: Recorder, marks: Marks
-    ) -> None:
+    def __init__(self, child: LoopChild, index: int, cycle: Cycle, marks: Marks) -> None:
         self._child = child
         self._index = index
         self._cycle = cycle
-        self._recorder = recorder
         self._marks = marks
         self._waiting: deque[tuple[int, float, tuple[Any, ...]]] = deque()
         self._works = False
-        self._running: tuple[int, Cut, asyncio.Task[Report]] | None = None
+        self._running: tuple[int, Cut, asyncio.Task[Ended]] | None = None
 
     def add(self, number: int, lease_seconds: float, told: tuple[Any, ...]) -> None:
         self._waiting.append((number, lease_seconds, told))
@@ -141,8 +137,8 @@ class _Lane:
                 if not self._marks.begin(number, _clock.now()):
                     self._child.tell(self._index, number, "skipped")
                     continue
-                report = await self._deliver(number, lease_from_tuple(told), lease_seconds)
-                told = told_end(self._recorder, report)  # before the deadline is lifted
+                ended = await self._ended(number, lease_from_tuple(told), lease_seconds)
+                told = told_end(ended)  # before the deadline is lifted
                 self._marks.done(number)
                 try:
                     self._child.tell(self._index, number, *told)
@@ -151,7 +147,7 @@ class _Lane:
         finally:
             self._works = False
 
-    async def _deliver(self, number: int, lease: Lease, lease_seconds: float) -> Report:
+    async def _ended(self, number: int, lease: Lease, lease_seconds: float) -> Ended:
         # What the index says is not verified yet; it only chooses who delivers.
         key = lease.message.index.get("handler", "")
         handler = self._cycle.gatekeeper.registry.get(str(key))
@@ -159,7 +155,7 @@ class _Lane:
             return await self._child.in_thread(self._cycle, lease, lease_seconds)
         cut = Cut()
         # A task of its own: its context variables end with it.
-        task = asyncio.create_task(self._cycle.deliver_async(lease, lease_seconds, cut))
+        task = asyncio.create_task(self._cycle.ended_async(lease, lease_seconds, cut))
         self._running = number, cut, task
         try:
             return await task

@@ -28,33 +28,20 @@ if TYPE_CHECKING:
 
 def lease_to_tuple(lease: Lease) -> tuple[Any, ...]:
     """What a child needs of a lease."""
-    message = lease.message
-    return (
-        lease.id,
-        lease.queue,
-        lease.token,
-        lease.expires_at,
-        lease.suspect,
-        message.body,
-        message.signature,
-        message.key_id,
-        tuple(message.header),
-        dict(message.index),
-        lease.fence,
-        lease.done_by,
-        lease.probe,
-        lease.cancelled,
-        lease.replayed,
-    )
+    job_id, queue, token, expires_at, message, suspect, _created_at, _handle, *more = lease
+    body, signature, key_id, header, index, own_id = message
+    # An index that leases share is written once for all of a frame, unless it is copied.
+    plain = index if type(index) is dict else dict(index)
+    said = (body, signature, key_id, plain, own_id)
+    return (job_id, queue, token, expires_at, suspect, said, tuple(header), *more)
 
 
 def lease_from_tuple(told: tuple[Any, ...]) -> Lease:
-    job_id, queue, token, expires_at, suspect, *rest = told
-    body, signature, key_id, counts, index, fence, done_by, *flags = rest
-    message = Message(body, signature, key_id, Header(*counts), index)
-    flagged = dict(zip(("probe", "cancelled", "replayed"), flags, strict=True))
-    given = {"fence": fence, "done_by": done_by, **flagged}
-    return Lease(job_id, queue, token, expires_at, message, suspect, **given)
+    """The lease again; when it was created and where it lies stays with the parent."""
+    job_id, queue, token, expires_at, suspect, said, counts, *more = told
+    body, signature, key_id, index, own_id = said
+    message = Message(body, signature, key_id, Header(*counts), index, own_id)
+    return Lease(job_id, queue, token, expires_at, message, suspect, None, None, *more)
 
 
 _KINDS: dict[str, type[Any]] = {
@@ -84,6 +71,8 @@ def outcome_to_tuple(outcome: Outcome) -> tuple[Any, ...]:
 
 
 def outcome_from_tuple(told: tuple[Any, ...]) -> Outcome:
+    if told == _PLAIN:
+        return _NOTHING_TO_KEEP
     kind, *rest = told
     if kind == "Succeeded":
         value_json, note, output = rest
@@ -93,6 +82,11 @@ def outcome_from_tuple(told: tuple[Any, ...]) -> Outcome:
         return Failed(ErrorText(*error), *facts)
     made: Outcome = _KINDS[kind](*rest)
     return made
+
+
+# As most jobs end.
+_NOTHING_TO_KEEP = Succeeded(encoded_value(None))
+_PLAIN = outcome_to_tuple(_NOTHING_TO_KEEP)
 
 
 def terms_to_tuple(envelope: Envelope | None) -> tuple[Any, ...] | None:

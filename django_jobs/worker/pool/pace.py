@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-CHUNK_SECONDS = 0.004
+CHUNK_SECONDS = 0.008
 LARGEST_CHUNK = 256
 AHEAD_SECONDS = 0.02
 LONG_SECONDS = 0.5

@@ -1,7 +1,7 @@
 """What stands in a child where settling and renewing stand in one process.
 
 A child never settles, save for ``atomic=True``, where the ack is part of the handler's
-own transaction. It keeps the outcome, and tells the parent.
+own transaction. It tells the parent how each run ended.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Settled
 from django_jobs.execution.outcome import ErrorText, Failed
+from django_jobs.worker.cycle import report_of
 from django_jobs.worker.pool.messages import outcome_to_tuple, terms_to_tuple
 from django_jobs.worker.settle import Verdict
 
@@ -19,28 +20,19 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
     from django_jobs.execution.outcome import Outcome
-    from django_jobs.worker.cycle import Report
+    from django_jobs.worker.cycle import Ended
     from django_jobs.worker.pool.marks import Marks
     from django_jobs.worker.settle import Run
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
-_RECORDED = Verdict("recorded", Settled.SETTLED)
+_LEFT_TO_THE_PARENT = Verdict("recorded", Settled.SETTLED)
 
 
-class Recorder:
-    """Stands where settling stands in one process, and keeps what it is told."""
+class ParentSettles:
+    """Stands where settling stands in one process."""
 
-    def __init__(self) -> None:
-        self.told: tuple[Run, Outcome] | None = None
-
-    def settle(self, run: Run, outcome: Outcome, _seconds: float) -> Verdict:
-        self.told = (run, outcome)
-        return _RECORDED
-
-    def taken(self) -> tuple[Run, Outcome] | None:
-        """What it was told since it was last asked."""
-        told, self.told = self.told, None
-        return told
+    def settle(self, _run: Run, _outcome: Outcome, _seconds: float) -> Verdict:
+        return _LEFT_TO_THE_PARENT
 
     def is_gone(self, _run: Run, _seconds: float) -> bool:
         """An atomic commit that was not answered: the parent looks."""
@@ -60,12 +52,12 @@ class ParentRenews:
         return _NOTHING
 
 
-def told_end(recorder: Recorder, report: Report) -> tuple[Any, ...]:
+def told_end(ended: Ended) -> tuple[Any, ...]:
     """How a delivery ended, for the parent: settled already, or what there is to settle."""
-    recorded = recorder.taken()
-    if recorded is None:
+    run, verdict, outcome = ended
+    if verdict is not _LEFT_TO_THE_PARENT:
+        report = report_of(run, verdict)
         return ("settled", report.status, report.seconds)
-    run, outcome = recorded
     return (
         "ran",
         outcome_to_tuple(outcome),

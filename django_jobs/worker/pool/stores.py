@@ -23,7 +23,7 @@ from django_jobs.worker.ledger import Ledger
 from django_jobs.worker.loop import shortest_lease
 from django_jobs.worker.pool.batching import next_batch
 from django_jobs.worker.pool.cutting import cut_connection
-from django_jobs.worker.pool.facts import Done, Finished, Renewed, StopAsked
+from django_jobs.worker.pool.facts import AllDone, Done, Finished, Renewed, StopAsked
 from django_jobs.worker.pool.holdings import LOOKS_PER_LEASE, Holdings
 from django_jobs.worker.pool.looking import Looking
 from django_jobs.worker.presence import Presence
@@ -121,14 +121,14 @@ class StoreThread:
         self._looking.wish(received, wanted)
 
     def settle(self, finished: list[Finished]) -> None:
-        """Settle deliveries; a Done follows for each."""
+        """Settle deliveries; news of each follow."""
         with self._changed:
             self._finished.extend(finished)
             self._changed.notify()
 
     def settled_elsewhere(self, lease: Lease, status: str, seconds: float) -> None:
         """A child settled a delivery itself."""
-        self.holdings.drop(lease)
+        self.holdings.drop([lease])
         self._tally.ended(lease.queue, status, seconds)
         self._looking.something_ended()
 
@@ -233,14 +233,17 @@ class StoreThread:
         again = {place for place, one in enumerate(batch) if one.again}
         verdicts = settle_many(self._asker, [(one.run, one.outcome) for one in batch], again)
         unanswered: list[Finished] = []
+        settled: list[Done] = []
         for one, verdict in zip(batch, verdicts, strict=True):
             if verdict is UNANSWERED:
                 unanswered.append(Finished(one.run, one.outcome, again=True))
-                continue
-            self.holdings.drop(one.run.lease)
-            done = Done(one.run, one.outcome, self._judged(one, verdict))
-            self._tally.done(done.run, done.outcome, done.verdict)
-            self.news.append(done)
+            else:
+                if verdict.answer is not Settled.SETTLED:
+                    verdict = self._judged(one, verdict)  # noqa: PLW2901 - most need no second look
+                settled.append(Done(one.run, one.outcome, verdict))
+        self.holdings.drop([done.run.lease for done in settled])
+        self._tally.done(settled)
+        self.news.append(AllDone(settled))
         with self._changed:
             self._finished.extend(unanswered)  # behind the others, lest one blocks them
         self._looking.something_ended()

@@ -20,7 +20,7 @@ from django_jobs.worker.pool.births import MOST_FAILURES, Births, clear_desk
 from django_jobs.worker.pool.companion import Scheduler
 from django_jobs.worker.pool.crew import Held, told_end
 from django_jobs.worker.pool.dispatch import Dispatch
-from django_jobs.worker.pool.facts import Done, Fetched, StopAsked
+from django_jobs.worker.pool.facts import AllDone, Fetched, StopAsked
 from django_jobs.worker.pool.herald import Herald
 from django_jobs.worker.pool.recycling import Recycling
 from django_jobs.worker.presence import DRAINING
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.stop import Stop
 
 URGENT_PATIENCE = 2.0
-REST_SECONDS = 0.001
+REST_SECONDS = 0.002
 LOOK_EVERY_SECONDS = 0.01
 
 
@@ -215,8 +215,8 @@ class Supervisor:
                 held = [Held.of(lease, fact.lease_seconds, ends) for lease in fact.leases]
                 self._dispatch.receive(held)
                 tell_claimed(fact.leases)
-            elif isinstance(fact, Done):
-                self._desk.done(fact)
+            elif isinstance(fact, AllDone):
+                self._desk.done(fact.settled)
             elif isinstance(fact, StopAsked):
                 clocks.ask_to_stop(self._children.values(), self._dispatch, fact)
             else:

@@ -15,12 +15,14 @@ FAILURE = {
 }
 
 
-def die(prepared=None, **failure):
+def die(prepared=None, carrier="database", **failure):
     """Enqueue a job (``doomed`` unless given), lose it, and return its dead letter."""
     handle = (prepared or doomed.prepare()).enqueue()
-    backend = backends["database"]
+    backend = backends[carrier]
     leases = [
-        lease for lease in backend.fetch([queue_of(handle.id)], 100, 30) if lease.id == handle.id
+        lease
+        for lease in backend.fetch([queue_of(handle.id, carrier)], 100, 30)
+        if lease.id == handle.id
     ]
     attempt = AttemptRecord(
         number=1,
@@ -36,5 +38,5 @@ def die(prepared=None, **failure):
     return FailedJob.objects.using(backend.database).get(job_id=handle.id)
 
 
-def queue_of(job_id):
-    return backends["database"].find(job_id).queue
+def queue_of(job_id, carrier="database"):
+    return backends[carrier].find(job_id).queue

@@ -72,6 +72,33 @@ def test_a_name_is_looked_for_within_what_the_letters_are_narrowed_to(monkeypatc
     assert (answer.keys, answer.more) == ([wanted.pk], False)
 
 
+def test_of_several_words_the_one_that_names_few_decides(monkeypatch):
+    monkeypatch.setattr(searching, "FOUND_AT_MOST", 2)
+    job = doomed.using(trace_id="checkout-1")
+    for _ in range(5):
+        die(job.prepare(), fingerprint="ab12" * 8)
+    wanted = die(job.prepare(), fingerprint="cd34" * 8)
+    for text, keys in (
+        ("checkout- cd34", [wanted.pk]),
+        ("cd34 checkout-", [wanted.pk]),
+        (f"checkout- {wanted.pk} cd3", [wanted.pk]),
+        ("checkout- ab1 cd34", []),
+    ):
+        answer = search(FailedJob.objects.all(), text, payloads=False)
+        assert (answer.keys, answer.more) == (keys, False), text
+
+
+def test_where_every_word_names_too_many_it_says_that_there_may_be_more(monkeypatch):
+    monkeypatch.setattr(searching, "FOUND_AT_MOST", 2)
+    for number in range(8):
+        trace_id = f"checkout-{number % 2}"
+        die(doomed.using(trace_id=trace_id).prepare(), fingerprint=f"{number // 4}f" * 16)
+    answer = search(FailedJob.objects.all(), "checkout-1 1f", payloads=False)
+    assert answer.more
+    told = FailedJob.objects.filter(pk__in=answer.keys)
+    assert {(row.trace_id, row.fingerprint[:2]) for row in told} <= {("checkout-1", "1f")}
+
+
 @pytest.mark.parametrize("word", ["404", "dead", "bad", "feed"])
 def test_a_word_that_may_be_a_name_is_looked_for_as_text_too(word):
     by_text = die(error_message=f"the answer was {word}")

@@ -7,7 +7,7 @@ import pytest
 from django.test import TestCase, override_settings
 
 from django_jobs import enqueue_many
-from django_jobs.backends.base import Settled
+from django_jobs.backends.base import ResultRecord, Settled
 from django_jobs.backends.redis import RedisBackend
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import EnqueueOutcomeUnknown, StoreUnavailable
@@ -54,12 +54,25 @@ class TestRedisBackendInACluster(RedisHooks, BackendConformance, TestCase):
         nodes = {}
         for name in names:
             base = self.backend.store.layout.base(name)
-            slots = {client.keyslot(base + word) for word in ("jobs", "ready", "res:1", "w:c:2")}
+            slots = {
+                client.keyslot(base + word) for word in ("jobs", "ready", "res", "att:1", "w:c:2")
+            }
             assert len(slots) == 1
             nodes[name] = client.get_node_from_key(base).name
         assert len(set(nodes.values())) == 3
         assert self.backend.queues() == sorted(names)
         assert all(len(self.fetched_ids(9, name)) == 1 for name in names)
+
+    def test_results_on_all_servers_are_listed_and_purged(self):
+        names = [f"queue-{number}" for number in range(30)]
+        self.backend.enqueue([self.outgoing(name) for name in names])
+        for name in names:
+            (lease,) = self.fetch(1, name)
+            self.backend.ack([lease], {lease.id: ResultRecord("succeeded", finished_at=self.now())})
+        self.advance(1)
+        assert {account.queue for account in self.backend.latest(None)} == set(names)
+        assert sum(results for results, _ in self.backend.purge_results(0)) == len(names)
+        assert self.backend.latest(None) == []
 
 
 @pytest.mark.django_db(transaction=True)

@@ -122,15 +122,6 @@ def test_a_queue_that_is_full_or_has_used_its_rate_is_told():
     until(lambda: kinds(last.id) == ["no-worker", "rate-limited"])
 
 
-def test_a_purge_leaves_results_to_redis_which_ends_them():
-    handle = shop.flaky.using(retry="none", result_ttl=2.0).enqueue()
-    until(lambda: process_once().status == "acked")
-    old = ["--state", "succeeded", "--older-than", "0d", "--force"]
-    call_command("jobs_purge", *old, stdout=io.StringIO())
-    assert handle.status == "succeeded"
-    until(lambda: backends["redis"].result(handle.id) is None)
-
-
 def test_what_ended_is_told_to_have_ended():
     handle = shop.doomed.enqueue()
     assert backends["redis"].cancel(handle.id)

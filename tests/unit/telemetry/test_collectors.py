@@ -90,12 +90,35 @@ def test_runs_are_spread_by_how_long_they_took_and_waited():
     assert (runs.count, runs.microseconds) == (3, 2_011_000)
 
 
+class OfAnotherProject:
+    """A collector with no more than the protocol asks for."""
+
+    def __init__(self):
+        self.kept = InMemory()
+
+    def increment(self, name, queue, by=1):
+        self.kept.increment(name, queue, by)
+
+    def observe(self, name, queue, seconds):
+        self.kept.observe(name, queue, seconds)
+
+
+def test_many_successes_are_taken_down_as_each_of_them_would_be():
+    waited, seconds = [0.0, 0.2, 301.0], [0.004, 0.006, 2.0]
+    together, plain, one_by_one = InMemory(), OfAnotherProject(), InMemory()
+    for collector in (together, plain):
+        figures.add_successes(collector, "mail", waited, seconds)
+    for wait, ran in zip(waited, seconds, strict=True):
+        figures.add(one_by_one, events.JobSucceeded(**ABOUT, seconds=ran, waited=wait))
+    assert together.snapshot() == plain.kept.snapshot() == one_by_one.snapshot()
+
+
 def test_what_was_taken_can_be_given_back():
     kept = InMemory()
-    figures.add_success(kept, "mail", 1.0, 0.0)
+    figures.add_successes(kept, "mail", [0.0], [1.0])
     taken = kept.take()
     assert not kept.snapshot()
-    figures.add_success(kept, "mail", 1.0, 0.0)
+    figures.add_successes(kept, "mail", [0.0], [1.0])
     kept.give_back(taken)
     assert kept.snapshot().counters["jobs_succeeded", "mail"] == 2
     assert kept.snapshot().histograms["job_run_seconds", "mail"].count == 2
@@ -103,9 +126,9 @@ def test_what_was_taken_can_be_given_back():
 
 def test_a_snapshot_is_a_copy():
     kept = InMemory()
-    figures.add_success(kept, "mail", 1.0, 0.0)
+    figures.add_successes(kept, "mail", [0.0], [1.0])
     shown = kept.snapshot()
-    figures.add_success(kept, "mail", 1.0, 0.0)
+    figures.add_successes(kept, "mail", [0.0], [1.0])
     assert shown.counters["jobs_succeeded", "mail"] == 1
     assert shown.histograms["job_run_seconds", "mail"].count == 1
 

@@ -51,3 +51,12 @@ def test_a_record_carries_its_key_and_its_facts(caplog):
     (record,) = caplog.records
     assert (record.key, record.job_id, record.trace_id) == ("job.succeeded", "0190", "abc")
     assert record.getMessage() == "shop.send 0190 on mail succeeded in 0.500 s"
+
+
+def test_an_error_of_a_store_is_told_without_the_password_it_names(caplog):
+    error = OSError("no answer from redis://jobs:hunter2@cache:6379, password='hunter2'")
+    with caplog.at_level(logging.DEBUG, logger="django_jobs"):
+        logs.write_now(events.StoreLost(backend="redis", error=error))
+    (record,) = caplog.records
+    assert "no answer from redis://" in record.getMessage()
+    assert "hunter2" not in record.getMessage() + str(vars(record)["error"])

@@ -6,7 +6,8 @@ import pytest
 
 from django_jobs.exceptions import Rejection
 from django_jobs.wire.envelope import WIRE_NAMES, Header, Message
-from django_jobs.wire.opening import MAX_COUNT, MAX_MOMENT, MAX_SECONDS, Opener
+from django_jobs.wire.opening import Opener
+from django_jobs.wire.rules import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
 from django_jobs.wire.signing import Signer, SigningKey
 
 SIGNER = Signer([SigningKey.named("k1", "a secret")])

@@ -1,7 +1,6 @@
 """What has been decided about a job before anybody asks for its handler."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -80,7 +79,7 @@ def test_what_is_over_is_dead_and_not_called_done(header, now, reason):
 def test_only_what_can_be_opened_is_believed():
     sound = lease()
     assert gatekeeper().believed(sound).identifier == sound.id
-    forged = sound._replace(message=replace(sound.message, signature="0" * 64))
+    forged = sound._replace(message=sound.message._replace(signature="0" * 64))
     assert gatekeeper().believed(forged) is None
 
 
@@ -145,7 +144,7 @@ def unknown(body_changes=None, deliveries=1, **settings):
     found = lease(Header(available_at=0, deliveries=deliveries))
     if body_changes:
         body = json.dumps({**json.loads(found.message.body), **body_changes})
-        signed = replace(found.message, body=body, signature=make_signer().sign(body))
+        signed = found.message._replace(body=body, signature=make_signer().sign(body))
         found = found._replace(message=signed)
     return keeper.admit(found, NOW - 1)
 

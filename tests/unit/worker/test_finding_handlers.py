@@ -1,6 +1,7 @@
 """When a handler that is not registered may be looked for elsewhere: only if it is believed."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -72,7 +73,7 @@ def test_without_verification_nothing_is_looked_for(asked):
 
 def test_the_import_that_finds_it_has_the_time_of_the_job():
     def never_ends(_key):
-        threading.Event().wait()
+        threading.Event().wait(20)  # far longer than it has; an end, should nothing stop it
 
     registry, told = Registry(), []
     registry.finder = never_ends
@@ -83,5 +84,25 @@ def test_the_import_that_finds_it_has_the_time_of_the_job():
     refused = gatekeeper.admit(Lease(outgoing.id, "default", "t", 0, message), 0)
     assert isinstance(refused.outcome, Failed)
     assert refused.outcome.timed_out
+    assert refused.outcome.error.type == "JobTimeout"
     assert f"importing the module of '{KEY}'" in refused.outcome.error.message
     assert told == [0.05]  # for whoever kills what cannot be interrupted
+
+
+@pytest.mark.parametrize(
+    ("own", "queues", "has"),
+    [(3, 7.0, 3), (None, 7.0, 7.0), (None, None, None), (0, 7.0, None)],
+    ids=["its own", "its queue's", "none", "its own, which is none"],
+)
+def test_without_a_time_of_the_job_the_import_has_the_queues(own, queues, has):
+    registry, told = Registry(), []
+    registry.finder = lambda key: FunctionHandler(key, print, takes_context=False)
+    outgoing = make_outgoing(job=KEY, timeout=own)
+    index = index_of(outgoing.id, outgoing.terms)
+    message = Message(outgoing.body, outgoing.signature, outgoing.key_id, Header(), index)
+    settings = JobsSettings(queues={"default": QueueConfig("default", timeout=queues)})
+    gatekeeper = Gatekeeper(settings, make_opener(), registry, starting=told.append)
+    lease = Lease(outgoing.id, "default", "t", 0, message)
+    with ThreadPoolExecutor(1) as beside:  # there, a time is looked at when it is over
+        assert isinstance(beside.submit(gatekeeper.admit, lease, 0).result(), Admitted)
+    assert told == [has]

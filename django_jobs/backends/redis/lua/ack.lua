@@ -1,46 +1,71 @@
--- ARGV: now, how long done work is remembered, and how long ids are (ms); for each lease: id, token, result or "",
--- its life in ms, and "1" when its work was done. Answers 1 for each that counted.
+-- ARGV: now, how long done work is remembered, and how long ids are (ms); then texts with for each
+-- lease, after their lengths (2, 2 and 4 bytes), id, token and result or "", then its life in ms
+-- (8 bytes) and one byte that is 1 when its work was done. Answers how many counted when all did,
+-- else 1 or 0 for each.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
-local ids, answer, gone = {}, {}, {}
-for at = 4, #ARGV, 5 do ids[#ids + 1] = ARGV[at] end
-local states = redis.call('HMGET', base .. 'state', unpack(ids))
-local seen = {}
-for i, id in ipairs(ids) do
-  local at = 4 + (i - 1) * 5
-  local token, result = ARGV[at + 1], ARGV[at + 2]
-  local text = states[i]
-  if text and not seen[id] and token ~= NO_TOKEN and string.sub(text, 1, 32) == token then
-    seen[id] = true
-    -- Only what is needed here: most jobs have no keys and no failed runs.
-    local attempts, keyed, done_by = string.match(text,
-      '^(%d+):%d+:%d+:%d:%-?%d+:%d+:%d+:(%d):([^:]*)', 34)
-    if keyed == '1' then
-      local keys = keys_of(redis.call('HGET', base .. 'jobs', id)) or {}
-      local done = ARGV[at + 4] == '1' or done_by ~= ''
-      if keys.once and done and done_by == '' and tonumber(ARGV[2]) > 0 then
-        redis.call('SET', guards .. 'd:' .. keys.once, number(now + ARGV[2] * 1000) .. ':' .. id,
-          'PX', ARGV[2])
-      end
-      free_unique(guards, base, id, keys)
-      release(guards, id, keys, done)
-    end
-    if result ~= '' then
-      keep_result(base, id, result, ARGV[at + 3])
-    elseif attempts ~= '0' then
-      redis.call('DEL', base .. 'att:' .. id)
-    end
-    gone[#gone + 1] = id
-    answer[i] = 1
-  else
-    answer[i] = 0
+local ids, tokens, results, lives, dones = {}, {}, {}, {}, {}
+for i = 4, #ARGV do
+  local text, at, n = ARGV[i], 1, #ids
+  while at <= #text do
+    n = n + 1
+    ids[n], tokens[n], results[n], lives[n], dones[n], at = struct.unpack('>Hc0Hc0I4c0dB', text, at)
   end
+end
+local states = redis.call('HMGET', base .. 'state', unpack(ids))
+local answer, gone, marked, kept, seen = {}, {}, {}, {}, {}
+for i, id in ipairs(ids) do
+  local token, text = tokens[i], states[i]
+  answer[i] = 0
+  if text and not seen[id] and token ~= NO_TOKEN and string.sub(text, 1, 32) == token then
+    seen[id], answer[i] = true, 1
+    gone[#gone + 1] = id
+    -- Most have no keys and no failed runs, as fetch writes it of a first lease.
+    local is_first = string.sub(text, 33, 41) == '|0:1:0:0:' and string.sub(text, 75, 80) == ':0:0::'
+    if not is_first then
+      marked[#marked + 1] = id
+      local attempts, keyed, done_by = string.match(text,
+        '^(%d+):%d+:%d+:%d:%-?%d+:%d+:%d+:(%d):([^:]*)', 34)
+      if keyed == '1' then
+        local keys = keys_of(redis.call('HGET', base .. 'jobs', id)) or {}
+        local done = dones[i] == 1 or done_by ~= ''
+        if keys.once and done and done_by == '' and tonumber(ARGV[2]) > 0 then
+          redis.call('SET', guards .. 'd:' .. keys.once, number(now + ARGV[2] * 1000) .. ':' .. id,
+            'PX', ARGV[2])
+        end
+        free_unique(guards, base, id, keys)
+        release(guards, id, keys, done)
+      end
+      if results[i] ~= '' then
+        keep_attempts(base, id, number(lives[i]))
+      elseif attempts ~= '0' then
+        redis.call('DEL', base .. 'att:' .. id)
+      end
+    end
+    if results[i] ~= '' then kept[#kept + 1] = i end
+  end
+end
+if #kept > 0 then
+  local named = {}
+  for k, i in ipairs(kept) do named[k] = ids[i] end
+  local messages = redis.call('HMGET', base .. 'jobs', unpack(named))
+  local told, ends, till = {}, {}, {}
+  for k, i in ipairs(kept) do
+    told[2 * k - 1], told[2 * k] = ids[i], results[i] .. body_of(messages[k])
+    local life = lives[i] -- most are alike, and to write a number costs as much as to store it
+    till[life] = till[life] or number(now + life * 1000)
+    ends[2 * k - 1], ends[2 * k] = till[life], ids[i]
+  end
+  redis.call('HSET', base .. 'res', unpack(told))
+  redis.call('ZADD', base .. 'kept', unpack(ends))
+  -- Whoever adds some makes room, so that they cannot outgrow the housekeeping.
+  drop_over(base, now, math.min(2 * #kept, 1000))
 end
 if #gone > 0 then
   remember(base, gone, ARGV[3])
   redis.call('HDEL', base .. 'jobs', unpack(gone))
   redis.call('HDEL', base .. 'state', unpack(gone))
   redis.call('ZREM', base .. 'leased', unpack(gone))
-  redis.call('SREM', base .. 'suspects', unpack(gone))
   redis.call('SREM', base .. 'stops', unpack(gone))
 end
-return answer
+if #marked > 0 then redis.call('SREM', base .. 'suspects', unpack(marked)) end
+return #gone == #ids and #gone or answer

@@ -1,7 +1,9 @@
 -- ARGV: now, limit, lease in microseconds, token, worker, how many due ones to ready; for
 -- each queue its limits. Answers the number of the queue, the end of the leases, the ids of
--- those that were asked to stop when they ran before (with commas between), and for each
--- job its place, message and state; or, where there was nothing to take, -1 and for each
+-- those that were asked to stop when they ran before (with commas between), and texts with
+-- for each job the lengths (4 bytes each) of its place, message and state, and those: no state
+-- where it is the first lease of a job without keys. Many short answers cost the client more
+-- than its jobs. Or, where there was nothing to take, -1 and for each
 -- queue the microseconds for which it is closed; or -2 where it has looked at many jobs that
 -- could not be taken, and there are more to look at.
 local guards, now = KEYS[1], clock(ARGV[1])
@@ -53,9 +55,24 @@ end
 local fresh = token .. '|0:1:0:0:'
 local after = ':' .. number(now) .. ':0:0::' .. worker
 local ends = number(expires)
+local TEXT = 1000000
+
+-- What was taken, as texts of a bounded length.
+local told, parts, size = {}, {}, 0
+
+local function tell(place, message, text)
+  local at = #parts
+  parts[at + 1] = struct.pack('>I4I4I4', #place, #message, #text)
+  parts[at + 2], parts[at + 3], parts[at + 4] = place, message, text
+  size = size + #message
+  if size > TEXT then
+    told[#told + 1] = table.concat(parts)
+    parts, size = {}, 0
+  end
+end
 
 local function take(base, wanted)
-  local taken, places, stops, examined, page = {}, {}, {}, 0, wanted
+  local places, stops, examined, page = {}, {}, 0, wanted
   local alone = false
   while #places < wanted and not alone do
     if examined >= EXAMINED then break end
@@ -66,11 +83,12 @@ local function take(base, wanted)
     for i, place in ipairs(seen) do ids[i] = id_of(place) end
     local messages = redis.call('HMGET', base .. 'jobs', unpack(ids))
     local states = redis.call('HMGET', base .. 'state', unpack(ids))
+    local ended = ended_of(base, ids, 1, #ids)
     local gone, leased, changed = {}, {}, {}
     for i, place in ipairs(seen) do
       if #places == wanted then break end
       local id, message, state = ids[i], messages[i], nil
-      local is_copy = has_ended(base, id)
+      local is_copy = ended[i]
       local is_fresh = message and not states[i] and not is_copy and string.byte(message, 1) == 45
       if not is_fresh then state = state_of(states[i] or nil) end
       if is_fresh and is_message(message) and is_place(place) then
@@ -79,7 +97,7 @@ local function take(base, wanted)
         leased[#leased + 1], leased[#leased + 2] = ends, id
         changed[#changed + 1], changed[#changed + 2] = id, text
         places[#places + 1] = place
-        taken[#taken + 1], taken[#taken + 2], taken[#taken + 3] = place, message, text
+        tell(place, message, '')
       elseif not is_message(message) or not state or state.token ~= NO_TOKEN or not is_place(place) then
         redis.call('ZREM', base .. 'ready', place)
         -- Of what runs it is a copy, and whoever runs it, or the end of the lease, settles it.
@@ -108,7 +126,7 @@ local function take(base, wanted)
           leased[#leased + 1], leased[#leased + 2] = ends, id
           changed[#changed + 1], changed[#changed + 2] = id, text
           places[#places + 1] = place
-          taken[#taken + 1], taken[#taken + 2], taken[#taken + 3] = place, message, text
+          tell(place, message, text)
           if redis.call('SISMEMBER', base .. 'stops', id) == 1 then stops[#stops + 1] = id end
           if state.suspect == 1 then
             alone = true
@@ -123,7 +141,7 @@ local function take(base, wanted)
       redis.call('HSET', base .. 'state', unpack(changed))
     end
   end
-  return taken, #places, stops, examined >= EXAMINED
+  return #places, stops, examined >= EXAMINED
 end
 
 local closed = {-1}
@@ -134,15 +152,13 @@ for i = 2, #KEYS do
   if limits.paused then free, till = 0, 500000 end
   closed[#closed + 1] = number(till)
   if free > 0 then
-    local taken, count, stops, more = take(base, math.min(limit, free))
+    local count, stops, more = take(base, math.min(limit, free))
     if more and count == 0 then return {-2} end
     if count > 0 then
       count_starts(base, limits, count, now)
       if redis.call('EXISTS', base .. 'ready') == 0 then redis.call('DEL', base .. 'wake') end
-      table.insert(taken, 1, table.concat(stops, ','))
-      table.insert(taken, 1, number(expires))
-      table.insert(taken, 1, i - 1)
-      return taken
+      if size > 0 then told[#told + 1] = table.concat(parts) end
+      return {i - 1, ends, table.concat(stops, ','), unpack(told)}
     end
   end
 end

@@ -1,8 +1,8 @@
 -- ARGV: now; for each queue its limits. Answers now, the microseconds until something can be
--- fetched or -1, the earliest end of a lease or -1, the earliest due or -1, and how many dead
--- letters are parked. It changes nothing that counts.
+-- fetched or -1, the earliest end of a lease or -1, the earliest due or -1, how many dead letters
+-- are parked, and the earliest end of the time of a result or -1. It changes nothing that counts.
 local now = clock(ARGV[1])
-local soonest, lease, due, parked = -1, -1, -1, 0
+local soonest, lease, due, parked, kept = -1, -1, -1, 0, -1
 
 local function least(a, b)
   if a < 0 then return b end
@@ -23,6 +23,8 @@ for i = 2, #KEYS do
   end
   local ends = redis.call('ZRANGE', base .. 'leased', 0, 0, 'WITHSCORES')[2]
   if ends then lease = least(lease, tonumber(ends)) end
+  local over = redis.call('ZRANGE', base .. 'kept', 0, 0, 'WITHSCORES')[2]
+  if over then kept = least(kept, tonumber(over)) end
   parked = parked + redis.call('HLEN', base .. 'dead')
 end
-return {number(now), number(soonest), number(lease), number(due), parked}
+return {number(now), number(soonest), number(lease), number(due), parked, number(kept)}

@@ -1,5 +1,6 @@
--- What every script shares. Each script is this text and its own, nothing else: values come
--- as KEYS and ARGV only.
+-- What scripts share. Each script is those parts of this text, endings.lua, limits.lua and
+-- runs.lua that it uses, and its own text, nothing else: values come as KEYS and ARGV only.
+-- Parts are apart by an empty line, and have none inside.
 --
 -- KEYS[1] is the base of the keys that jobs share (`guards`), the others are the bases of
 -- queues. A queue's keys are its base and one of these words:
@@ -17,17 +18,27 @@
 --   wake     list: one entry for each idle worker that is to look
 --   pushed:<id> set while it is remembered that a relay has pushed the job
 --   ended:<first 8 of id> set of the rest of ids that have ended, while that is remembered
---   res:<id> a result; att:<id> the runs that did not succeed
+--   res      hash: id -> a line of JSON, how the job ended, and its body
+--   kept     sorted set of the ids of results by the end of their time
+--   att:<id> the runs that did not succeed
 --
 -- A place is rank (3 digits), due (16 digits) and id. A message is "k" when it has keys and
 -- else "-", its place without the id, a line of JSON, and the body.
 
-local NO_TOKEN = string.rep('-', 32)
+local NO_TOKEN = '--------------------------------'
+
 local ATTEMPTS_KEPT = 100
+
 local KEY_FIELDS = {unique = 5, lock = 6, places = 7, once = 8}
+
 local LAST_MOMENT, LAST_COUNT = 9007199254740991, 2147483646
-local MESSAGE_HEAD = '^[k-]' .. string.rep('%d', 19) .. '[^\n]*\n'
-local PLACE_HEAD, PLACE_ID = '^' .. string.rep('%d', 19), '^[%w_-]+$'
+
+local MESSAGE_HEAD = '^[k-]' .. string.rep('%d', 19)
+
+local PLACE = '^' .. string.rep('%d', 19) .. '[%w_-]+$'
+
+local STATE = '^(' .. string.rep('.', 32)
+  .. ')|(%d+):(%d+):(%d+):(%d):(%-?%d+):(%d+):(%d+):(%d):([^:]*):(.*)$'
 
 -- Of what anybody may have written, a number that is finite and can be written again.
 local function within(n, most)
@@ -59,7 +70,7 @@ end
 
 -- Whether it is one that a script wrote: with digits, and an id that comes back as it went.
 local function is_place(place)
-  return string.find(place, PLACE_HEAD) and #place <= 83 and string.find(id_of(place), PLACE_ID)
+  return #place <= 83 and string.find(place, PLACE)
 end
 
 -- Counters and lease of a job; those of a fresh one when there are none.
@@ -67,8 +78,7 @@ local function state_of(text)
   local state = {token = NO_TOKEN, attempts = 0, deliveries = 0, crashes = 0, suspect = 0,
                  due = -1, leased = 0, fence = 0, keyed = 0, done_by = '', worker = ''}
   if not text then return state end
-  local token, a, d, c, s, due, leased, fence, keyed, done_by, worker = string.match(text,
-    '^(' .. string.rep('.', 32) .. ')|(%d+):(%d+):(%d+):(%d):(%-?%d+):(%d+):(%d+):(%d):([^:]*):(.*)$')
+  local token, a, d, c, s, due, leased, fence, keyed, done_by, worker = string.match(text, STATE)
   if not token then return nil end
   state.token, state.suspect, state.keyed = token, tonumber(s), tonumber(keyed)
   state.attempts, state.deliveries = within(tonumber(a), LAST_COUNT), within(tonumber(d), LAST_COUNT)
@@ -100,12 +110,12 @@ local function keys_of(message)
 end
 
 local function is_message(message)
-  return message and string.find(message, MESSAGE_HEAD) ~= nil
+  return message and string.find(message, MESSAGE_HEAD) and string.find(message, '\n', 21, true) ~= nil
 end
 
 local function wake(base, count)
   if redis.call('LLEN', base .. 'wake') < 64 then
-    for _ = 1, math.min(count, 8) do redis.call('LPUSH', base .. 'wake', '1') end
+    redis.call('LPUSH', base .. 'wake', unpack({1, 1, 1, 1, 1, 1, 1, 1}, 1, math.min(count, 8)))
   end
 end
 
@@ -211,132 +221,4 @@ local function remove_waiting(guards, base, id)
   -- It may have been let go on already, and then others wait for the place it does not take.
   release(guards, id, keys, false)
   return true
-end
-
--- Ids that begin alike were made within a minute: so many share a key, and its expiry.
-local function ended_with(base, id)
-  return base .. 'ended:' .. string.sub(id, 1, 8), string.sub(id, 9)
-end
-
-local function remember(base, ids, ms)
-  if tonumber(ms) <= 0 then return end
-  local alike = {}
-  for _, id in ipairs(ids) do
-    local key, rest = ended_with(base, id)
-    alike[key] = alike[key] or {}
-    table.insert(alike[key], rest)
-  end
-  for key, rests in pairs(alike) do
-    redis.call('SADD', key, unpack(rests))
-    redis.call('PEXPIRE', key, ms)
-  end
-end
-
-local function has_ended(base, id)
-  return redis.call('SISMEMBER', ended_with(base, id)) == 1
-end
-
-local function keep_result(base, id, result, ttl)
-  redis.call('SET', base .. 'res:' .. id, result, 'PX', ttl)
-  if redis.call('EXISTS', base .. 'att:' .. id) == 1 then
-    redis.call('PEXPIRE', base .. 'att:' .. id, ttl)
-  end
-end
-
-local function keep_attempt(base, id, attempt)
-  if attempt == '' then return end
-  redis.call('RPUSH', base .. 'att:' .. id, attempt)
-  redis.call('LTRIM', base .. 'att:' .. id, -ATTEMPTS_KEPT, -1)
-end
-
--- The state of a job that this token holds, or nil.
-local function held(base, id, token)
-  local state = state_of(redis.call('HGET', base .. 'state', id) or nil)
-  if state and state.token == token and token ~= NO_TOKEN then return state end
-  return nil
-end
-
--- Writes what a job has come to, without a lease.
-local function keep_unleased(base, id, state)
-  state.token, state.leased, state.fence, state.done_by, state.worker = NO_TOKEN, 0, 0, '', ''
-  redis.call('HSET', base .. 'state', id, state_text(state))
-  redis.call('ZREM', base .. 'leased', id)
-  redis.call(state.suspect == 1 and 'SADD' or 'SREM', base .. 'suspects', id)
-end
-
--- Parks a dead letter, in the words that the relay reads.
-local function park(base, id, message, state, failure, now)
-  redis.call('HSETNX', base .. 'dead', id, cjson.encode({
-    message = message or '', failure = failure, now = number(now), attempts = state.attempts,
-    deliveries = state.deliveries, crashes = state.crashes}))
-end
-
--- What cannot be read becomes a dead letter, or it would be tried for ever.
-local function bury(guards, base, id, message, state, now)
-  park(base, id, message, state or state_of(nil), cjson.encode({reason = 'rejected-malformed',
-    error_type = 'CorruptEntry', error_message = 'what Redis keeps of this job cannot be read'}), now)
-  local keys = keys_of(message)
-  forget(base, id)
-  free_unique(guards, base, id, keys)
-  release(guards, id, keys, false)
-end
-
--- How many may start now, of a queue with limits, and else the microseconds until one may.
-local function gate(base, limits, now)
-  local free = math.huge
-  if limits.places >= 0 then
-    free = limits.places - redis.call('ZCOUNT', base .. 'leased', '(' .. number(now), '+inf')
-    if free <= 0 then return 0, 100000 end
-  end
-  if limits.rate > 0 then
-    local slot = math.floor(limits.window / limits.slots)
-    local kept = limits.slots + 1 + math.ceil(limits.late / slot)
-    local first = math.floor(now / slot) - kept + 1
-    local told, sum, counts = redis.call('HGETALL', base .. 'rate'), 0, {}
-    for i = 1, #told, 2 do
-      local start = tonumber(told[i])
-      if told[i] == 'slot' then
-        if tonumber(told[i + 1]) ~= slot then
-          redis.call('DEL', base .. 'rate')
-          counts, sum = {}, 0
-          break
-        end
-      elseif not start or start < first or #told[i + 1] > 10 or not string.find(told[i + 1], '^%d+$') then
-        redis.call('HDEL', base .. 'rate', told[i])
-      else
-        counts[#counts + 1] = {start, tonumber(told[i + 1])}
-        sum = sum + tonumber(told[i + 1])
-      end
-    end
-    if sum >= limits.rate then
-      table.sort(counts, function(a, b) return a[1] < b[1] end)
-      local over, till = sum - limits.rate + 1, 0
-      for _, pair in ipairs(counts) do
-        over = over - pair[2]
-        if over <= 0 then
-          till = math.max((pair[1] + kept) * slot - now, 0)
-          break
-        end
-      end
-      return 0, till
-    end
-    free = math.min(free, limits.rate - sum)
-  end
-  return free, 0
-end
-
-local function count_starts(base, limits, count, now)
-  if limits.rate > 0 and count > 0 then
-    local slot = math.floor(limits.window / limits.slots)
-    redis.call('HSET', base .. 'rate', 'slot', number(slot))
-    redis.call('HINCRBY', base .. 'rate', number(math.floor(now / slot)), count)
-    redis.call('PEXPIRE', base .. 'rate', number(math.ceil(limits.window / 1000) * 2 + 60000))
-  end
-end
-
--- Limits as they come in ARGV: paused, rate, window, slots, late, places.
-local function limits_at(place)
-  return {paused = ARGV[place] == '1', rate = tonumber(ARGV[place + 1]),
-          window = tonumber(ARGV[place + 2]), slots = tonumber(ARGV[place + 3]),
-          late = tonumber(ARGV[place + 4]), places = tonumber(ARGV[place + 5])}
 end

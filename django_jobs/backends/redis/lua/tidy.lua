@@ -1,6 +1,7 @@
 -- KEYS: also the bases of all other queues that share the guards. ARGV: now, limit. Readies what
--- is due, and what waits for a key that nobody holds any more.
+-- is due, and what waits for a key that nobody holds any more; drops results whose time is over.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
+local dropped = drop_over(base, now, math.min(tonumber(ARGV[2]), 1000))
 local due = redis.call('ZRANGEBYSCORE', base .. 'later', '-inf', number(now), 'LIMIT', 0, ARGV[2])
 for _, place in ipairs(due) do
   redis.call('ZADD', base .. 'ready', 0, place)
@@ -57,4 +58,4 @@ if redis.call('EXISTS', base .. 'blocked') == 1 then
     pass_on(guards, key, once ~= nil and is_done(guards, once, now) ~= '')
   end
 end
-return #due
+return #due + dropped

@@ -20,7 +20,7 @@ from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.child import Child
 from django_jobs.worker.pool.marks import Board, shared_memory
 from django_jobs.worker.pool.messages import lease_to_tuple, outcome_from_tuple
-from django_jobs.worker.pool.recording import ParentRenews, Recorder
+from django_jobs.worker.pool.recording import ParentRenews, ParentSettles
 from django_jobs.worker.settle import Settler
 
 MESSAGE = Message(b"body", "", "", Header(0, 1, 0, 0), {"handler": "h"})
@@ -49,14 +49,14 @@ def abandoned():
 
 
 def test_it_just_ends(abandoned, marks):
-    Child(None, Recorder(), marks, abandoned).run()
+    Child(None, marks, abandoned).run()
     assert marks.ran == 0
 
 
 def test_an_end_that_cannot_be_told_is_a_failure_and_the_child_goes_on(marks):
     marks.allow_all()
     ours, theirs = socket.socketpair()
-    parent, recorder = Channel(ours), Recorder()
+    parent = Channel(ours)
     backend = MemoryBackend("default", {})
     settings = JobsSettings(snooze_delay=Decimal("0.2"))  # checked where settings are read
     backend.enqueue([make_outgoing(job="nobody.knows") for _ in range(2)])
@@ -65,16 +65,15 @@ def test_an_end_that_cannot_be_told_is_a_failure_and_the_child_goes_on(marks):
         settings=settings,
         gatekeeper=Gatekeeper(settings, make_opener(), Registry()),
         settler=Settler(backend, settings),
-        asker=recorder,
+        asker=ParentSettles(),
         policies=Policies(settings, Registry()),
         renewer=ParentRenews(marks),
         worker="tests:1",
-        tell=None,
     )
     told = enumerate(backend.fetch(["default"], 2, 30.0), start=1)
     parent.post(("run", [(0, number, 30.0, lease_to_tuple(lease)) for number, lease in told]))
     ours.shutdown(socket.SHUT_WR)
-    Child(cycle, recorder, marks, Channel(theirs)).run()
+    Child(cycle, marks, Channel(theirs)).run()
     theirs.close()
     for number, frame in enumerate(parent.receive_rest(), start=1):
         outcome = outcome_from_tuple(frame[3])

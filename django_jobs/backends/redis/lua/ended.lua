@@ -1,0 +1,9 @@
+-- ARGV: now, limit. Jobs of which a result is kept, those that are kept for longest first: for
+-- each its id and how it ended.
+local base, now = KEYS[2], clock(ARGV[1])
+local answer = {}
+for _, id in ipairs(redis.call('ZRANGE', base .. 'kept', '+inf', '(' .. number(now), 'BYSCORE', 'REV', 'LIMIT', 0, ARGV[2])) do
+  answer[#answer + 1] = id
+  answer[#answer + 1] = redis.call('HGET', base .. 'res', id) or ''
+end
+return answer

@@ -1,0 +1,102 @@
+-- Shared: what is kept of jobs that ended, or of runs that did.
+
+-- Ids that begin alike were made within a minute: so many share a key, and its expiry. Calls
+-- back with each such key, and what the ids go by in it.
+local function by_ended(base, ids, first, last, each)
+  local from = first
+  while from <= last do
+    local start, alike, i = string.sub(ids[from], 1, 8), {}, from
+    repeat
+      alike[#alike + 1] = string.sub(ids[i], 9)
+      i = i + 1
+    until i > last or string.sub(ids[i], 1, 8) ~= start
+    each(base .. 'ended:' .. start, alike)
+    from = i
+  end
+end
+
+local function remember(base, ids, ms)
+  if tonumber(ms) <= 0 then return end
+  by_ended(base, ids, 1, #ids, function(key, alike)
+    redis.call('SADD', key, unpack(alike))
+    redis.call('PEXPIRE', key, ms)
+  end)
+end
+
+-- Which of the ids, from one to another, have ended.
+local function ended_of(base, ids, first, last)
+  local answer = {}
+  by_ended(base, ids, first, last, function(key, alike)
+    for _, ended in ipairs(redis.call('SMISMEMBER', key, unpack(alike))) do
+      answer[#answer + 1] = ended == 1
+    end
+  end)
+  return answer
+end
+
+-- The runs that did not succeed are told of as long as the result.
+local function keep_attempts(base, id, ttl)
+  if redis.call('EXISTS', base .. 'att:' .. id) == 1 then
+    redis.call('PEXPIRE', base .. 'att:' .. id, ttl)
+  end
+end
+
+local function keep_result(base, id, result, ttl, now)
+  redis.call('HSET', base .. 'res', id, result)
+  redis.call('ZADD', base .. 'kept', number(now + ttl * 1000), id)
+  keep_attempts(base, id, ttl)
+end
+
+-- Drops results whose time is over, the first of them first; how many.
+local function drop_over(base, now, limit)
+  local over = redis.call('ZRANGEBYSCORE', base .. 'kept', '-inf', number(now), 'LIMIT', 0, limit)
+  if #over > 0 then
+    redis.call('HDEL', base .. 'res', unpack(over))
+    redis.call('ZREM', base .. 'kept', unpack(over))
+  end
+  return #over
+end
+
+-- The body of a message, after the end of line that stands between a result and it.
+local function body_of(message)
+  local at = message and string.find(message, '\n', 21, true)
+  return at and string.sub(message, at) or ''
+end
+
+local function keep_attempt(base, id, attempt)
+  if attempt == '' then return end
+  redis.call('RPUSH', base .. 'att:' .. id, attempt)
+  redis.call('LTRIM', base .. 'att:' .. id, -ATTEMPTS_KEPT, -1)
+end
+
+-- The state of a job that this token holds, or nil.
+local function held(base, id, token)
+  local state = state_of(redis.call('HGET', base .. 'state', id) or nil)
+  if state and state.token == token and token ~= NO_TOKEN then return state end
+  return nil
+end
+
+-- Writes what a job has come to, without a lease.
+local function keep_unleased(base, id, state)
+  state.token, state.leased, state.fence, state.done_by, state.worker = NO_TOKEN, 0, 0, '', ''
+  redis.call('HSET', base .. 'state', id, state_text(state))
+  redis.call('ZREM', base .. 'leased', id)
+  redis.call(state.suspect == 1 and 'SADD' or 'SREM', base .. 'suspects', id)
+end
+
+-- Parks a dead letter, in the words that the relay reads.
+local function park(base, id, message, state, failure, now)
+  redis.call('HSETNX', base .. 'dead', id, cjson.encode({
+    message = message or '', failure = failure, now = number(now), attempts = state.attempts,
+    deliveries = state.deliveries, crashes = state.crashes}))
+end
+
+-- What cannot be read becomes a dead letter, or it would be tried for ever.
+local function bury(guards, base, id, message, state, now)
+  park(base, id, message, state or state_of(nil), cjson.encode({reason = 'rejected-malformed',
+    error_type = 'CorruptEntry', error_message = 'what Redis keeps of this job cannot be read'}), now)
+  local keys = keys_of(message)
+  forget(base, id)
+  free_unique(guards, base, id, keys)
+  release(guards, id, keys, false)
+end

@@ -1,0 +1,22 @@
+-- ARGV: now; then id and token of leases. Each goes back to its place, and is charged nothing.
+-- Answers 1 for each that counted.
+local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
+local answer, back = {}, 0
+for at = 2, #ARGV, 2 do
+  local id = ARGV[at]
+  local state = held(base, id, ARGV[at + 1])
+  answer[#answer + 1] = state and 1 or 0
+  if state then
+    local message = redis.call('HGET', base .. 'jobs', id)
+    if is_message(message) then
+      keep_unleased(base, id, state)
+      put_place(base, place_of(string.sub(message, 2, 4), state.due, id), now)
+      release(guards, id, keys_of(message), false)
+      back = back + 1
+    else
+      bury(guards, base, id, message, state, now)
+    end
+  end
+end
+if back > 0 then wake(base, back) end
+return answer

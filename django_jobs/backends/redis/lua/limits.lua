@@ -1,0 +1,61 @@
+-- Shared: what closes a queue.
+
+-- How many may start now, of a queue with limits, and else the microseconds until one may.
+local function gate(base, limits, now)
+  local free = math.huge
+  if limits.places >= 0 then
+    free = limits.places - redis.call('ZCOUNT', base .. 'leased', '(' .. number(now), '+inf')
+    if free <= 0 then return 0, 100000 end
+  end
+  if limits.rate > 0 then
+    local slot = math.floor(limits.window / limits.slots)
+    local kept = limits.slots + 1 + math.ceil(limits.late / slot)
+    local first = math.floor(now / slot) - kept + 1
+    local told, sum, counts = redis.call('HGETALL', base .. 'rate'), 0, {}
+    for i = 1, #told, 2 do
+      local start = tonumber(told[i])
+      if told[i] == 'slot' then
+        if tonumber(told[i + 1]) ~= slot then
+          redis.call('DEL', base .. 'rate')
+          counts, sum = {}, 0
+          break
+        end
+      elseif not start or start < first or #told[i + 1] > 10 or not string.find(told[i + 1], '^%d+$') then
+        redis.call('HDEL', base .. 'rate', told[i])
+      else
+        counts[#counts + 1] = {start, tonumber(told[i + 1])}
+        sum = sum + tonumber(told[i + 1])
+      end
+    end
+    if sum >= limits.rate then
+      table.sort(counts, function(a, b) return a[1] < b[1] end)
+      local over, till = sum - limits.rate + 1, 0
+      for _, pair in ipairs(counts) do
+        over = over - pair[2]
+        if over <= 0 then
+          till = math.max((pair[1] + kept) * slot - now, 0)
+          break
+        end
+      end
+      return 0, till
+    end
+    free = math.min(free, limits.rate - sum)
+  end
+  return free, 0
+end
+
+local function count_starts(base, limits, count, now)
+  if limits.rate > 0 and count > 0 then
+    local slot = math.floor(limits.window / limits.slots)
+    redis.call('HSET', base .. 'rate', 'slot', number(slot))
+    redis.call('HINCRBY', base .. 'rate', number(math.floor(now / slot)), count)
+    redis.call('PEXPIRE', base .. 'rate', number(math.ceil(limits.window / 1000) * 2 + 60000))
+  end
+end
+
+-- Limits as they come in ARGV: paused, rate, window, slots, late, places.
+local function limits_at(place)
+  return {paused = ARGV[place] == '1', rate = tonumber(ARGV[place + 1]),
+          window = tonumber(ARGV[place + 2]), slots = tonumber(ARGV[place + 3]),
+          late = tonumber(ARGV[place + 4]), places = tonumber(ARGV[place + 5])}
+end

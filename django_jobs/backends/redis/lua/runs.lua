@@ -1,0 +1,43 @@
+-- Shared: how new jobs come, and are made.
+
+-- Runs of new jobs: jobs in a row that differ in nothing but id, signature and body. One begins
+-- with which of KEYS, whether the due is a delay, the due, flag, rank and the digest of the
+-- unique_key or nothing; then for each job its id and the rest of its message. Lengths go before
+-- what they measure.
+local function run_of(text, now)
+  local key, is_delay, due, flag, rank, unique, at = struct.unpack('>HBdc1c3Bc0', text)
+  local ids, rests, run, size = {}, {}, {base = KEYS[key], flag = flag, unique = unique}, #text
+  run.due = within(math.max(due + is_delay * now, 0), LAST_MOMENT)
+  run.head = place_of(rank, run.due, '')
+  while at <= size do
+    ids[#ids + 1], rests[#rests + 1], at = struct.unpack('>Hc0I4c0', text, at)
+  end
+  run.ids, run.rests = ids, rests
+  return run
+end
+
+-- Makes those jobs of a run, from one to another, whose ids are new and in whose place nothing
+-- stands: "" for the job itself, else an id. Adds to the answer what stands there, or "1".
+local function make(run, first, last, now, answer, there)
+  local base, seen, messages, places = run.base, {}, {}, {}
+  local alive = redis.call('HMGET', base .. 'jobs', unpack(run.ids, first, last))
+  local ended = ended_of(base, run.ids, first, last)
+  local score = run.due > now and number(run.due) or 0
+  local start = run.flag .. run.head
+  for i = first, last do
+    local id, k = run.ids[i], i - first + 1
+    local existing = (alive[k] or ended[k] or seen[id]) and '' or there and there(base, id, run.unique)
+    answer[#answer + 1] = existing or '1'
+    if not existing then
+      seen[id] = true
+      messages[#messages + 1], messages[#messages + 2] = id, start .. run.rests[i]
+      places[#places + 1], places[#places + 2] = score, run.head .. id
+    end
+  end
+  if #places > 0 then
+    redis.call('HSET', base .. 'jobs', unpack(messages))
+    redis.call('ZADD', base .. (score == 0 and 'ready' or 'later'), unpack(places))
+    wake(base, #places / 2)
+  end
+  return #places / 2
+end

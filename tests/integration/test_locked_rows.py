@@ -1,0 +1,245 @@
+"""Two connections at once: what one has locked, the other passes over, waits for, or may have.
+
+Both are of this thread, so nothing depends on who is faster; who would wait, fails at once.
+"""
+
+from contextlib import contextmanager
+
+import pytest
+from django.db import OperationalError, connection, connections, transaction
+
+from django_jobs.backends.base import Settled
+from django_jobs.backends.database import DatabaseBackend, cancelling, held, keys
+from django_jobs.backends.database.claiming import Claim, promote
+from django_jobs.backends.database.clock import StoreClock
+from django_jobs.clock import ManualClock
+from django_jobs.ids import new_id
+from django_jobs.models import Job, JobKey, JobState
+from django_jobs.testing.factories import make_outgoing
+
+pytestmark = [
+    pytest.mark.only_on("postgres", "mariadb", "mysql"),
+    pytest.mark.django_db(transaction=True),
+]
+IMPATIENT = {
+    "postgresql": "SET lock_timeout = '1s'",
+    "mysql": "SET SESSION innodb_lock_wait_timeout = 1",
+}
+
+
+@pytest.fixture
+def manual():
+    return ManualClock()
+
+
+@pytest.fixture
+def backend(manual):
+    backend = DatabaseBackend("database", {"NOTIFY": False})
+    backend.clock = StoreClock(manual)
+    return backend
+
+
+@pytest.fixture
+def beside():
+    """Lets what is done inside be done by another process's connection."""
+    other = connection.copy()
+    with other.cursor() as cursor:
+        cursor.execute(IMPATIENT[other.vendor])
+
+    @contextmanager
+    def switched():
+        mine = connections["default"]
+        connections["default"] = other
+        try:
+            yield
+        finally:
+            connections["default"] = mine
+
+    yield switched
+    other.close()
+
+
+@pytest.fixture
+def is_locked(beside):
+    """Whether somebody else has the rows of a queryset."""
+
+    def ask(rows):
+        with beside(), transaction.atomic():
+            try:
+                assert list(rows.all().select_for_update(nowait=True))
+            except OperationalError:
+                transaction.set_rollback(True)
+                return True
+        return False
+
+    return ask
+
+
+def put(backend, count=1, **terms):
+    jobs = [make_outgoing(backend="database", **terms) for _ in range(count)]
+    return [stored.id for stored in backend.enqueue(jobs)]
+
+
+def fetch(backend, limit):
+    return backend.fetch(["default"], limit, 30.0)
+
+
+def row(job_id):
+    return Job.objects.filter(pk=job_id)
+
+
+def test_claims_neither_wait_for_each_other_nor_hide_what_is_left(backend, beside):
+    ids = put(backend, 3)
+    with transaction.atomic():
+        assert [lease.id for lease in fetch(backend, 1)] == ids[:1]
+        with beside():
+            assert [lease.id for lease in fetch(backend, 1)] == ids[1:2]
+            assert [lease.id for lease in fetch(backend, 9)] == ids[2:]
+
+
+def test_a_given_job_is_not_claimed_beside_who_has_it(backend, beside):
+    (job_id,) = put(backend)
+    claim = {"backend": "database", "limit": 1, "lease_seconds": 30.0}
+    with transaction.atomic():
+        assert list(row(job_id).select_for_update())
+        with beside():
+            assert Claim("default", backend.clock, **claim).only(job_id) == []
+
+
+def test_what_a_claim_has_read_is_its_own_until_it_is_leased(backend, is_locked):
+    put(backend)
+    seen = []
+
+    class Asking(Claim):
+        def _claimed(self, now):
+            seen.append(is_locked(Job.objects.filter(state=JobState.READY)))
+            return super()._claimed(now)
+
+    claim = Asking("default", backend.clock, backend="database", limit=1, lease_seconds=30.0)
+    with transaction.atomic():
+        assert claim._locking("default")
+    assert seen == [True]
+
+
+def test_promotions_do_not_wait_for_each_other(backend, manual, beside):
+    first, second = put(backend, 2, delay=5.0)
+    manual.advance(6)
+    with transaction.atomic():
+        assert list(row(first).select_for_update())
+        with beside():
+            assert promote("default", backend.clock, "default", 9) == 1
+    assert row(second).get().state == JobState.READY
+
+
+def test_where_nothing_can_be_skipped_what_was_promoted_and_claimed_meanwhile_stays_so(
+    backend, manual, beside, monkeypatch
+):
+    (job_id,) = put(backend, delay=5.0)
+    manual.advance(6)
+    leases = []
+
+    def meanwhile(execute, sql, *rest):
+        if sql.startswith("UPDATE") and not leases:
+            leases.append(None)
+            with beside():
+                leases[:] = fetch(backend, 1)
+        return execute(sql, *rest)
+
+    monkeypatch.setattr(connection.features, "has_select_for_update_skip_locked", False)
+    with connection.execute_wrapper(meanwhile):
+        assert promote("default", backend.clock, "default", 9) == 0
+    assert row(job_id).get().state == JobState.RUNNING
+    assert backend.ack(leases) == [Settled.SETTLED]
+
+
+def test_reaping_leaves_alone_what_is_being_renewed_or_settled(backend, manual, beside):
+    put(backend, 2)
+    first, second = fetch(backend, 2)
+    manual.advance(31)
+    with transaction.atomic():
+        assert backend.renew([first], 30.0) == [Settled.SETTLED]
+        with beside():
+            assert backend.reap_expired() == 1
+    assert row(first.id).get().state == JobState.RUNNING
+    assert row(second.id).get().state == JobState.READY
+
+
+def test_a_lease_that_is_being_settled_is_not_renewed_and_holds_up_no_other(backend, beside):
+    put(backend, 2)
+    first, second = fetch(backend, 2)
+    with transaction.atomic():
+        assert list(row(first.id).select_for_update())
+        with beside():
+            told = backend.renew([first, second], 30.0)
+    assert told == [Settled.UNKNOWN, Settled.SETTLED]
+
+
+def test_a_lease_that_is_being_renewed_is_nobody_elses(backend, is_locked):
+    put(backend)
+    (lease,) = fetch(backend, 1)
+    asked = []
+
+    class Asking(StoreClock):
+        def now(self):
+            asked.append(is_locked(row(lease.id)))
+            return super().now()
+
+    backend.clock = Asking(backend.clock._clock)
+    assert backend.renew([lease], 30.0) == [Settled.SETTLED]
+    assert asked == [True]
+
+
+def test_leases_that_are_to_be_settled_are_locked_first_and_no_others(backend, is_locked):
+    put(backend, 2)
+    first, second = fetch(backend, 2)
+    with transaction.atomic():
+        assert held.lock_held("default", [first]) == {first.id}
+        assert is_locked(row(first.id))
+        assert not is_locked(row(second.id))
+
+
+def test_rows_are_locked_in_the_order_of_their_keys_however_they_lie(backend):
+    ids = [new_id() for _ in range(3)]
+    for job_id in reversed(ids):
+        put(backend, identifier=job_id)
+    leases = fetch(backend, 3)
+    found = held.candidates("default", leases[::-1]).values_list("pk", flat=True)
+    assert [str(pk) for pk in found] == ids
+
+
+def test_what_is_cancelled_is_claimed_by_nobody_meanwhile(backend, is_locked):
+    (job_id,) = put(backend)
+    asked = []
+
+    class Asking(StoreClock):
+        def read(self, connection):
+            asked.append(is_locked(row(job_id)))
+            return super().read(connection)
+
+    assert cancelling.remove_waiting("default", Asking(backend.clock._clock), job_id, "no")
+    assert asked == [True]
+    assert not row(job_id).exists()
+
+
+def test_who_judges_keys_has_them_alone(backend, is_locked):
+    for key in ("second", "other", "first"):
+        JobKey.objects.create(key=key, keep_until=0)
+    with transaction.atomic():
+        assert list(keys._locked("default", ["first", "second"], 1)) == ["first", "second"]
+        assert is_locked(JobKey.objects.filter(key="first"))
+        assert is_locked(JobKey.objects.filter(key="second"))
+        assert not is_locked(JobKey.objects.filter(key="other"))
+
+
+def test_a_key_that_somebody_else_made_meanwhile_is_locked_as_well(beside, is_locked):
+    class Meanwhile(int):
+        """The time, which is asked for between the look for a key and its making."""
+
+        def __add__(self, more):
+            with beside():
+                JobKey.objects.get_or_create(key="mine", keep_until=7)
+            return int(self) + more
+
+    with transaction.atomic():
+        assert keys._locked("default", ["mine"], Meanwhile(1))["mine"].keep_until == 7
+        assert is_locked(JobKey.objects.filter(key="mine"))
