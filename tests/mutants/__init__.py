@@ -1,1 +1,1 @@
-"""Mutation testing: each small change of the modules that keep attackers out must fail a test."""
+"""Mutation testing: each small change of what keeps attackers and double runs out fails a test."""

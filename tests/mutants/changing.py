@@ -1,7 +1,7 @@
 """All small changes of a module: one condition, number, call or list entry at a time.
 
 Not changed: docstrings, annotations, imports, decorators, texts written for people, and what
-an exception says. Everything else is.
+an exception says. Everything else is; of queries see ``queries``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import ast
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+
+from tests.mutants import queries
 
 OPPOSITE = {
     ast.Eq: [ast.NotEq],
@@ -154,6 +156,8 @@ def constant(node):
         case int() | float():
             yield ast.Constant(node.value + 1)
             yield ast.Constant(node.value - 1)
+        case str() if queries.is_statement(node):
+            yield from queries.of_text(node)
         case str() if not FOR_PEOPLE.search(node.value):
             yield ast.Constant(f"{node.value}X" if node.value else "X")
         case bytes():
@@ -183,10 +187,30 @@ def called(node):
         yield ast.Call(ast.Name(INSTEAD[node.func.id], ast.Load()), node.args, node.keywords)
     if isinstance(node.func, ast.Attribute) and not (node.args or node.keywords):
         yield node.func.value  # text.lower() → text
+    yield from queries.of_queryset(node)
 
 
 def nothing(_node):
     yield ast.Pass()
+
+
+def stored(node):
+    """What is put into a thing that others see; a name of one's own would only be missing."""
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        if isinstance(target, ast.Subscript) or is_of_another(target):
+            yield ast.Pass()
+
+
+def is_of_another(target):
+    return isinstance(target, ast.Attribute) and ast.unparse(target.value) != "self"
+
+
+def section(node):
+    """What begins or ends somewhere, without that."""
+    if node.lower is not None:
+        yield ast.Slice(None, node.upper, node.step)
+    if node.upper is not None:
+        yield ast.Slice(node.lower, None, node.step)
 
 
 def collection(node):
@@ -222,6 +246,10 @@ CHANGES = {
     "While": loop,
     "Return": returned,
     "Call": called,
+    "JoinedStr": queries.of_text,
+    "Slice": section,
+    "Assign": stored,
+    "AugAssign": stored,
     "Raise": nothing,
     "Expr": nothing,
     "Continue": nothing,
