@@ -6,7 +6,6 @@ and what reads past them slows down. Shown is the rate in steps, beside that of 
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.labour.tally import VARIABLE, Tally
 from tests.benchmarks.measuring import ROOT, empty, fill, rest, site_environment
+from tests.benchmarks.stream import POLL_SECONDS, RECOVERED, Stream, recovered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,44 +23,7 @@ if TYPE_CHECKING:
 STEP_SECONDS = 5.0
 STEPS_BEFORE = 3
 MOST_RECOVERY_SECONDS = 120.0
-RECOVERED = 0.9
-BACKLOG = 20_000
-FILLED_AT_ONCE = 2_000
 MOST_PER_SECOND = 40_000
-POLL_SECONDS = 0.02
-
-
-class Stream:
-    """Keeps enough waiting for a worker that drains, and counts what it ran."""
-
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
-        self._enqueued = 0
-        self.least_waiting = BACKLOG
-
-    def step(self, seconds: float) -> float:
-        """The jobs that ran per second, during so many seconds."""
-        began, before = time.monotonic(), self._tally.ran()
-        while time.monotonic() - began < seconds:
-            self.feed()
-        return (self._tally.ran() - before) / (time.monotonic() - began)
-
-    def feed(self) -> None:
-        waiting = self._enqueued - self._tally.ran()
-        self.least_waiting = min(self.least_waiting, waiting)
-        if waiting >= BACKLOG:
-            time.sleep(POLL_SECONDS)
-            return
-        fill(FILLED_AT_ONCE, self._enqueued)
-        self._enqueued += FILLED_AT_ONCE
-
-    def begin(self) -> None:
-        """Let there be work, and see that it is being done."""
-        while self._enqueued < BACKLOG:
-            self.feed()
-        while not self._tally.ran():
-            time.sleep(POLL_SECONDS)
-        self.least_waiting = BACKLOG
 
 
 def held(seconds: float, settings: dict[str, Any]) -> dict[str, float]:
@@ -73,8 +36,10 @@ def held(seconds: float, settings: dict[str, Any]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         tally = Tally.create(f"{folder}/tally", int(longest * MOST_PER_SECOND))
         with _worker(settings, f"{folder}/tally"):
-            stream = Stream(tally)
-            stream.begin()
+            stream = Stream(tally.ran, fill, step_seconds=STEP_SECONDS)
+            stream.fill_up()
+            while not tally.ran():
+                time.sleep(POLL_SECONDS)
             stream.step(STEP_SECONDS)  # until it has found its pace
             before = sum(stream.step(STEP_SECONDS) for _ in range(STEPS_BEFORE)) / STEPS_BEFORE
             print(f"\nEnqueueing and draining with an old transaction open for {seconds:g} s")
@@ -92,8 +57,7 @@ def held(seconds: float, settings: dict[str, Any]) -> dict[str, float]:
 def _curve(stream: Stream, before: float, seconds: float) -> list[float]:
     ratios: list[float] = []
     began = time.monotonic()
-    while (left := seconds - (time.monotonic() - began)) > 0:
-        found = stream.step(min(STEP_SECONDS, left))
+    for found in stream.steps(seconds):
         ratios.append(found / before)
         _show(f"open for {time.monotonic() - began:4.0f} s", found, before)
     return ratios
@@ -102,16 +66,14 @@ def _curve(stream: Stream, before: float, seconds: float) -> list[float]:
 def _recovery(stream: Stream, before: float) -> float:
     """Seconds from the end of the transaction to the end of the first step that is fast again."""
     ended = time.monotonic()
-    for _ in itertools.count():
-        found = stream.step(STEP_SECONDS)
+    took = 0.0
+    for found in stream.recovery(before, MOST_RECOVERY_SECONDS):
         took = time.monotonic() - ended
         _show(f"over for {took:4.0f} s", found, before)
-        if found >= RECOVERED * before:
+        if recovered(found, before):
             print(f"  back at {RECOVERED:g} of it within {took:.0f} s")
             return took
-        if took > MOST_RECOVERY_SECONDS:
-            print(f"  not back at {RECOVERED:g} of it after {took:.0f} s")
-            break
+    print(f"  not back at {RECOVERED:g} of it after {took:.0f} s")
     return float("inf")
 
 

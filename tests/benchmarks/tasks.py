@@ -89,7 +89,7 @@ class Tasks(Tournament):
             read = self.looked_up_by(name)
             rows.append(
                 [
-                    f"{figures.site.name} {figures.version}".strip(),
+                    figures.label,
                     _shown(rates),
                     _shown([one["results"] for one in read]),
                     _shown([one["rows"] for one in read]),

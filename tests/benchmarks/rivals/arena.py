@@ -1,4 +1,4 @@
-"""A tournament from its first process to its last, and on what it was held."""
+"""A contest from its first process to its last, and on what it was held."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.benchmarks.rivals.site import POSTGRES
 from tests.benchmarks.rivals.stores import sweep
 
 if TYPE_CHECKING:
-    from tests.benchmarks.rivals.rounds import Tournament
+    from tests.benchmarks.rivals.rounds import Entrants
 
 
-def run(tournament: Tournament) -> dict[str, str]:
+def run(entrants: Entrants) -> dict[str, str]:
     """Measure, and leave nothing behind; the conditions, by vendor."""
     adopt_orphans()
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    vendors = dict.fromkeys(one.site.vendor for one in tournament.figures.values())
+    vendors = dict.fromkeys(one.site.vendor for one in entrants.figures.values())
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rivals-")))
         if POSTGRES in vendors:
@@ -31,8 +31,8 @@ def run(tournament: Tournament) -> dict[str, str]:
         stack.callback(kill_all, lambda: below(os.getpid()))
         try:
             told = {vendor: _conditions(vendor, folder) for vendor in vendors}
-            tournament.enter(folder, stack)
-            tournament.run()
+            entrants.enter(folder, stack)
+            entrants.run()
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)

@@ -14,7 +14,7 @@ from tests.benchmarks.rivals.stores import Price, store_for
 from tests.benchmarks.rivals.surroundings import Surroundings
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
+    from contextlib import AbstractContextManager, ExitStack
     from pathlib import Path
 
     from tests.benchmarks.rivals.processes import Workers
@@ -78,7 +78,7 @@ class Contestant:
         enqueued = self.producer.ask("fill", within=120, jobs=jobs, singly=min(SINGLY, jobs // 2))
         self.store.rest()
         marks, others = Marks(self.folder / "marks"), self.store.backends()
-        with self._workers(way, marks) as workers:
+        with self.workers(way, marks) as workers:
             workers.until(lambda: marks.count() > 0, "no job ran", FIRST_WITHIN)
             price = Price(self.store, others, reaped=way.reconnects)
             spent, before = workers.seconds(), marks.count()
@@ -115,7 +115,7 @@ class Contestant:
         """Let a worker idle, then wake it again and again; one job at a time."""
         self.store.empty()
         marks, others = Marks(self.folder / "marks"), self.store.backends()
-        with self._workers(way, marks) as workers:
+        with self.workers(way, marks) as workers:
             self.producer.ask("trickle", first=0, jobs=1, seed=0)
             workers.until(lambda: marks.count() > 0, "no job ran", FIRST_WITHIN)
             time.sleep(CALM)
@@ -136,7 +136,8 @@ class Contestant:
         delays = [max(0.0, (ran[n] - moment) / 1e6) for n, moment in enumerate(returned, 1)]
         return Calm(idle, delays)
 
-    def _workers(self, way: Way, marks: Marks) -> Workers:
+    def workers(self, way: Way, marks: Marks) -> AbstractContextManager[Workers]:
+        """Started anew, gone afterwards."""
         log = self.folder / f"{self.slug}.{way.name.replace(' ', '-')}.log"
         return working(self._surroundings(way.name, str(marks.path)), way.workers, log)
 

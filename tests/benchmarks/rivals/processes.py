@@ -114,13 +114,17 @@ class Workers:
         """Processor time of all of them, and of those that they have waited for."""
         return sum(seconds_of(pid) + reaped_by(pid) for pid in self.pids())
 
+    def see_alive(self) -> None:
+        """An error if one of them ended."""
+        ended = [leader.returncode for leader in self.leaders if leader.poll() is not None]
+        if ended:
+            raise ContestantFailed(f"a worker ended with {ended}:\n{last_lines(self.log)}")
+
     def until(self, happened: Callable[[], bool], what: str, within: float) -> None:
         """Wait for something; an error if a worker ends before or it takes too long."""
         deadline = time.monotonic() + within
         while not happened():
-            ended = [leader.returncode for leader in self.leaders if leader.poll() is not None]
-            if ended:
-                raise ContestantFailed(f"a worker ended with {ended}:\n{last_lines(self.log)}")
+            self.see_alive()
             if time.monotonic() > deadline:
                 raise ContestantFailed(f"{what} within {within:.0f} s:\n{last_lines(self.log)}")
             time.sleep(0.005)

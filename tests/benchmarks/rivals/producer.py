@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.rivals.site import Site
 
 SOONEST, LATEST = 0.05, 0.15
+FED_AT_ONCE = {True: 10_000, False: 200}  # in bulk or not: a second or less, in quiet
 
 
 def prepare(site: Site) -> None:
@@ -40,6 +41,17 @@ def fill(site: Site, jobs: int, singly: int) -> dict[str, float]:
 def _many(site: Site, numbers: range) -> None:
     for start in range(0, len(numbers), site.together):
         site.many(list(numbers[start : start + site.together]))
+
+
+def feed(site: Site, first: int, jobs: int, seconds: float) -> int:
+    """Enqueue jobs numbered from one on, until they or the time are all; how many."""
+    deadline = time.monotonic() + seconds
+    together = min(site.together, FED_AT_ONCE[site.bulk])
+    for start in range(0, jobs, together):
+        if time.monotonic() > deadline:
+            return start
+        site.feed(range(first + start, first + min(jobs, start + together)))
+    return jobs
 
 
 def _seconds(work: Callable[[], None]) -> float:
@@ -64,6 +76,7 @@ def look_up(site: TasksSite, reads: int) -> dict[str, float]:
 
 ORDERS: dict[str, Callable[..., Any]] = {
     "prepare": prepare,
+    "feed": feed,
     "fill": fill,
     "look_up": look_up,
     "trickle": trickle,

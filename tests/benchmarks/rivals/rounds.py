@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,15 +43,18 @@ class Figures:
     calms: list[Calm] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def label(self) -> str:
+        return f"{self.site.name} {self.version}".strip()
+
     def way(self, name: str) -> Way | None:
         return next((way for way in self.site.ways if way.name == name), None)
 
 
-class Tournament:
+class Entrants(ABC):
     """The contestants that could be started, and everybody's figures."""
 
-    def __init__(self, names: Iterable[str], extent: Extent) -> None:
-        self.extent = extent
+    def __init__(self, names: Iterable[str]) -> None:
         self.figures = {name: Figures(site(name)) for name in names}
         self._contestants: dict[str, Contestant] = {}
 
@@ -63,6 +67,27 @@ class Tournament:
                 self._contestants[name] = Contestant(name, folder, stack)
 
             self._try(figures, "start", entered)
+
+    @abstractmethod
+    def run(self) -> None:
+        """Measure everybody."""
+
+    def _try(self, figures: Figures, what: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - a rival may fail in any way, and that is told
+            kind = "" if isinstance(error, ContestantFailed) else f"{type(error).__name__}: "
+            figures.failures[what] = f"{kind}{error}".strip()
+            told = figures.failures[what].splitlines()[-1]
+            progress(f"FAILED {figures.site.vendor} {figures.site.name}, {what}: {told}")
+
+
+class Tournament(Entrants):
+    """Drains in every way, and idle workers, in rounds."""
+
+    def __init__(self, names: Iterable[str], extent: Extent) -> None:
+        super().__init__(names)
+        self.extent = extent
 
     def run(self) -> None:
         for number in range(1, self.extent.rounds + 1):
@@ -107,15 +132,6 @@ class Tournament:
             progress(f"{told}: {contestant.name}, woken after {middle:.1f} ms")
 
         self._try(figures, what, calmed)
-
-    def _try(self, figures: Figures, what: str, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - a rival may fail in any way, and that is told
-            kind = "" if isinstance(error, ContestantFailed) else f"{type(error).__name__}: "
-            figures.failures[what] = f"{kind}{error}".strip()
-            told = figures.failures[what].splitlines()[-1]
-            progress(f"FAILED {figures.site.vendor} {figures.site.name}, {what}: {told}")
 
 
 BEGAN = time.monotonic()

@@ -111,6 +111,15 @@ class PostgresStore(Store):
             connection.execute("VACUUM ANALYZE")
             connection.execute("CHECKPOINT")
 
+    @contextmanager
+    def old_transaction(self) -> Iterator[None]:
+        """Open meanwhile, so that nothing it may still see can be removed from this database."""
+        with self._connected() as reader:
+            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            reader.execute("SELECT count(*) FROM pg_class")  # takes the snapshot
+            yield
+            reader.execute("ROLLBACK")
+
     def backends(self) -> set[int]:
         found = self._server.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = %s", [self.name]

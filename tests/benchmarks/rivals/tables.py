@@ -75,7 +75,7 @@ def draining(
     for figures in shown.values():
         for way in figures.site.ways:
             found = [drain for drain in figures.drains.get(way.name, ()) if drain]
-            told = [_name(figures), f"{way.name}: {way.told}"]
+            told = [figures.label, f"{way.name}: {way.told}"]
             if not found:
                 rows.append([*told, "failed", *[NOTHING] * 7])
                 continue
@@ -122,7 +122,7 @@ def _rest(shown: dict[str, Figures], ours: Figures | None, vendor: str) -> Table
     headings += ["wake-up p50 ms", "p95", "p99", "idle, % of a core"]
     rows = []
     for figures in shown.values():
-        row = [_name(figures)]
+        row = [figures.label]
         for how in ("one", "many"):
             rate, mine = _enqueued(figures, how), _enqueued(ours, how) if ours else None
             row.append(f"{rate:,.0f}" if rate else NOTHING)
@@ -149,21 +149,17 @@ def _enqueued(figures: Figures, how: str) -> float | None:
 
 
 def _kept(shown: dict[str, Figures], vendor: str) -> Table:
-    rows = [[_name(figures), figures.site.keeps] for figures in shown.values()]
+    rows = [[figures.label, figures.site.keeps] for figures in shown.values()]
     return Table(f"{vendor}: what each keeps or gives up", ["contestant", "keeps"], rows, words=2)
 
 
 def failures(figures: dict[str, Figures]) -> list[str]:
     """A paragraph for everything that could not be measured."""
     return [
-        f"FAILED {one.site.vendor} {_name(one)}, {what}: {why}"
+        f"FAILED {one.site.vendor} {one.label}, {what}: {why}"
         for one in figures.values()
         for what, why in one.failures.items()
     ]
-
-
-def _name(figures: Figures) -> str:
-    return f"{figures.site.name} {figures.version}".strip()
 
 
 def _median(values: Iterable[float]) -> float:
