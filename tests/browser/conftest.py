@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 
 PASSWORD = "a-password-for-tests"
 STOPPING_SECONDS = 30
+HOME = "/admin/"
 
 
 @pytest.fixture(scope="session")
@@ -45,11 +46,12 @@ def log_in(browser):
         else:
             user.is_superuser = True
             user.save()
-        browser.open("/admin/login/?next=/admin/")
+        browser.open(f"/admin/login/?next={HOME}")
         browser.write("username", "operator")
         browser.write("password", PASSWORD)
         browser.press("Log in")
-        browser.until_it_says("Log out")
+        # Not by its words: those of the page before may be gone while they are looked for.
+        browser.until(lambda: browser.path == HOME, "the login")
         return user
 
     return through_the_form

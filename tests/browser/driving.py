@@ -1,21 +1,29 @@
 """A browser as a person uses it: what is read, written and pressed."""
 
-import base64
 import shutil
 from urllib.parse import urljoin
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests import services
+from tests.browser.palette import with_palette
 
 PATIENCE = 30
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 DESKTOP = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+# A cell that ends beyond what holds it can be read by nobody who does not think of scrolling.
+CUT_OFF = """
+return [...document.querySelectorAll(
+  '#result_list td, .dj-attempts td, .dj-kinds td, .dj-tiles span')]
+  .filter((one) => one.getBoundingClientRect().right >
+    one.closest('.results, .dj-wide, .dj-tiles li').getBoundingClientRect().right + 1)
+  .map((one) => one.className + one.textContent)
+"""
 
 
 def chromium():
@@ -54,7 +62,15 @@ class Browser:
 
     @property
     def text(self):
-        return self.driver.find_element(By.TAG_NAME, "body").text
+        # In one step: an element that was found may belong to the page before when it is read.
+        return self.driver.execute_script("return document.body ? document.body.innerText : ''")
+
+    @property
+    def path(self):
+        """That of the page that has come, whole; nothing while one is on its way."""
+        return self.driver.execute_script(
+            "return document.readyState === 'complete' ? location.pathname : null"
+        )
 
     def write(self, name, text):
         field = self.driver.find_element(By.NAME, name)
@@ -80,9 +96,10 @@ class Browser:
 
     def until(self, condition, what):
         try:
-            # What was just looked at may belong to the page before.
+            # What was just looked at may belong to the page before, or end with it: then the
+            # browser answers with one error or another, and is asked again.
             waiting = WebDriverWait(
-                self.driver, PATIENCE, 0.1, ignored_exceptions=[StaleElementReferenceException]
+                self.driver, PATIENCE, 0.1, ignored_exceptions=[WebDriverException]
             )
             waiting.until(lambda _: condition())
         except Exception as error:
@@ -113,10 +130,14 @@ class Browser:
             "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
 
+    def cut_off(self):
+        """The cells that cannot be seen whole."""
+        return self.driver.execute_script(CUT_OFF)
+
     def picture(self, path):
         """The whole page, as far down as it goes, in few bytes."""
         height = self.driver.execute_script("return document.documentElement.scrollHeight")
         clip = {"x": 0, "y": 0, "width": self.screen["width"], "height": height, "scale": 1}
         asked = {"format": "png", "captureBeyondViewport": True, "clip": clip}
         told = self.driver.execute_cdp_cmd("Page.captureScreenshot", asked)
-        path.write_bytes(base64.b64decode(told["data"]))
+        path.write_bytes(with_palette(self.driver, told["data"]))

@@ -1,20 +1,42 @@
 """Something for operators to look at: queues, workers, jobs and schedules, and their pages."""
 
+import uuid
+
 from django.urls import reverse
 from django.utils import timezone
 
 from django_jobs import operations
 from django_jobs.backends.base import AttemptRecord
+from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
-from django_jobs.models import AdminSchedule, QueueControl, QueueMinute, Worker, schedule_key
+from django_jobs.models import (
+    AdminSchedule,
+    Job,
+    JobAttempt,
+    JobState,
+    OperatorEvent,
+    QueueControl,
+    QueueMinute,
+    ScheduleTick,
+    Worker,
+    schedule_key,
+)
 from django_jobs.operations.database import store_now
 from django_jobs.worker.presence import Presence
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
 
 MINUTE = 60 * SECOND
-EXPOSED = {"SCHEDULE_HANDLERS": ["testproject.shop.jobs.send_receipt"]}
+EXPOSED = {
+    "SCHEDULE_HANDLERS": ["testproject.shop.jobs.send_receipt"],
+    # A broker, of which the admin knows no more than what it shows of its queues.
+    "BACKENDS": {
+        "database": {"BACKEND": "django_jobs.backends.database.DatabaseBackend"},
+        "broker": {"BACKEND": "django_jobs.backends.memory.MemoryBackend"},
+    },
+    "QUEUES": {"default": {}, "mail": {}, "reports": {}, "shipping": {"BACKEND": "broker"}},
+}
 
 
 def stock():
@@ -31,6 +53,9 @@ def stock():
     die(doomed.prepare())
     called_off = doomed.using(delay=60).enqueue()
     operations.cancel(called_off.id, by="ada", reason="the order was cancelled")
+    for number in range(3):
+        send_receipt.using(queue="shipping").enqueue(order_id=4800 + number)
+    doomed.using(queue="shipping", delay=600, priority=5).enqueue()
     history()
     reason = "the gateway is down until 06:00, says their status page"
     operations.pause_queue("mail", by="grace", reason=reason)
@@ -41,6 +66,7 @@ def stock():
         payload={"args": [4711], "kwargs": {}}, description="Receipts that nobody asked for yet.",
         changed_at=timezone.now(),
     )  # fmt: skip
+    ticks()
     return {
         "job": waiting.id,
         "running": running.id,
@@ -56,6 +82,30 @@ def failed_run():
         error_type="smtplib.SMTPServerDisconnected",
         error_message="Connection unexpectedly closed", worker="web-1:4711",
     )  # fmt: skip
+
+
+def ticks():
+    """What became of the schedule lately."""
+    day = 24 * 60 * MINUTE
+    for ago, outcome, reason in (
+        (4, "succeeded", ""), (3, "dead", ""),
+        (2, "none", "it was paused: the shop is closed"), (1, "succeeded", ""),
+    ):  # fmt: skip
+        at = (store_now("default") // day - ago) * day + 90 * MINUTE
+        ScheduleTick.objects.create(
+            key=schedule_key("nightly-receipts"), name="nightly-receipts", tick=at,
+            decision="skipped" if reason else "enqueued", outcome=outcome, reason=reason,
+            decided_at=for_people(at + SECOND // 3), decided_by="web-1:4711",
+            job_id=None if reason else uuid.uuid4(),
+        )  # fmt: skip
+
+
+def freshen():
+    """The worker lives, and so does the lease of what it runs."""
+    now = store_now("default")
+    Worker.objects.update(seen=now - 3 * SECOND)
+    running = Job.objects.filter(state=JobState.RUNNING)
+    running.update(leased_at=now - 8 * SECOND, lease_expires=now + 22 * SECOND)
 
 
 def history():
@@ -79,11 +129,14 @@ def pages(stocked):
         return reverse(f"admin:django_jobs_{name}", args=args)
 
     key = schedule_key("nightly-receipts")
+    attempt = JobAttempt.objects.get(job_id=stocked["running"])
+    event = OperatorEvent.objects.get(action="pause")
     return {
         "overview": page("overview_changelist"),
         "queues-list": page("queuecontrol_changelist"),
         "queue-detail": page("queuecontrol_change", queue.pk),
         "queue-pause": page("queuecontrol_pause") + "?ids=database/reports",
+        "queue-resume": page("queuecontrol_resume") + "?ids=database/mail",
         "queue-limit": page("queuecontrol_limit") + "?ids=database/reports",
         "workers-list": page("worker_changelist"),
         "worker-detail": page("worker_change", worker.pk),
@@ -91,11 +144,20 @@ def pages(stocked):
         "jobs-list": page("job_changelist"),
         "why-not-running": page("job_change", stocked["job"]),
         "job-running": page("job_change", stocked["running"]),
+        "job-cancel": page("job_cancel") + f"?ids={stocked['job']}&ids={stocked['running']}",
+        "broker-jobs": page("job_broker") + "?backend=broker&queue=shipping",
+        "attempts-list": page("jobattempt_changelist"),
+        "attempt-detail": page("jobattempt_change", attempt.pk),
+        "events-list": page("operatorevent_changelist"),
+        "event-detail": page("operatorevent_change", event.pk),
         "results-list": page("jobresult_changelist"),
         "result-detail": page("jobresult_change", stocked["result"]),
         "schedules-list": page("schedulestate_changelist"),
         "schedule-detail": page("schedulestate_change", key),
         "schedule-pause": page("schedulestate_pause", key),
+        "schedule-resume": page("schedulestate_resume", key),
+        "schedule-run": page("schedulestate_run", key),
+        "schedule-add": page("adminschedule_add"),
         "schedules-own-list": page("adminschedule_changelist"),
         "schedule-edit": page("adminschedule_change", stocked["schedule"]),
     }

@@ -3,8 +3,6 @@
 Not a test by name, so that an ordinary run does not overwrite them.
 """
 
-from pathlib import Path
-
 import pytest
 from django.urls import reverse
 
@@ -14,22 +12,22 @@ from django_jobs.operations import Matching, begin
 from testproject.shop.jobs import doomed, flaky, send_receipt
 from tests.browser import operating
 from tests.browser.driving import DESKTOP, PHONE
+from tests.browser.pictures import IMAGES, all_pictures
 from tests.integration.operations.dying import die
 
 pytestmark = [
     pytest.mark.needs("browser"),
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
-IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 LIST = reverse("admin:django_jobs_failedjob_changelist")
-LOOKS = (("", DESKTOP, "light"), ("-dark", DESKTOP, "dark"), ("-phone", PHONE, "light"))
-OF_OPERATORS = (
-    "why-not-running", "queue-limit", "queues-list", "workers-list", "jobs-list", "job-running",
-    "result-detail", "results-list", "schedules-list", "schedule-detail", "schedule-edit",
-)  # fmt: skip
-# Those whose rows and tables are laid out anew on a phone.
-ON_A_PHONE = {"queues-list", "jobs-list", "job-running"}
+LOOKS = (
+    ("", DESKTOP, "light"),
+    ("-dark", DESKTOP, "dark"),
+    # At its width and no finer: a picture of it is looked at on a larger screen.
+    ("-phone", {**PHONE, "deviceScaleFactor": 1}, "light"),
+    ("-phone-dark", {**PHONE, "deviceScaleFactor": 1}, "dark"),
+)
 TRACEBACK = """Traceback (most recent call last):
   File "/srv/shop/jobs.py", line 41, in send_receipt
     send_mail("Your receipt", text, None, [order.email])
@@ -66,41 +64,52 @@ def stock():
     return wanted
 
 
-def test_take(browser, log_in):
+def paths_of_dead_letters():
+    """By name of the picture."""
     wanted = stock()
     run = begin(
         "replay", Matching(queue="mail"), by="anna", reason="the mail server is back", rate=5
     )
     ResolutionRun.objects.filter(pk=run.pk).update(done=8, refused=1, stepping_until=2**62)
-    log_in()
-    edit = reverse("admin:django_jobs_failedjob_edit", args=[wanted.pk])
-    detail = reverse("admin:django_jobs_failedjob_change", args=[wanted.pk])
-    for name, path in {
+    older = begin("discard", Matching(queue="reports"), by="sam", reason="asked for by nobody")
+    ResolutionRun.objects.filter(pk=older.pk).update(state="finished", total=41, done=41)
+    two = f"ids={wanted.pk}&ids={wanted.pk + 3}"
+    return {
         "dead-letters-list": LIST,
-        "dead-letters-detail": detail,
-        "dead-letters-edit": edit,
-        "dead-letters-confirm": f"{LIST}replay/?ids={wanted.pk}&ids={wanted.pk + 3}",
+        "dead-letters-detail": reverse("admin:django_jobs_failedjob_change", args=[wanted.pk]),
+        "dead-letters-edit": reverse("admin:django_jobs_failedjob_edit", args=[wanted.pk]),
+        "dead-letters-confirm": f"{LIST}replay/?{two}",
+        "dead-letters-discard": f"{LIST}discard/?{two}",
         "dead-letters-groups": f"{LIST}groups/",
         "dead-letters-begin": f"{LIST}replay-all/?queue=mail",
+        "dead-letters-begin-discarding": f"{LIST}discard-all/?queue=mail",
         "dead-letters-run": reverse("admin:django_jobs_resolutionrun_change", args=[run.pk]),
-    }.items():
-        take(browser, name, path)
+        "runs-list": reverse("admin:django_jobs_resolutionrun_changelist"),
+    }
+
+
+def test_take_those_of_dead_letters(browser, log_in):
+    paths = paths_of_dead_letters()
+    log_in()
+    take(browser, paths, of_dead_letters())
 
 
 def test_take_those_of_operators(browser, log_in, settings):
     settings.DJANGO_JOBS = operating.EXPOSED
     stocked = operating.stock()
     log_in()
-    paths = operating.pages(stocked)
-    take(browser, "overview", paths["overview"])
-    for name in OF_OPERATORS:
-        take(browser, name, paths[name], LOOKS[:1])
-        if name in ON_A_PHONE:
-            take(browser, name, paths[name], LOOKS[2:])
+    names = set(all_pictures()) - set(of_dead_letters())
+    take(browser, operating.pages(stocked), sorted(names), operating.freshen)
 
 
-def take(browser, name, path, looks=LOOKS):
-    for ending, screen, scheme in looks:
-        browser.look(screen, scheme)
-        browser.open(path)
-        browser.picture(IMAGES / f"{name}{ending}.png")
+def of_dead_letters():
+    return [name for name in all_pictures() if name.startswith(("dead-letters-", "runs-"))]
+
+
+def take(browser, paths, names, before=lambda: None):
+    for name in names:
+        for ending, screen, scheme in LOOKS:
+            before()
+            browser.look(screen, scheme)
+            browser.open(paths[name])
+            browser.picture(IMAGES / f"{name}{ending}.png")

@@ -167,6 +167,7 @@ def test_no_page_is_wider_than_its_screen(browser, log_in, screen):
     ):
         browser.open(path)
         assert browser.overflows() <= 0, path
+        assert browser.cut_off() == [], path
 
 
 def test_markup_in_a_job_stays_text(browser, log_in):

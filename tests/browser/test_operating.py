@@ -23,15 +23,6 @@ QUEUES = reverse("admin:django_jobs_queuecontrol_changelist")
 PAUSE = reverse("admin:django_jobs_queuecontrol_pause")
 
 
-# A cell that ends beyond what holds it can be read by nobody who does not think of scrolling.
-CUT_OFF = """
-return [...document.querySelectorAll('#result_list td, .dj-attempts td, .dj-tiles span')]
-  .filter((one) => one.getBoundingClientRect().right >
-    one.closest('.results, .dj-wide, .dj-tiles li').getBoundingClientRect().right + 1)
-  .map((one) => one.className + one.textContent)
-"""
-
-
 def is_paused(queue="default"):
     return operations.queue_settings(queue).paused
 
@@ -151,4 +142,4 @@ def test_no_page_of_operators_is_wider_than_its_screen(browser, log_in, screen, 
     for path in pages(stocked).values():
         browser.open(path)
         assert browser.overflows() <= 0, path
-        assert browser.driver.execute_script(CUT_OFF) == [], path
+        assert browser.cut_off() == [], path
