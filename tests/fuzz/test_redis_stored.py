@@ -37,7 +37,7 @@ class Spoiler:
 
     def __init__(self, client, backend, place):
         self.client, self.backend, self.place = client, backend, place
-        self.spoiled = set()
+        self.spoiled, self.sound = set(), []
 
     def put(self, **terms):
         message = self.place.sound("fuzz.function", **terms)
@@ -92,7 +92,9 @@ class Spoiler:
             for score in SCORES:
                 self.client.zadd(BASE + "later", {noise + str(score).encode(): score})
                 self.client.zadd(BASE + "leased", {noise + str(score).encode(): score})
-        self.client.zadd(BASE + "ready", {b"x" * 19 + self.bad().encode(): 0})
+        # Its own place comes before this one, and takes it to a worker.
+        self.sound.append(twice := self.put())
+        self.client.zadd(BASE + "ready", {b"x" * 19 + twice.id.encode(): 0})
         self.client.zadd(BASE + "ready", {b"0" * 19 + self.bad(delay=3600).encode(): 0})
         self.client.hset(BASE + "jobs", LAST_ID, HEAD + b'["","","fuzz.function"]\n{}')
         self.client.zadd(BASE + "ready", {HEAD[1:] + LAST_ID.encode(): 0})
@@ -200,15 +202,15 @@ def test_corrupt_entries_end_no_worker_and_what_cannot_be_read_is_a_dead_letter(
     place = Place(here().site, "redis", "default", here().signer)
     spoiler = Spoiler(server.client, backend, place)
     keys = ({}, {"concurrency_key": "disk"}, {"idempotency_key": "once"}, {"unique_key": "one"})
-    sound = [spoiler.put(**one) for one in keys]
+    spoiler.sound += [spoiler.put(**one) for one in keys]
     spoiler.messages()
     spoiler.states()
-    sound += [spoiler.put(**one) for one in keys[:2]]
+    spoiler.sound += [spoiler.put(**one) for one in keys[:2]]
     spoiler.places()
     spoiler.guards()
     spoiler.breakers()
     spoiler.letters()
-    sound += [spoiler.put(**one) for one in keys[:2]]
+    spoiler.sound += [spoiler.put(**one) for one in keys[:2]]
     for _ in range(3):  # what no look finds, housekeeping frees
         work()
         backend.reap_expired()
@@ -220,8 +222,8 @@ def test_corrupt_entries_end_no_worker_and_what_cannot_be_read_is_a_dead_letter(
     print(f"{reasons.total()} dead letters: {dict(reasons)}; {JobAttempt.objects.count()} attempts")
     assert spoiler.spoiled <= dead.keys()
     assert all(dead[job_id].startswith("rejected-") for job_id in spoiler.spoiled)
-    assert {one.id for one in sound} & dead.keys() == set()
-    assert {backend.account(one.id).status for one in sound} == {"succeeded"}
+    assert {one.id for one in spoiler.sound} & dead.keys() == set()
+    assert {backend.account(one.id).status for one in spoiler.sound} == {"succeeded"}
     stats = backend.stats("default")
     assert (stats.ready, stats.running, stats.blocked) == (0, 0, 0)
     assert server.client.hlen(BASE + "dead") == 0

@@ -185,6 +185,19 @@ def test_a_copied_place_of_a_running_job_is_dropped_and_the_job_goes_on(backend,
     assert not FailedJob.objects.exists()
 
 
+@pytest.mark.parametrize("place", ["0" * 19, "x" * 19])
+@pytest.mark.parametrize("terms", [{}, {"concurrency_key": "disk"}])
+def test_a_copied_place_beside_the_own_one_leases_a_job_once(backend, client, place, terms):
+    message = put(backend, **terms)
+    client.zadd(BASE + "ready", {place + message.id: 0})
+    (lease,) = take(backend)
+    assert lease.id == message.id
+    assert take(backend) == []
+    assert client.zcard(BASE + "ready") == 0
+    assert backend.ack([lease]) == [Settled.SETTLED]
+    assert client.hlen(BASE + "dead") == 0
+
+
 @pytest.mark.parametrize("place", ["x" * 19, "0" * 18 + "x"])
 def test_a_corrupt_place_holds_no_key(backend, client, place):
     spoiled = put(backend, concurrency_key="disk", delay=3600.0)

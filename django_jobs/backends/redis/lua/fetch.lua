@@ -72,7 +72,7 @@ local function tell(place, message, text)
 end
 
 local function take(base, wanted)
-  local places, stops, examined, page = {}, {}, 0, wanted
+  local places, taken, stops, examined, page = {}, {}, {}, 0, wanted
   local alone = false
   while #places < wanted and not alone do
     if examined >= EXAMINED then break end
@@ -91,7 +91,10 @@ local function take(base, wanted)
       local is_copy = ended[i]
       local is_fresh = message and not states[i] and not is_copy and string.byte(message, 1) == 45
       if not is_fresh then state = state_of(states[i] or nil) end
-      if is_fresh and is_message(message) and is_place(place) then
+      if taken[id] then
+        gone[#gone + 1] = place -- a copy of the place that it was taken from
+      elseif is_fresh and is_message(message) and is_place(place) then
+        taken[id] = true
         local text = fresh .. string.sub(place, 4, 19) .. after
         gone[#gone + 1] = place
         leased[#leased + 1], leased[#leased + 2] = ends, id
@@ -118,6 +121,7 @@ local function take(base, wanted)
         if full then
           block(base, place, id, full, keys)
         else
+          taken[id] = true
           state.token, state.leased, state.worker = token, now, worker
           state.deliveries, state.due = state.deliveries + 1, due_of(place)
           state.fence, state.done_by, state.keyed = fence or 0, done_by, keys and 1 or 0
