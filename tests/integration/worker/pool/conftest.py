@@ -85,6 +85,11 @@ class Pool:
     def family(self):
         return [self.nursery, *children_of(self.nursery)]
 
+    def sleeps(self):
+        """Whether each of its threads waits for something, at this moment."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        return all(task.read_text().rpartition(")")[2].split()[0] == "S" for task in tasks)
+
     def signal(self, number):
         self.process.send_signal(number)
 
