@@ -101,31 +101,40 @@ class _Streams:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = self._kept = 0
+        # One item for each block, in whatever thread: to append and to pop needs no lock.
+        self._inside: list[None] = []
+        self._kept = False
         self._real: tuple[TextIO, TextIO] | None = None
         self._routers: tuple[Any, Any] = (None, None)
 
     def enter(self) -> None:
+        if self._kept:
+            self._inside.append(None)
+            return
         with self._lock:
+            self._inside.append(None)
             if self._real is None:
                 self._real = sys.stdout, sys.stderr
                 self._routers = _Router(sys.stdout), _Router(sys.stderr)
                 sys.stdout, sys.stderr = self._routers
-            self._users += 1
 
     def leave(self) -> None:
+        """Whatever a handler put there and left there must not hurt the next one."""
+        if self._kept:
+            self._inside.pop()
+            if not self._inside:
+                sys.stdout, sys.stderr = self._routers
+            return
         with self._lock:
-            self._users -= 1
-            if self._users > self._kept or self._real is None:
-                return
-            # Whatever a handler put there and left there must not hurt the next one.
-            sys.stdout, sys.stderr = self._routers if self._kept else self._real
-            if not self._kept:
+            self._inside.pop()
+            if not self._inside and self._real is not None:
+                sys.stdout, sys.stderr = self._real
                 self._real = None
 
     def keep(self) -> None:
         self.enter()
-        self._kept += 1
+        self._inside.pop()
+        self._kept = True
 
 
 _streams = _Streams()

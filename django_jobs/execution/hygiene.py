@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from django.db import Error, connections, transaction
+from django.db.backends.signals import connection_created
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,45 +28,52 @@ def clean_connections() -> AbstractContextManager[None]:
 
 
 def keep_connections() -> None:
-    """Trust that nobody uses connections between runs, in a process that does nothing else."""
-    _Known.kept = True
+    """Hear of connections as they open, in a process that does nothing but run jobs.
+
+    To ask Django for them twice for each job would cost more than all else that is done here.
+    """
+    for connection in connections.all(initialized_only=True):
+        _hear(connection)
+    connection_created.connect(_hear)
+    _Heard.hears = True
 
 
-class _Known(threading.local):
-    """The open connections of a thread as its last run left them. To ask Django costs more."""
+class _Heard(threading.local):
+    """The connections that a thread has opened; closed ones until it opens another."""
 
-    kept = False
-    runs = 0
-    connections: Sequence[Any] | None = None
+    hears = False
 
-    def entered(self) -> Sequence[Any]:
-        self.runs += 1
-        known, self.connections = self.connections, None
-        return connections.all(initialized_only=True) if known is None else known
-
-    def left(self) -> Sequence[Any]:
-        self.runs -= 1
-        found = connections.all(initialized_only=True)
-        if self.kept and not self.runs:  # a run inside a run is followed by what the outer one does
-            self.connections = found
-        return found
+    def __init__(self) -> None:
+        self.connections: list[Any] = []
 
 
-_known = _Known()
+_heard = _Heard()
+
+
+def _hear(connection: Any, **_: Any) -> None:
+    others = [one for one in _heard.connections if one is not connection and not _is_idle(one)]
+    _heard.connections = [*others, connection]
+
+
+def _is_idle(connection: Any) -> bool:
+    """Whether there is nothing to tidy up; if it opens again, that is heard again."""
+    return connection.connection is None and not connection.in_atomic_block
+
+
+def _at_hand() -> Sequence[Any]:
+    return _heard.connections if _Heard.hears else connections.all(initialized_only=True)
 
 
 class _Clean:
     """The block of one attempt; for most of them there is little to do."""
 
-    def __init__(self) -> None:
-        self._foreign: dict[str, Any] = {}
-        self._savepoints: ExitStack | None = None
-
     def __enter__(self) -> None:
-        for connection in _known.entered():
+        self._foreign: dict[str, Any] | None = None
+        self._savepoints: ExitStack | None = None
+        for connection in _at_hand():
             connection.queries_log.clear()  # what Django does at the start of a request
             if connection.in_atomic_block:
-                self._foreign[connection.alias] = connection
+                self._foreign = {**(self._foreign or {}), connection.alias: connection}
             else:
                 _let_go_of_broken(connection)
         if self._foreign:
@@ -81,8 +89,8 @@ class _Clean:
         trace: TracebackType | None,
     ) -> None:
         try:
-            for connection in _known.left():
-                if connection.alias not in self._foreign:
+            for connection in _at_hand():
+                if not self._foreign or connection.alias not in self._foreign:
                     tidy(connection)
         finally:
             if self._savepoints is not None:
@@ -107,7 +115,7 @@ def _savepoint(connection: Any) -> Iterator[None]:
 
 def tidy(connection: Any) -> None:
     """Leave a connection as the next run should find it."""
-    if connection.connection is None and not connection.in_atomic_block:
+    if _is_idle(connection):
         return
     if connection.in_atomic_block or not connection.autocommit:
         # A transaction the handler left open is rolled back with its connection. A SQLite

@@ -7,6 +7,7 @@ that is for the worker's parent, which kills the process.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -29,6 +30,17 @@ REPEAT_SECONDS = 5.0
 
 _HAS_TIMERS = hasattr(signal, "setitimer")
 _SOON = 0.000_001
+_main: int | None = None
+
+
+def _find_main() -> None:
+    global _main  # noqa: PLW0603 - to ask for it costs as much as to set an alarm
+    _main = threading.main_thread().ident
+
+
+_find_main()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_find_main)  # which may have been another thread
 # What stands behind signal.getsignal, which looks for a member of an enum first: for a function
 # there is none, and to find that out costs more than the rest of an alarm.
 _getsignal: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
@@ -43,7 +55,7 @@ def soft_timeout(seconds: float | None) -> AbstractContextManager[None]:
 
 def can_interrupt() -> bool:
     """Whether a handler can be interrupted here, in this thread of this system."""
-    return _HAS_TIMERS and threading.get_ident() == threading.main_thread().ident
+    return _HAS_TIMERS and threading.get_ident() == _main
 
 
 def keep_alarm() -> None:

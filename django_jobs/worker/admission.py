@@ -80,10 +80,13 @@ class Gatekeeper:
         except Rejection:
             return None
 
-    def admit(self, lease: Lease, now: int) -> Admitted | Refused:
-        """Look at a message that was leased at ``now`` on the store's clock."""
+    def admit(self, lease: Lease, now: int, opened: Envelope | None = None) -> Admitted | Refused:
+        """Look at a message that was leased at ``now`` on the store's clock.
+
+        ``opened``: what ``believed`` said of this very lease.
+        """
         try:
-            envelope = self.opener.open(lease.message, lease.queue)
+            envelope = opened or self.opener.open(lease.message, lease.queue)
         except NewerVersion as newer:
             return self._unknown(lease, newer.detail, None)
         except Rejection as rejection:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
     from django_jobs.execution.shared_loop import Cut
+    from django_jobs.wire.envelope import Envelope
     from django_jobs.worker.admission import Gatekeeper, Refused
     from django_jobs.worker.policies import Policies
     from django_jobs.worker.settle import Settler
@@ -117,10 +118,13 @@ class Cycle:
             events.emit(event)
         return report
 
-    def ended(self, lease: Lease, lease_seconds: float) -> Ended:
-        """Take one leased message to its end; how it ended is for the caller to tell."""
+    def ended(self, lease: Lease, lease_seconds: float, envelope: Envelope | None = None) -> Ended:
+        """Take one leased message to its end; how it ended is for the caller to tell.
+
+        ``envelope``: the message's, where it has been opened before.
+        """
         started = _clock.now()
-        decision = self._decision(lease, lease_seconds)
+        decision = self._decision(lease, lease_seconds, envelope)
         if isinstance(decision, Admitted):
             with self.renewer.holding(lease, lease_seconds):
                 return self._run(lease, decision, started, lease_seconds)
@@ -141,8 +145,11 @@ class Cycle:
         run = _run_of(lease, decision.envelope, started, self.worker)
         return self._settled(run, outcome, lease_seconds)
 
-    def _decision(self, lease: Lease, lease_seconds: float) -> Admitted | Refused:
-        return self.gatekeeper.admit(lease, lease.expires_at - to_microseconds(lease_seconds))
+    def _decision(
+        self, lease: Lease, lease_seconds: float, envelope: Envelope | None = None
+    ) -> Admitted | Refused:
+        leased_at = lease.expires_at - to_microseconds(lease_seconds)
+        return self.gatekeeper.admit(lease, leased_at, envelope)
 
     def _settled(self, run: Run, outcome: Outcome, lease_seconds: float) -> Ended:
         return Ended(run, self.asker.settle(run, outcome, lease_seconds), outcome)

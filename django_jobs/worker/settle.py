@@ -52,10 +52,18 @@ class Run(NamedTuple):
     worker: str = ""
 
     @property
+    def lasted(self) -> tuple[str, float, float]:
+        """Its queue, how many seconds it waited, and how many it took.
+
+        It waited from the moment it was due, on the store's clock, to its start on ours.
+        """
+        due, started = self.lease.message.header.available_at, self.started_at
+        waited = (started - due) / SECOND if 0 < due < started else 0.0
+        return self.lease.queue, waited, (self.finished_at - started) / SECOND
+
+    @property
     def waited(self) -> float:
-        """Seconds from the moment it was due, on the store's clock, to its start on ours."""
-        due = self.lease.message.header.available_at
-        return max(self.started_at - due, 0) / SECOND if due else 0.0
+        return self.lasted[1]
 
 
 class Verdict(NamedTuple):

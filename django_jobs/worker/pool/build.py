@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_jobs.clock import SECOND
 from django_jobs.telemetry import events, logs, metering
 from django_jobs.worker.announcing import sent_by
 from django_jobs.worker.build import build_asker, build_cycle, build_relay, worker_name
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.facts import Done
     from django_jobs.worker.pool.nursery import Nursery
     from django_jobs.worker.queues import QueueOrder
-    from django_jobs.worker.settle import Run
 
 BROKEN = 1
 LAST_WORDS_SECONDS = 2.0
@@ -172,7 +170,7 @@ class PoolWorker:
         told = settled
         if self._on_report is None and not events.is_wanted(events.JobSucceeded):
             # Most jobs of a busy worker end so.
-            metering.succeeded(_times(done.run) for done in settled if done.is_plain)
+            metering.succeeded([done.run.lasted for done in settled if done.is_plain])
             told = [done for done in settled if not done.is_plain]
         for done in told:
             report = report_of(done.run, done.verdict)
@@ -180,7 +178,3 @@ class PoolWorker:
                 events.emit(event)
             if self._on_report is not None:
                 teller.say(partial(self._on_report, report))
-
-
-def _times(run: Run) -> tuple[str, float, float]:
-    return run.lease.queue, run.waited, (run.finished_at - run.started_at) / SECOND

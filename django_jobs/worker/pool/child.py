@@ -21,19 +21,24 @@ from django_jobs.worker.pool.herald import recite
 from django_jobs.worker.pool.loop_child import LoopChild
 from django_jobs.worker.pool.marks import Board
 from django_jobs.worker.pool.messages import lease_from_tuple
-from django_jobs.worker.pool.recording import ParentRenews, ParentSettles, told_end, unsayable
+from django_jobs.worker.pool.recording import ParentRenews, ParentSettles, Telling, told_end
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from django_jobs.backends.base import Lease
+    from django_jobs.wire.envelope import Envelope
     from django_jobs.worker.cycle import Cycle
     from django_jobs.worker.pool.marks import Marks, Places
     from django_jobs.worker.pool.nursery import ChildMain
 
 
 _clock = SystemClock()
+# Of jobs that take microseconds, one step for all and then the next costs an eighth less than all
+# steps for one: what a step does stays in the caches of the processor.
+TOGETHER = 16
+SMALL = 4096
 
 
 class _ParentGone(Exception):
@@ -46,6 +51,7 @@ class Child:
     def __init__(self, cycle: Cycle, marks: Marks, channel: Channel) -> None:
         self._cycle = cycle
         self._channel = channel
+        self._telling = Telling(self._tell)
         self._marks = marks
 
     def run(self) -> None:
@@ -53,20 +59,33 @@ class Child:
         with suppress(_ParentGone):
             while True:
                 _, handed_over = self._heard()
-                for _, number, lease_seconds, told in handed_over:
-                    self._one(number, lease_seconds, lease_from_tuple(told))
+                for first in range(0, len(handed_over), TOGETHER):
+                    self._some(handed_over[first : first + TOGETHER])
 
-    def _one(self, number: int, lease_seconds: float, lease: Lease) -> None:
+    def _some(self, handed_over: Sequence[tuple[Any, ...]]) -> None:
+        leases = [lease_from_tuple(told) for *_, told in handed_over]
+        opened = [self._opened(lease) for lease in leases]
+        for (_, number, lease_seconds, _), lease, envelope in zip(
+            handed_over, leases, opened, strict=True
+        ):
+            self._one(number, lease_seconds, lease, envelope)
+
+    def _opened(self, lease: Lease) -> Envelope | None:
+        """What can be read before the job is marked as begun: no body that might end a process."""
+        if len(lease.message.body) > SMALL:
+            return None
+        return self._cycle.gatekeeper.believed(lease)
+
+    def _one(
+        self, number: int, lease_seconds: float, lease: Lease, envelope: Envelope | None
+    ) -> None:
         if not self._marks.begin(number, _clock.now()):
-            self._tell(0, number, "skipped")
+            self._tell((0, number, "skipped"))
             return
-        ended = self._cycle.ended(lease, lease_seconds)
+        ended = self._cycle.ended(lease, lease_seconds, envelope)
         told = told_end(ended)  # before the deadline is lifted
         self._marks.done(number)
-        try:
-            self._tell(0, number, *told)
-        except ValueError as error:
-            self._tell(0, number, *unsayable(told, error))
+        self._telling.end(0, number, told)
 
     def _heard(self) -> Any:
         try:
@@ -74,7 +93,7 @@ class Child:
         except (EOFError, ConnectionError):
             raise _ParentGone from None
 
-    def _tell(self, *frame: Any) -> None:
+    def _tell(self, frame: tuple[Any, ...]) -> None:
         try:
             self._channel.send(frame)
         except ConnectionError:  # it has ended, and needs no more to know

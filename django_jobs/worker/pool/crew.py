@@ -11,7 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.worker.pool.messages import lease_to_tuple
+from django_jobs.worker.pool.messages import NOTHING_SAID, RAN, lease_to_tuple, said_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.worker.pool.channel import Channel
     from django_jobs.worker.pool.marks import Marks
+    from django_jobs.worker.pool.messages import Said
 
 FENCE_SHARE = 6  # nothing runs in this last part of a lease
 KILL_SHARE = 12  # nor is anything given time to be cancelled in this one
@@ -171,6 +172,7 @@ class Child:
     blamed: int = 0
     mute_since: float = 0.0
     born_at: float = 0.0
+    said: Said = NOTHING_SAID
     last: int = 0
     ended: int = 0
     worn: str = ""
@@ -186,6 +188,16 @@ class Child:
         if self.outbox:
             frame, self.outbox = self.outbox, []
             self.post(("run", frame))
+
+    def hear(self, kind: str, told: list[Any]) -> tuple[Said, tuple[int, int]]:
+        """How something ended, and when it began and ended."""
+        if kind == RAN:
+            *what, times = told
+            self.said = said_of(*what)
+        else:
+            started, lasted = told
+            times = started, started + lasted
+        return self.said, times
 
     def post(self, frame: tuple[Any, ...]) -> None:
         with contextlib.suppress(OSError):  # its end is on the way and returns what it held

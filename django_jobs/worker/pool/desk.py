@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SystemClock
 from django_jobs.execution.outcome import Interrupted
 from django_jobs.worker.pool.facts import Done, Finished, by_child
-from django_jobs.worker.pool.messages import outcome_from_tuple, run_of, terms_to_tuple
+from django_jobs.worker.pool.messages import run_of, terms_from_tuple, terms_to_tuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from django_jobs.execution.outcome import Outcome
     from django_jobs.wire.envelope import Envelope
     from django_jobs.worker.pool.crew import Child, Held, Lane
+    from django_jobs.worker.pool.messages import Said
     from django_jobs.worker.pool.stores import StoreThread
     from django_jobs.worker.settle import Run
 
@@ -55,18 +56,18 @@ class Desk:
             header = header.clamped(envelope.terms)
         run = run_of(
             held.lease,
-            terms_to_tuple(envelope),
+            terms_from_tuple(terms_to_tuple(envelope)),
             (header.attempts, header.crashes),
             (lane.marks.began_at or now, now),
             f"{self._worker}:{lane.child.pid}",
         )
         self._settle(run, outcome)
 
-    def ran(self, held: Held, child: Child, told: list[Any]) -> None:
+    def ran(self, held: Held, child: Child, said: Said, times: tuple[int, int]) -> None:
         """A child says how it ended; the store has not heard of it yet."""
-        outcome, terms, counts, times = told
-        run = run_of(held.lease, terms, counts, times, f"{self._worker}:{child.pid}")
-        self._settle(run, outcome_from_tuple(outcome))
+        outcome, terms, counts = said
+        worker = f"{self._worker}:{child.pid}"
+        self._settle(run_of(held.lease, terms, counts, times, worker), outcome)
 
     def settled_by(self, child: Child, held: Held, status: str, seconds: float) -> None:
         """A child settled it inside the handler's transaction."""

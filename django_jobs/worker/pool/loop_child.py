@@ -17,7 +17,7 @@ from django_jobs.clock import SystemClock
 from django_jobs.execution.outcome import ASKED_TO_STOP
 from django_jobs.execution.shared_loop import Cut
 from django_jobs.worker.pool.messages import lease_from_tuple
-from django_jobs.worker.pool.recording import told_end, unsayable
+from django_jobs.worker.pool.recording import Telling, told_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,7 @@ class LoopChild:
 
     def __init__(self, lanes: Sequence[tuple[Cycle, Marks]], channel: Channel) -> None:
         self._channel = channel
+        self.telling = Telling(self.tell)
         self._loop = asyncio.new_event_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._threads = ThreadPoolExecutor(len(lanes), thread_name_prefix="django_jobs-lane")
@@ -89,7 +90,7 @@ class LoopChild:
             self._threads, run, cycle.ended, lease, lease_seconds
         )
 
-    def tell(self, *frame: Any) -> None:
+    def tell(self, frame: tuple[Any, ...]) -> None:
         try:
             self._channel.send(frame)
         except ConnectionError:  # the parent has ended, and needs no more to know
@@ -135,15 +136,12 @@ class _Lane:
             while self._waiting:
                 number, lease_seconds, told = self._waiting.popleft()
                 if not self._marks.begin(number, _clock.now()):
-                    self._child.tell(self._index, number, "skipped")
+                    self._child.tell((self._index, number, "skipped"))
                     continue
                 ended = await self._ended(number, lease_from_tuple(told), lease_seconds)
                 told = told_end(ended)  # before the deadline is lifted
                 self._marks.done(number)
-                try:
-                    self._child.tell(self._index, number, *told)
-                except ValueError as error:
-                    self._child.tell(self._index, number, *unsayable(told, error))
+                self._child.telling.end(self._index, number, told)
         finally:
             self._works = False
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_jobs.backends.base import Lease
 from django_jobs.execution.outcome import (
@@ -71,8 +70,6 @@ def outcome_to_tuple(outcome: Outcome) -> tuple[Any, ...]:
 
 
 def outcome_from_tuple(told: tuple[Any, ...]) -> Outcome:
-    if told == _PLAIN:
-        return _NOTHING_TO_KEEP
     kind, *rest = told
     if kind == "Succeeded":
         value_json, note, output = rest
@@ -82,11 +79,6 @@ def outcome_from_tuple(told: tuple[Any, ...]) -> Outcome:
         return Failed(ErrorText(*error), *facts)
     made: Outcome = _KINDS[kind](*rest)
     return made
-
-
-# As most jobs end.
-_NOTHING_TO_KEEP = Succeeded(encoded_value(None))
-_PLAIN = outcome_to_tuple(_NOTHING_TO_KEEP)
 
 
 def terms_to_tuple(envelope: Envelope | None) -> tuple[Any, ...] | None:
@@ -106,25 +98,34 @@ def terms_to_tuple(envelope: Envelope | None) -> tuple[Any, ...] | None:
     )
 
 
+class Said(NamedTuple):
+    """What a child says of an end, and may say again of the next: all but when it was."""
+
+    outcome: Outcome
+    terms: Terms | None
+    counts: tuple[int, int]
+
+
+NOTHING_SAID = Said(Interrupted("its process said nothing of it"), None, (0, 0))
+
+
+def said_of(
+    outcome: tuple[Any, ...], terms: tuple[Any, ...] | None, counts: tuple[int, int]
+) -> Said:
+    return Said(outcome_from_tuple(outcome), terms_from_tuple(terms), counts)
+
+
 def run_of(
-    lease: Lease,
-    told: tuple[Any, ...] | None,
-    counts: tuple[int, int],
-    times: tuple[int, int],
-    worker: str,
+    lease: Lease, terms: Terms | None, counts: tuple[int, int], times: tuple[int, int], worker: str
 ) -> Run:
     """A delivery as settling sees it, from what the child told of it."""
-    envelope = None
-    if told is not None:
-        try:
-            terms = _shared_terms(told)
-        except TypeError:  # a retry policy that is a list or a dict
-            terms = _terms(told)
-        envelope = Envelope(lease.id, None, 0, terms)
+    envelope = None if terms is None else Envelope(lease.id, None, 0, terms)
     return Run(lease, envelope, *counts, *times, worker)
 
 
-def _terms(told: tuple[Any, ...]) -> Terms:
+def terms_from_tuple(told: tuple[Any, ...] | None) -> Terms | None:
+    if told is None:
+        return None
     job, queue, max_retries, max_crashes, retry, result_ttl, trace_id, atomic = told
     return Terms(
         job=job,
@@ -140,4 +141,5 @@ def _terms(told: tuple[Any, ...]) -> Terms:
     )
 
 
-_shared_terms = lru_cache(maxsize=256)(_terms)
+# How a child says that it ran something, and that it ended as what it said last.
+RAN, ALIKE = "ran", "alike"

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.backends.base import Settled
 from django_jobs.execution.outcome import ErrorText, Failed
 from django_jobs.worker.cycle import report_of
-from django_jobs.worker.pool.messages import outcome_to_tuple, terms_to_tuple
+from django_jobs.worker.pool.messages import ALIKE, RAN, outcome_to_tuple, terms_to_tuple
 from django_jobs.worker.settle import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from django_jobs.backends.base import Lease
@@ -59,7 +60,7 @@ def told_end(ended: Ended) -> tuple[Any, ...]:
         report = report_of(run, verdict)
         return ("settled", report.status, report.seconds)
     return (
-        "ran",
+        RAN,
         outcome_to_tuple(outcome),
         terms_to_tuple(run.envelope),
         (run.attempts, run.crashes),
@@ -67,7 +68,33 @@ def told_end(ended: Ended) -> tuple[Any, ...]:
     )
 
 
-def unsayable(told: tuple[Any, ...], error: ValueError) -> tuple[Any, ...]:
+class Telling:
+    """Tells the parent of ends; of one that is as the last one was only when it was."""
+
+    def __init__(self, send: Callable[[tuple[Any, ...]], None]) -> None:
+        self._send = send
+        self._last: tuple[Any, ...] = ()
+
+    def end(self, index: int, number: int, told: tuple[Any, ...]) -> None:
+        """Tell what ``told_end`` made of the end of a number."""
+        if told[0] != RAN:
+            self._send((index, number, *told))
+        elif told[1:4] == self._last:
+            started, finished = told[4]
+            self._send((index, number, ALIKE, started, finished - started))
+        else:
+            self._last = self._whole(index, number, told)
+
+    def _whole(self, index: int, number: int, told: tuple[Any, ...]) -> tuple[Any, ...]:
+        try:
+            self._send((index, number, *told))
+        except ValueError as error:
+            told = _unsayable(told, error)
+            self._send((index, number, *told))
+        return told[1:4]
+
+
+def _unsayable(told: tuple[Any, ...], error: ValueError) -> tuple[Any, ...]:
     """The same end for the parent, where something in it cannot be sent: the run has failed."""
     kind, outcome, *rest = told
     text = ErrorText("ValueError", f"its {outcome[0]} cannot be told to the worker: {error}")

@@ -251,6 +251,7 @@ class Supervisor:
 
     def _on_frame(self, child: Child, frame: tuple[Any, ...]) -> None:
         index, number, kind, *told = frame
+        ran = None if kind in {"skipped", "settled"} else child.hear(kind, told)
         held = child.lanes[index].seen(number)
         if held is None:
             return
@@ -259,13 +260,13 @@ class Supervisor:
             return
         self._births.failures = 0
         child.ended += 1
-        if kind == "settled":
+        if ran is None:
             self._dispatch.observe(held, told[1])
             self._desk.settled_by(child, held, *told)
             return
-        times = told[3]
-        self._dispatch.observe(held, max(times[1] - times[0], 1) / 1e6)
-        self._desk.ran(held, child, told)
+        said, (started, finished) = ran
+        self._dispatch.observe(held, max(finished - started, 1) / 1e6)
+        self._desk.ran(held, child, said, (started, finished))
 
     def _on_nursery(self) -> None:
         try:

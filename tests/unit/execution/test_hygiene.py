@@ -1,6 +1,8 @@
-"""Where connections are asked for: once between two runs of a process that only runs jobs."""
+"""Where connections are asked for: never in a process that only runs jobs, for it hears of them."""
 
 import pytest
+from django.db.backends.signals import connection_created
+from django.db.backends.sqlite3.base import DatabaseWrapper
 
 from django_jobs.execution import hygiene
 from django_jobs.execution.hygiene import clean_connections, keep_connections
@@ -22,14 +24,36 @@ class Asked:
 def asked(monkeypatch):
     handler = Asked()
     monkeypatch.setattr(hygiene, "connections", handler)
-    monkeypatch.setattr(hygiene, "_known", hygiene._Known())
-    monkeypatch.setattr(hygiene._Known, "kept", False)
-    return handler
+    monkeypatch.setattr(hygiene, "_heard", hygiene._Heard())
+    monkeypatch.setattr(hygiene._Heard, "hears", False)
+    yield handler
+    connection_created.disconnect(hygiene._hear)
 
 
-def run():
+@pytest.fixture
+def make(tmp_path, django_db_blocker):
+    """Makes connections that no handler of Django knows."""
+    made = []
+
+    def make(alias):
+        rest = {"CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False, "TIME_ZONE": None, "OPTIONS": {}}
+        made.append(DatabaseWrapper({**rest, "AUTOCOMMIT": True, "NAME": tmp_path / alias}, alias))
+        return made[-1]
+
+    with django_db_blocker.unblock():
+        yield make
+    for connection in made:
+        connection.close()
+
+
+@pytest.fixture
+def connection(make):
+    return make("beside")
+
+
+def run(do=lambda: None):
     with clean_connections():
-        pass
+        do()
 
 
 def test_elsewhere_they_are_asked_for_before_and_after_each_run(asked):
@@ -38,17 +62,41 @@ def test_elsewhere_they_are_asked_for_before_and_after_each_run(asked):
     assert asked.times == 4
 
 
-def test_there_what_a_run_left_is_what_the_next_one_finds(asked):
+def test_there_nobody_is_asked_again(asked):
     keep_connections()
     for _ in range(3):
         run()
-    assert asked.times == 1 + 3
+    assert asked.times == 1
 
 
-def test_a_run_inside_a_run_trusts_nothing(asked):
+def test_what_a_run_opens_is_tidied_up_after_it_and_after_the_next(asked, connection):
     keep_connections()
-    run()
-    with clean_connections():
-        run()
-        run()
-    assert asked.times == 2 + 2 * 2 + 1
+    for _ in range(2):
+        run(lambda: connection.set_autocommit(False))
+        assert connection.get_autocommit()
+
+
+def test_one_that_was_closed_is_let_go_when_another_opens(asked, connection, make):
+    keep_connections()
+    run(connection.connect)
+    connection.close()
+    other = make("other")
+    run(other.connect)
+    assert hygiene._heard.connections == [other]
+    run(connection.connect)
+    assert hygiene._heard.connections == [other, connection]
+
+
+def test_one_that_was_closed_inside_a_transaction_is_kept_and_mended(asked, connection, make):
+    keep_connections()
+
+    def broken():
+        connection.connect()
+        connection.in_atomic_block = True
+        connection.close()
+        connection.connection = None
+        make("other").connect()
+
+    run(broken)
+    assert not connection.in_atomic_block
+    assert connection.get_autocommit()

@@ -1,5 +1,6 @@
 """The soft timeout: what it interrupts, what it leaves as it was."""
 
+import os
 import signal
 import threading
 import time
@@ -127,6 +128,21 @@ def test_in_another_thread_the_time_is_looked_at_afterwards():
     thread.join()
     assert found == [False, 0.01, "in time"]
     assert can_interrupt()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_thread_that_forks_is_the_main_one_of_the_new_process():
+    found = []
+
+    def fork():
+        if (pid := os.fork()) == 0:
+            os._exit(can_interrupt())
+        found.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+    assert found == [True]
 
 
 def test_where_the_alarm_is_kept_a_handler_that_took_the_signal_has_lost_it_again(monkeypatch):

@@ -26,6 +26,7 @@ from django_jobs.worker.pool.messages import (
     outcome_from_tuple,
     outcome_to_tuple,
     run_of,
+    terms_from_tuple,
     terms_to_tuple,
 )
 from django_jobs.worker.returned import Encoded
@@ -92,7 +93,8 @@ def test_settling_finds_what_it_has_to_know():
         atomic=True,
     )
     envelope = Envelope(identifier="0199", payload={"n": 1}, enqueued_at=1, terms=terms)
-    run = run_of(LEASE, travelled(terms_to_tuple(envelope)), (1, 2), (10, 20), "host:1")
+    told = terms_from_tuple(travelled(terms_to_tuple(envelope)))
+    run = run_of(LEASE, told, (1, 2), (10, 20), "host:1")
     assert run.envelope is not None
     assert run.envelope.terms == replace(terms, backend="", site="")
     assert (run.attempts, run.crashes, run.started_at, run.finished_at) == (1, 2, 10, 20)
