@@ -11,6 +11,8 @@ import time
 from typing import Any
 
 import django
+from django.core.management import call_command
+from django.db import connections
 from django.test.utils import override_settings
 
 from tests.redis_servers import running
@@ -25,6 +27,9 @@ def main() -> None:
     deep = parser.parse_args().deep
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
     django.setup()
+    # The limits of queues are in the site's database; here it is one that holds nothing.
+    connections["default"].settings_dict["NAME"] = ":memory:"
+    call_command("migrate", verbosity=0)
     with running("--appendfsync", "everysec") as server:
         options = {"URL": server.url}
         backend = {"BACKEND": "django_jobs.backends.redis.RedisBackend", "OPTIONS": options}
