@@ -60,14 +60,15 @@ LONG = (
 )
 # What a pool is for; one process alone.
 NOT_LONG = ("test_pool.py", "test_breakers.py", "test_forgotten.py", "test_meters.py")
-# Of those the ones about a worker's processes, to which it is all the same what holds the jobs.
+# Of those the ones about a worker's processes, how they stop, freeze, die and are replaced: they say
+# little about what holds the jobs.
 PROCESSES = (
     "tests/integration/worker/test_reload.py",
     *(
         f"tests/integration/worker/pool/test_{name}.py"
         for name in (
-            "afresh", "asked", "births", "concurrency", "forking", "programs", "recycling",
-            "signals", "wreckage",
+            "afresh", "asked", "births", "concurrency", "controls", "forking", "odd_ends",
+            "programs", "recycling", "signals", "stopping", "suspects", "wreckage", "zombies",
         )
     ),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from django_jobs.execution.capture import captured_output
 from django_jobs.execution.copies import EndingCopies
 from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import error_text, fingerprint, shown
+from django_jobs.execution.hygiene import doubt_connections
 from django_jobs.execution.outcome import (
     Cancel,
     Cancelled,
@@ -105,6 +106,7 @@ class Attempt:
         except StopNow:
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit and its like fail the job, not the worker
+            doubt_connections()
             return self.outcome_of(error)
 
     def outcome_of(self, error: BaseException) -> Outcome:

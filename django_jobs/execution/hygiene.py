@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+ASK_SECONDS = 1.0
+
+
 def clean_connections() -> AbstractContextManager[None]:
     """Fresh or healthy connections at the start, and no transaction left behind at the end.
 
@@ -32,10 +35,17 @@ def keep_connections() -> None:
 
     To ask Django for them twice for each job would cost more than all else that is done here.
     """
-    for connection in connections.all(initialized_only=True):
-        _hear(connection)
+    _heard.ask()
     connection_created.connect(_hear)
     _Heard.hears = True
+
+
+def doubt_connections() -> None:
+    """Ask Django when this run ends: it has failed, and so may have a connection as it opened.
+
+    Django keeps such a one, and tells nobody of it.
+    """
+    _heard.asked_at = float("-inf")
 
 
 class _Heard(threading.local):
@@ -44,7 +54,22 @@ class _Heard(threading.local):
     hears = False
 
     def __init__(self) -> None:
-        self.connections: list[Any] = []
+        self.connections: Sequence[Any] = ()
+        self.asked_at = float("-inf")
+
+    def at_start(self) -> Sequence[Any]:
+        if not self.hears or time.monotonic() - self.asked_at > ASK_SECONDS:
+            self.ask()
+        return self.connections
+
+    def at_end(self) -> Sequence[Any]:
+        if not self.hears or self.asked_at < 0:
+            self.ask()
+        return self.connections
+
+    def ask(self) -> None:
+        self.connections = connections.all(initialized_only=True)
+        self.asked_at = time.monotonic()
 
 
 _heard = _Heard()
@@ -60,17 +85,13 @@ def _is_idle(connection: Any) -> bool:
     return connection.connection is None and not connection.in_atomic_block
 
 
-def _at_hand() -> Sequence[Any]:
-    return _heard.connections if _Heard.hears else connections.all(initialized_only=True)
-
-
 class _Clean:
     """The block of one attempt; for most of them there is little to do."""
 
     def __enter__(self) -> None:
         self._foreign: dict[str, Any] | None = None
         self._savepoints: ExitStack | None = None
-        for connection in _at_hand():
+        for connection in _heard.at_start():
             connection.queries_log.clear()  # what Django does at the start of a request
             if connection.in_atomic_block:
                 self._foreign = {**(self._foreign or {}), connection.alias: connection}
@@ -89,7 +110,7 @@ class _Clean:
         trace: TracebackType | None,
     ) -> None:
         try:
-            for connection in _at_hand():
+            for connection in _heard.at_end():
                 if not self._foreign or connection.alias not in self._foreign:
                     tidy(connection)
         finally:

@@ -22,9 +22,14 @@ def test_the_unbroken_backend_passes_the_same_run():
     }
 
 
+# Each fourth of the suite's tests, to see that not everything fails.
+SAMPLE = sorted(name for name in dir(BackendConformance) if name.startswith("test_"))[::4]
+
+
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_a_broken_backend_fails_on_the_promise_it_breaks(broken):
-    run = run_suite(broken)
+    named = {*BROKEN[broken], *SAMPLE}
+    run = run_suite(broken, only=named.__contains__)
     for intended in BROKEN[broken]:
         assert intended in run.failed, f"{intended} passed; failed: {sorted(run.failed)}"
         assert "AssertionError" in run.failed[intended], "it failed, but not on its assertion"

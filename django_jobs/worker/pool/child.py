@@ -74,7 +74,10 @@ class Child:
         """What can be read before the job is marked as begun: no body that might end a process."""
         if len(lease.message.body) > SMALL:
             return None
-        return self._cycle.gatekeeper.believed(lease)
+        try:
+            return self._cycle.gatekeeper.believed(lease)
+        except Exception:  # noqa: BLE001 - it shows again in its turn, and is charged to the job
+            return None
 
     def _one(
         self, number: int, lease_seconds: float, lease: Lease, envelope: Envelope | None

@@ -1,23 +1,30 @@
 """Where connections are asked for: never in a process that only runs jobs, for it hears of them."""
 
+import contextlib
+import threading
+from unittest import mock
+
 import pytest
 from django.db.backends.signals import connection_created
 from django.db.backends.sqlite3.base import DatabaseWrapper
 
 from django_jobs.execution import hygiene
+from django_jobs.execution.attempt import Attempt
 from django_jobs.execution.hygiene import clean_connections, keep_connections
+from django_jobs.handlers.base import JobContext
+from django_jobs.handlers.function import FunctionHandler
 
 
 class Asked:
     """Stands for Django's handler of connections, of which none is open."""
 
     def __init__(self):
-        self.times = 0
+        self.times, self.those = 0, []
 
     def all(self, *, initialized_only):
         assert initialized_only
         self.times += 1
-        return []
+        return self.those
 
 
 @pytest.fixture
@@ -26,6 +33,7 @@ def asked(monkeypatch):
     monkeypatch.setattr(hygiene, "connections", handler)
     monkeypatch.setattr(hygiene, "_heard", hygiene._Heard())
     monkeypatch.setattr(hygiene._Heard, "hears", False)
+    monkeypatch.setattr(hygiene, "ASK_SECONDS", 3600.0)
     yield handler
     connection_created.disconnect(hygiene._hear)
 
@@ -100,3 +108,39 @@ def test_one_that_was_closed_inside_a_transaction_is_kept_and_mended(asked, conn
     run(broken)
     assert not connection.in_atomic_block
     assert connection.get_autocommit()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_one_that_failed_as_it_opened_is_found(asked, connection, monkeypatch, fails):
+    """Django keeps it, sends no signal, and would use it again and again."""
+    keep_connections()
+
+    def opens():
+        with (
+            mock.patch.object(connection, "init_connection_state", side_effect=OSError),
+            contextlib.suppress(OSError),
+        ):
+            connection.connect()
+        connection.connection.close()
+        if fails:
+            raise ValueError
+
+    asked.those = [connection]
+    handler = FunctionHandler("opens", opens, takes_context=False)
+    context = JobContext(id="1", payload={"args": [], "kwargs": {}}, name="opens", queue="default")
+    run(Attempt(handler=handler, context=context).run)
+    assert (connection.connection is None) is fails
+    monkeypatch.setattr(hygiene, "ASK_SECONDS", 0)  # of a run that hid its error it is found later
+    run()
+    assert connection.connection is None
+
+
+def test_another_thread_asks_for_its_own(asked, connection):
+    keep_connections()
+    asked.those = [connection]
+    connection.inc_thread_sharing()
+    thread = threading.Thread(target=run, args=(lambda: connection.set_autocommit(False),))
+    thread.start()
+    thread.join()
+    assert connection.get_autocommit()
+    assert asked.times == 2

@@ -4,8 +4,10 @@ import os
 import socket
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
+from unittest import mock
 
 import pytest
 
@@ -91,11 +93,10 @@ class Parent:
     def hears(self, cycle, marks):
         """What a child says that runs all it was given."""
         self._channel.sock.shutdown(socket.SHUT_WR)
-        Child(cycle, marks, Channel(self.theirs)).run()
-        self.theirs.close()
-        frames = self._channel.receive_rest()
-        self._channel.close()
-        return frames
+        with closing(self._channel):
+            with closing(self.theirs):
+                Child(cycle, marks, Channel(self.theirs)).run()
+            return self._channel.receive_rest()
 
 
 @pytest.fixture
@@ -186,3 +187,15 @@ def test_what_cannot_be_opened_is_refused_as_it_is_elsewhere(backend, cycle, mar
     outcome = outcome_from_tuple(frame[3])
     assert outcome.reason == "rejected-signature"
     assert outcome == cycle.gatekeeper.admit(forged, 0).outcome
+
+
+def test_what_breaks_the_opening_shows_when_its_job_has_begun(backend, cycle, marks):
+    marks.allow_all()
+    parent = Parent()
+    parent.hands_over(leased(backend, 2))
+    with (
+        mock.patch.object(CountingOpener, "open", side_effect=MemoryError),
+        pytest.raises(MemoryError),
+    ):
+        parent.hears(cycle, marks)
+    assert (marks.ran, marks.finished) == (1, 0)
