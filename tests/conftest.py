@@ -60,8 +60,8 @@ LONG = (
 )
 # What a pool is for; one process alone.
 NOT_LONG = ("test_pool.py", "test_breakers.py", "test_forgotten.py", "test_meters.py")
-# Of those the ones about a worker's processes, how they stop, freeze, die and are replaced: they say
-# little about what holds the jobs.
+# Of those the ones about a worker's processes, how they stop, freeze, die and are replaced: they
+# say little about what holds the jobs.
 PROCESSES = (
     "tests/integration/worker/test_reload.py",
     *(
