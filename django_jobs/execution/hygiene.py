@@ -89,12 +89,12 @@ class _Clean:
     """The block of one attempt; for most of them there is little to do."""
 
     def __enter__(self) -> None:
-        self._foreign: dict[str, Any] | None = None
+        self._foreign: dict[str, Any] = {}
         self._savepoints: ExitStack | None = None
         for connection in _heard.at_start():
             connection.queries_log.clear()  # what Django does at the start of a request
             if connection.in_atomic_block:
-                self._foreign = {**(self._foreign or {}), connection.alias: connection}
+                self._foreign[connection.alias] = connection
             else:
                 _let_go_of_broken(connection)
         if self._foreign:
@@ -111,7 +111,7 @@ class _Clean:
     ) -> None:
         try:
             for connection in _heard.at_end():
-                if not self._foreign or connection.alias not in self._foreign:
+                if connection.alias not in self._foreign:
                     tidy(connection)
         finally:
             if self._savepoints is not None:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 _clock = SystemClock()
-# Of jobs that take microseconds, one step for all and then the next costs an eighth less than all
-# steps for one: what a step does stays in the caches of the processor.
+# Of jobs that take microseconds, one step for all and then the next costs less than all steps for
+# one: what a step does stays in the caches of the processor.
 TOGETHER = 16
 SMALL = 4096
 

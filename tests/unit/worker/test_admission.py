@@ -306,3 +306,13 @@ def test_an_index_that_is_no_text_is_shown_printably(works):
     job = works.enqueue(unsigned(outgoing))
     job.index = {**index_of(outgoing.id, outgoing.terms), "handler": "bad\x1b[2Jname"}
     assert works.once().handler == "bad\\u001b[2Jname"
+
+
+def test_what_was_opened_before_is_not_opened_again():
+    works = Works()
+    works.enqueue()
+    (lease,) = works.backend.fetch(["default"], 1, 30.0)
+    gatekeeper = works.cycle.gatekeeper
+    envelope = gatekeeper.believed(lease)
+    later = Gatekeeper(works.settings, None, gatekeeper.registry)
+    assert later.admit(lease, 0, envelope).envelope is envelope
