@@ -2,8 +2,8 @@
 
     skips.py REPORT.xml ALLOWED
 
-Exit status 1 when the report holds failures, errors, no tests at all, or a skip that matches no
-line of ALLOWED.
+Exit status 1 when the report holds failures or errors; 2 when it holds no tests at all, or a skip
+that matches no line of ALLOWED.
 """
 
 import re
@@ -43,7 +43,9 @@ def main(report: str, allowed: str) -> int:
     print(f"{passed} passed, {broken} failed, {len(skipped)} skipped in {seconds:.0f} s")
     for skip in unlisted:
         print(f"  skip not in {Path(allowed).name}: {skip}")
-    return 1 if broken or unlisted or not cases else 0
+    if unlisted or not cases:
+        return 2
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":
