@@ -10,11 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "django_jobs"
-TESTS = ROOT / "tests"
 
-FILE_LIMIT = 300
 FUNCTION_LIMIT = 50
-TEST_FILE_LIMIT = 400
 NAMES_WITHOUT_A_NOUN = {"util", "utils", "helper", "helpers", "common", "misc", "support"}
 COMMANDS = PACKAGE / "management" / "commands"
 SUPPRESSION = re.compile(r"#\s*(noqa|type:\s*ignore|pyright:\s*ignore|pragma:\s*no cover)")
@@ -64,11 +61,6 @@ def test_there_is_a_package_to_look_at():
 
 
 @every_package_file
-def test_a_file_can_be_read_in_one_sitting(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= FILE_LIMIT
-
-
-@every_package_file
 def test_a_function_fits_on_a_screen(path):
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     too_long = {
@@ -77,11 +69,6 @@ def test_a_function_fits_on_a_screen(path):
         if isinstance(node, functions) and length_of(node) > FUNCTION_LIMIT
     }
     assert not too_long
-
-
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=shown)
-def test_a_test_file_can_be_scrolled(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= TEST_FILE_LIMIT
 
 
 @every_package_file
