@@ -71,6 +71,11 @@ class Backend(ABC):
         self.alias = alias
         self.options = dict(options)
 
+    @property
+    def settles_apart(self) -> bool:
+        """Whether a worker settles and renews over a connection of its own, beside its claims."""
+        return False
+
     @abstractmethod
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
@@ -153,6 +158,20 @@ class Backend(ABC):
 
         They become suspect. A suspect that is lost again is charged a crash.
         """
+
+    def return_unheard(self) -> None:  # noqa: B027 - most claims are known to have failed
+        """Give back what claims have taken whose answers never came: nothing is charged.
+
+        A claim whose connection broke may have happened; nobody runs its jobs. Costs nothing
+        where every claim of this process was answered.
+        """
+
+    def is_connected(self) -> bool:
+        """Whether the last call of this thread left its connection to the store whole.
+
+        Where it did, an answer that is unknown means that somebody else has the job locked.
+        """
+        return False
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
         """Return when there may be work in the queues, at the latest after the timeout.

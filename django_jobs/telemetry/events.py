@@ -24,6 +24,7 @@ from django_jobs.telemetry.job_events import (
     JobSucceeded,
     LeaseLost,
     RetryPolicyFailed,
+    SettleRefused,
     SettleUnknown,
 )
 from django_jobs.telemetry.schedule_events import (
@@ -67,6 +68,7 @@ __all__ = [
     "ScheduleUnreadable",
     "SchedulerStarted",
     "SchedulerStopped",
+    "SettleRefused",
     "SettleUnknown",
     "SignalLost",
     "StoreFound",

@@ -97,6 +97,13 @@ class SettleUnknown(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SettleRefused(JobEvent):
+    """The store refused a settle as it was; it is settled without the texts that may not fit."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AfterHookFailed(JobEvent):
     """An after-hook raised; the outcome stands."""
 

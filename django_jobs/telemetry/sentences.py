@@ -44,6 +44,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         f"{_JOB} was settled too late: its lease belongs to another worker or it is gone",
     ),
+    events.SettleRefused: (
+        "settle.refused",
+        logging.ERROR,
+        f"the store refused how {_JOB} ended; it is settled without what may not fit: %(error)s",
+    ),
     events.SettleUnknown: (
         "settle.unknown",
         logging.ERROR,

@@ -1,7 +1,12 @@
-"""Settling what finished since the last round trip: what ended in one step, returns in another."""
+"""Settling what finished since the last round trip: what ended in one step, returns in another.
+
+One that cannot be settled holds up no other: what the store refuses in a batch is found by
+halving it, and goes alone.
+"""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +16,10 @@ from django_jobs.backends.base import Settled
 from django_jobs.execution.errors import error_text
 from django_jobs.execution.outcome import Failed
 from django_jobs.worker import evidence
-from django_jobs.worker.asking import NO_ANSWER
+from django_jobs.worker.asking import LATER, REFUSED, UNANSWERED
 from django_jobs.worker.evidence import ENDINGS, goes_back
 from django_jobs.worker.settle import Verdict
+from django_jobs.worker.store import Trouble, trouble_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -22,32 +28,92 @@ if TYPE_CHECKING:
     from django_jobs.worker.asking import Asker
     from django_jobs.worker.settle import Run, Settler
 
-UNANSWERED = Verdict("error", Settled.UNKNOWN, reason=NO_ANSWER)
-REFUSED = "refused"
-
 
 def settle_many(
-    asker: Asker, items: Sequence[tuple[Run, Outcome]], again: Collection[int] = ()
+    asker: Asker,
+    items: Sequence[tuple[Run, Outcome]],
+    again: Collection[int] = (),
+    *,
+    seconds: float = float("inf"),
 ) -> list[Verdict]:
     """A verdict for each delivery, in their order. The first without an answer is the last asked.
 
     ``again``: places of those whose settle may have counted already. What the store
-    refuses, though it answers, has the status "refused".
+    refuses, though it answers, has the status "refused". What cannot be settled just now, or
+    within ``seconds``, is told to come later.
     """
-    endings = [place for place, (_, outcome) in enumerate(items) if isinstance(outcome, ENDINGS)]
-    returned = [place for place, (_, outcome) in enumerate(items) if goes_back(outcome)]
-    verdicts = _together(asker, _ended, items, endings, again)
-    if UNANSWERED not in verdicts.values():
-        verdicts |= _together(asker, _given_back, items, returned, again)
-    silent = any(verdict is UNANSWERED for verdict in verdicts.values())
-    for place, (run, outcome) in enumerate(items):
-        if place in verdicts:
-            continue
-        verdicts[place] = (
-            UNANSWERED if silent else _alone(asker, run, outcome, again=place in again)
-        )
-        silent = verdicts[place] is UNANSWERED
-    return [verdicts[place] for place in range(len(items))]
+    return _Batch(asker, items, again, time.monotonic() + seconds).settled()
+
+
+class _Batch:
+    """Deliveries that are being settled, and what became of them by their place."""
+
+    def __init__(
+        self,
+        asker: Asker,
+        items: Sequence[tuple[Run, Outcome]],
+        again: Collection[int],
+        until: float,
+    ) -> None:
+        self._asker = asker
+        self._items = items
+        self._again = again
+        self._until = until
+        self._verdicts: dict[int, Verdict] = {}
+        self._silent = False
+
+    def settled(self) -> list[Verdict]:
+        items = list(enumerate(self._items))
+        self._together(_ended, [at for at, (_, out) in items if isinstance(out, ENDINGS)])
+        self._together(_given_back, [at for at, (_, out) in items if goes_back(out)])
+        for place, (run, outcome) in items:
+            if place not in self._verdicts:
+                self._keep(place, self._alone(run, outcome, again=place in self._again))
+        return [self._verdicts[place] for place, _ in items]
+
+    def _keep(self, place: int, verdict: Verdict) -> None:
+        self._verdicts[place] = verdict
+        self._silent = self._silent or verdict is UNANSWERED
+
+    def _together(
+        self,
+        settle: Callable[[Settler, Sequence[tuple[Run, Any]]], list[Verdict]],
+        places: Sequence[int],
+    ) -> None:
+        """Settle in one step; those of which it says nothing go alone."""
+        if len(places) < 2 or self._silent or time.monotonic() > self._until:  # noqa: PLR2004 - one is not a batch
+            return
+        try:
+            answered = settle(self._asker.settler, [self._items[place] for place in places])
+        except Exception as error:  # noqa: BLE001 - whatever it is, one of them may be at fault
+            if trouble_of(error) is Trouble.STORE:
+                self._asker.outage.begins(error)
+                for place in places:
+                    self._keep(place, UNANSWERED)
+                return
+            half = len(places) // 2
+            self._together(settle, places[:half])
+            self._together(settle, places[half:])
+            return
+        self._asker.outage.ends()
+        unheard = self._asker.unheard()
+        for place, verdict in zip(places, answered, strict=True):
+            if verdict.answer is Settled.UNKNOWN:
+                self._keep(place, unheard)
+            elif not (verdict.answer is Settled.LOST and place in self._again):
+                self._keep(place, verdict)
+
+    def _alone(self, run: Run, outcome: Outcome, *, again: bool) -> Verdict:
+        if self._silent:
+            return UNANSWERED
+        if time.monotonic() > self._until:
+            return LATER
+        try:
+            return self._asker.settle(run, outcome, 0.0, again=again)
+        except Error as error:
+            return _refused(error)
+        except Exception as error:  # noqa: BLE001 - an outcome nobody can settle must not end the worker
+            return _as_failed(self._asker, run, outcome, error)
 
 
 def _ended(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verdict]:
@@ -71,40 +137,6 @@ def _given_back(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verd
     ]
 
 
-def _together(
-    asker: Asker,
-    settle: Callable[[Settler, Sequence[tuple[Run, Any]]], list[Verdict]],
-    items: Sequence[tuple[Run, Outcome]],
-    places: Sequence[int],
-    again: Collection[int],
-) -> dict[int, Verdict]:
-    """The verdicts that one step gives, by place; those of which it says nothing go alone."""
-    if len(places) < 2:  # noqa: PLR2004 - one is not a batch
-        return {}
-    try:
-        answered = settle(asker.settler, [items[place] for place in places])
-    except asker.no_answer as error:
-        asker.outage.begins(error)
-        return dict.fromkeys(places, UNANSWERED)
-    except Exception:  # noqa: BLE001 - one of them is at fault: each on its own, and there it shows
-        return {}
-    return {
-        place: _heard(verdict)
-        for place, verdict in zip(places, answered, strict=True)
-        if not (verdict.answer is Settled.LOST and place in again)
-    }
-
-
-def _alone(asker: Asker, run: Run, outcome: Outcome, *, again: bool) -> Verdict:
-    try:
-        verdict = asker.settle(run, outcome, 0.0, again=again)
-    except Error as error:
-        return _refused(error)
-    except Exception as error:  # noqa: BLE001 - an outcome nobody can settle must not end the worker
-        return _as_failed(asker, run, outcome, error)
-    return _heard(verdict)
-
-
 def _as_failed(asker: Asker, run: Run, outcome: Outcome, error: Exception) -> Verdict:
     """Settle as a failure what cannot be settled as what it is, once."""
     text = error_text(error)
@@ -112,13 +144,9 @@ def _as_failed(asker: Asker, run: Run, outcome: Outcome, error: Exception) -> Ve
     # Work that was done is not done again for it.
     failed = Failed(replace(text, message=told), retryable=not isinstance(outcome, ENDINGS))
     try:
-        return _heard(asker.settle(run, failed, 0.0))
+        return asker.settle(run, failed, 0.0)
     except Exception as again:  # noqa: BLE001 - as above; when its lease has ended somebody else has it
         return _refused(again)
-
-
-def _heard(verdict: Verdict) -> Verdict:
-    return UNANSWERED if verdict.answer is Settled.UNKNOWN else verdict
 
 
 def _refused(error: Exception) -> Verdict:

@@ -33,6 +33,10 @@ class Housekeeping:
         """How long there is nothing to look after."""
         return max(self._due_at - time.monotonic(), 0.0)
 
+    def hurry(self) -> None:
+        """Look after everything soon."""
+        self._due_at = 0.0
+
     def step(self) -> bool:
         """Do what is due, if anything is; whether a job may be ready because of it."""
         if self.seconds_left():

@@ -96,15 +96,21 @@ class Settler:
     backend: Backend
     settings: JobsSettings
 
-    def settle(self, run: Run, outcome: Outcome) -> Verdict:
-        """Settle one delivery."""
+    def settle(self, run: Run, outcome: Outcome, *, recorded: bool = True) -> Verdict:
+        """Settle one delivery. ``recorded``: whether its result or attempt is kept as well."""
         if isinstance(outcome, evidence.ENDINGS):
             ending = self.ending(run, outcome)
+            if not recorded:
+                ending = ending._replace(record=ending.record._replace(ttl_seconds=0.0))
             (answer,) = self.ack([(run, ending)])
             return Verdict(ending.status, answer, reason=ending.reason)
-        return evidence.learned(self.backend, run, outcome, lambda: self._unended(run, outcome))
 
-    def _unended(self, run: Run, outcome: evidence.Unended) -> Verdict:
+        def settle() -> Verdict:
+            return self._unended(run, outcome, recorded=recorded)
+
+        return evidence.learned(self.backend, run, outcome, settle)
+
+    def _unended(self, run: Run, outcome: evidence.Unended, *, recorded: bool) -> Verdict:
         match outcome:
             case Snoozed(delay, reason):
                 return self._give_back(run, "snoozed", delay, reason)
@@ -116,14 +122,14 @@ class Settler:
             case Crashed(detail):
                 return self._crashed(run, detail)
             case Failed():
-                return self._failed(run, outcome)
+                return self._failed(run, outcome, recorded=recorded)
             case _:
                 assert_never(outcome)
 
-    def _failed(self, run: Run, failed: Failed) -> Verdict:
+    def _failed(self, run: Run, failed: Failed, *, recorded: bool) -> Verdict:
         """Retry or dead letter: here it is decided, and nowhere else."""
         max_retries = run.envelope.terms.max_retries if run.envelope else 0
-        attempt = _attempt(run, failed)
+        attempt = _attempt(run, failed) if recorded else None
         if failed.retryable and run.attempts < max_retries:
             delay = self._delay(run, failed)
             answer = self.backend.nack(run.lease, delay, charge=Charge.ATTEMPT, attempt=attempt)

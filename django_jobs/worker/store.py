@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
+from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error, connections
 
 from django_jobs.backends.circuit import CLOSED
+from django_jobs.backends.database.transactions import (
+    gave_up,
+    is_conflict,
+    is_refusal,
+    serves_nobody,
+)
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
@@ -20,8 +28,32 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 3.0
 
 
+class Trouble(Enum):
+    """Whose trouble an error of a store tells of."""
+
+    STORE = "the store serves nobody just now"
+    LATER = "this could not be done just now"
+    REFUSED = "this will not be done"
+
+
+def trouble_of(error: Exception, *, twice: bool = False) -> Trouble:
+    """What an error of a store means; ``twice``: it is not the first for what was asked."""
+    if isinstance(error, OSError):
+        return Trouble.STORE
+    if not isinstance(error, Error) or is_refusal(error):
+        return Trouble.REFUSED
+    if serves_nobody(error):
+        return Trouble.STORE
+    if twice and not (gave_up(error) or is_conflict(error)):
+        return Trouble.REFUSED
+    return Trouble.LATER
+
+
 class Outage:
     """Whether a store answers. Told once when it stops to, and once when it does again.
+
+    Threads that ask beside each other are heard apart: it goes on until each of those that
+    met it has had an answer.
 
     It is the breaker between a worker and its store too. A worker asks one thing at a
     time, so that each try of an open one is a single probe, and the pauses of who asks
@@ -33,9 +65,16 @@ class Outage:
         self._threshold = threshold
         self._circuit = CLOSED
         self._began_at: float | None = None
+        self._met_by: set[int] = set()
+        self._lock = threading.Lock()
 
     def begins(self, error: BaseException) -> None:
         """The store did not answer."""
+        with self._lock:
+            self._begins(error)
+
+    def _begins(self, error: BaseException) -> None:
+        self._met_by.add(threading.get_ident())
         if self._began_at is None:
             self._began_at = time.monotonic()
             events.emit(events.StoreLost(backend=self._backend, error=error))
@@ -50,7 +89,13 @@ class Outage:
         """The store answered."""
         if self._began_at is None:
             return
-        lasted, self._began_at = time.monotonic() - self._began_at, None
+        with self._lock:
+            self._met_by.discard(threading.get_ident())
+            if not self._met_by and self._began_at is not None:
+                self._ends(self._began_at)
+
+    def _ends(self, began_at: float) -> None:
+        lasted, self._began_at = time.monotonic() - began_at, None
         events.emit(events.StoreFound(backend=self._backend, seconds=lasted))
         if self._circuit.is_open:
             events.emit(events.BreakerClosed(**self._about()))
@@ -67,6 +112,7 @@ class Store:
         self._outage = outage
         self._stopped = stopped
         self._pause = FIRST_PAUSE
+        self.fails = False
 
     def call(self, work: Callable[[], T], *, proves: bool = True) -> T | None:
         """The answer, or None after an outage's pause; the caller comes again.
@@ -77,6 +123,7 @@ class Store:
         try:
             answer = work()
         except (Error, OSError) as error:
+            self.fails = True
             self._outage.begins(error)
             close_idle_connections()
             # Jittered, so that a fleet does not fall on a database that just came back. What
@@ -86,7 +133,7 @@ class Store:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             return None
         if proves:
-            self._pause = FIRST_PAUSE
+            self._pause, self.fails = FIRST_PAUSE, False
             self._outage.ends()
         return answer
 

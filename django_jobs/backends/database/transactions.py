@@ -20,6 +20,7 @@ from django.db import (
 )
 
 from django_jobs.backends.base import Settled
+from django_jobs.backends.database.timeouts import is_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,6 +38,24 @@ _POSTGRESQL_CONFLICTS = frozenset({"40001", "40P01"})
 # ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK, ER_CHECKREAD (a row changed under the statement)
 _MYSQL_CONFLICTS = frozenset({1205, 1213, 1020})
 _SQLITE_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+# lock_not_available, query_canceled
+_POSTGRESQL_GAVE_UP = frozenset({"55P03", "57014"})
+# a lock was waited for, or a statement ran, for too long (MariaDB's number and MySQL's); killed
+_MYSQL_GAVE_UP = frozenset({1205, 1969, 3024, 1317})
+# undefined_table, undefined_column, invalid_schema_name
+_POSTGRESQL_SCHEMA = frozenset({"42P01", "42703", "3F000"})
+# ER_NO_SUCH_TABLE, ER_BAD_FIELD_ERROR, ER_BAD_DB_ERROR
+_MYSQL_SCHEMA = frozenset({1146, 1054, 1049})
+# read_only_sql_transaction, insufficient_privilege
+_POSTGRESQL_SERVES_NOBODY = frozenset({"25006", "42501"})
+# insufficient resources, operator intervention, system error
+_POSTGRESQL_SERVES_NOBODY_CLASSES = ("53", "57", "58")
+# too many connections, disk full, out of memory, out of resources, table full, access denied
+# (to a table), read-only, a read-only server, no such grant
+_MYSQL_SERVES_NOBODY = frozenset({1040, 1021, 1037, 1041, 1114, 1142, 1143, 1290, 1836, 1792, 1044})
+# What a value may be refused for where the driver calls it an OperationalError: incorrect string
+# or value, SIGNAL, too big a packet, a CHECK constraint
+_MYSQL_REFUSED = frozenset({1366, 1292, 1644, 1153, 3819, 4025})
 # server not there, gone, lost during query, lost at a packet, killed, shutting down
 _MYSQL_LOST = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 4031, 0})
 
@@ -105,7 +124,9 @@ def _again_after_conflicts(connection: BaseDatabaseWrapper, once: Callable[[str 
         try:
             return once(None if tries_left == TRIES - 1 else READ_COMMITTED)
         except Error as error:
-            if not tries_left or not is_conflict(error):
+            # A lock that was waited for as long as is allowed would be waited for again.
+            waited = is_limited(connection) and gave_up(error)
+            if not tries_left or waited or not is_conflict(error):
                 _close_if_lost(connection, error)
                 raise
         time.sleep(_PAUSE_SECONDS * random.random() * (TRIES - tries_left))  # noqa: S311 - jitter
@@ -166,6 +187,48 @@ def is_locked(error: Error) -> bool:
     return code & 0xFF in _SQLITE_LOCKED  # the rest of it tells why
 
 
+def gave_up(error: Error) -> bool:
+    """Whether a statement was undone because it waited or ran for too long."""
+    cause = error.__cause__
+    return (
+        getattr(cause, "sqlstate", None) in _POSTGRESQL_GAVE_UP
+        or _number(cause) in _MYSQL_GAVE_UP
+        or is_locked(error)
+    )
+
+
+def is_schema_missing(error: Error) -> bool:
+    """Whether a table or column is not there."""
+    cause = error.__cause__
+    if isinstance(cause, sqlite3.OperationalError):  # of a statement of ours that is well formed
+        return getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
+    return getattr(cause, "sqlstate", None) in _POSTGRESQL_SCHEMA or _number(cause) in _MYSQL_SCHEMA
+
+
+def serves_nobody(error: Error) -> bool:
+    """Whether the trouble is the database's, whatever it was asked to do."""
+    if is_connection_lost(error) or is_schema_missing(error):
+        return True
+    cause = error.__cause__
+    if isinstance(cause, sqlite3.Error):
+        return isinstance(cause, sqlite3.OperationalError) and not is_locked(error)
+    if gave_up(error):
+        return False
+    state = getattr(cause, "sqlstate", None) or ""
+    return (
+        state in _POSTGRESQL_SERVES_NOBODY
+        or state.startswith(_POSTGRESQL_SERVES_NOBODY_CLASSES)
+        or _number(cause) in _MYSQL_SERVES_NOBODY
+    )
+
+
+def is_refusal(error: Error) -> bool:
+    """Whether the database will not take what it was given; asked again it says the same."""
+    if not isinstance(error, OperationalError):
+        return not (serves_nobody(error) or is_conflict(error))
+    return _number(error.__cause__) in _MYSQL_REFUSED
+
+
 def is_connection_lost(error: Error) -> bool:
     """Whether the server may have done the work without our hearing of it."""
     if not isinstance(error, OperationalError | InterfaceError):
@@ -174,7 +237,7 @@ def is_connection_lost(error: Error) -> bool:
     module = type(cause).__module__ or ""
     if module.startswith("psycopg"):
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-        return state is None or state.startswith(("08", "57P"))
+        return state is None or state.startswith(("08", "57P", "25P03", "25P04"))
     if module.startswith("sqlite3"):
         return False
     return isinstance(error, InterfaceError) or _number(cause) in _MYSQL_LOST

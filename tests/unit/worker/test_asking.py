@@ -154,11 +154,64 @@ def test_a_worker_in_a_hurry_does_not_ask_for_long():
     assert desk.backend.settles == 3
 
 
-def test_a_mistake_is_raised_and_not_asked_again():
-    desk = Desk(DataError("too long"))
-    with pytest.raises(DataError):
-        desk.settle(Succeeded(1))
-    assert desk.backend.settles == 1
+REFUSED = DataError("character 0xf09f has no equivalent")
+
+
+@pytest.mark.parametrize("refusals", [1, 2, 3])
+def test_work_that_was_done_is_acked_with_ever_less_of_its_record(refusals, told):
+    desk = Desk(*[REFUSED] * refusals)
+    verdict = desk.settle(Succeeded({"done": True}, output="café"))
+    assert (verdict.status, verdict.answer) == ("acked", Settled.SETTLED)
+    assert desk.backend.settles == refusals + 1
+    assert told == [events.SettleRefused]
+    kept = desk.backend.results.get(desk.lease.id)
+    if refusals == 1:
+        assert (kept.value_json, kept.output) == ('{"done":true}', "caf\\xe9")
+    elif refusals == 2:
+        assert kept.value_json == "null"
+        assert "character 0xf09f has no equivalent" in kept.output
+    else:
+        assert kept is None
+    assert not desk.backend.jobs
+
+
+@pytest.mark.parametrize("refusals", [1, 2])
+def test_a_failure_keeps_its_reason_and_says_what_the_store_refused(refusals):
+    desk = Desk(*[REFUSED] * refusals)
+    failed = Failed(ErrorText("ValueError", "café", "trace: café"), output="é")
+    assert desk.settle(failed).status == "dead-lettered"
+    (dead,) = desk.backend.dead.values()
+    assert dead.failure.reason == "exhausted"
+    assert dead.failure.error_type == "ValueError"
+    wanted = "caf\\xe9" if refusals == 1 else "character 0xf09f has no equivalent"
+    assert wanted in dead.failure.error_message
+
+
+def test_a_retry_happens_also_where_no_attempt_can_be_kept():
+    desk = Desk(REFUSED, REFUSED, max_retries=1)
+    assert desk.settle(FAILED).status == "requeued"
+    (job,) = desk.backend.jobs.values()
+    assert job.attempts == 1
+    assert not desk.backend.attempts
+
+
+@pytest.mark.parametrize(("outcome", "settles"), [(Succeeded(1), 3), (FAILED, 3), (Snoozed(9), 3)])
+def test_what_is_refused_altogether_is_given_back_later_and_charged_nothing(outcome, settles, told):
+    desk = Desk(*[REFUSED] * settles)
+    verdict = desk.settle(outcome)
+    assert (verdict.status, verdict.answer) == ("requeued", Settled.SETTLED)
+    assert verdict.delay == asking.REFUSED_PAUSE
+    assert "character 0xf09f" in verdict.reason
+    (job,) = desk.backend.jobs.values()
+    assert (job.state, job.attempts, job.crashes, job.suspect) == ("scheduled", 0, 0, False)
+    assert told == [events.SettleRefused]
+
+
+def test_an_error_that_nobody_knows_is_a_refusal_when_it_comes_twice():
+    desk = Desk(OperationalError("odd"), OperationalError("odd"))
+    verdict = desk.settle(Succeeded(1))
+    assert (verdict.status, verdict.answer) == ("acked", Settled.SETTLED)
+    assert desk.backend.settles == 3
 
 
 def test_a_row_that_is_gone_is_told():

@@ -1,0 +1,49 @@
+"""Claims whose answers never came: what they took is given back by their tokens."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
+
+FIRST_PAUSE = 1.0
+
+
+class _Claim(NamedTuple, Generic[T]):
+    """A claim, and when it is looked for next, on our own clock."""
+
+    claim: T
+    ask_at: float
+    pause: float
+    until: float
+
+
+class Unheard(Generic[T]):
+    """The claims of one backend that may have happened, though nobody runs what they took.
+
+    ``give_back`` returns what one of them took and says how much it was. The store may still be
+    at it, so a claim of which nothing is found is looked for again until its lease is over.
+    """
+
+    def __init__(self, give_back: Callable[[T], int]) -> None:
+        self._give_back = give_back
+        self._claims: list[_Claim[T]] = []
+
+    def add(self, claims: Iterable[T], lease_seconds: float) -> None:
+        """These claims may have happened."""
+        now = time.monotonic()
+        self._claims += [_Claim(one, now, FIRST_PAUSE, now + lease_seconds) for one in claims]
+
+    def give_back(self) -> None:
+        """Give back what is found of them, each job to its place, charged nothing."""
+        now = time.monotonic()
+        for one in [one for one in self._claims if one.ask_at <= now]:
+            found = self._give_back(one.claim)
+            self._claims.remove(one)
+            if not found and now < one.until:
+                later = one._replace(ask_at=now + one.pause, pause=one.pause * 2)
+                self._claims.append(later)

@@ -1,0 +1,200 @@
+"""What a worker owes to the leases it has: they are renewed, and settled when their jobs end.
+
+Each call is a short one, by primary key. What cannot be settled just now waits by itself, with a
+pause of its own, behind what can: a locked row or a value that the store refuses stops nothing
+else. Only a store that answers nobody stops everything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_jobs.backends.base import Settled
+from django_jobs.execution.outcome import Cancelled, Crashed, Failed, Interrupted, Succeeded
+from django_jobs.worker.asking import LATER, REFUSED, UNANSWERED
+from django_jobs.worker.batch import settle_many
+from django_jobs.worker.evidence import ENDINGS, goes_back
+from django_jobs.worker.pool.facts import AllDone, Done, Finished, Renewed
+from django_jobs.worker.pool.holdings import LOOKS_PER_LEASE
+from django_jobs.worker.returned import Encoded
+from django_jobs.worker.settle import Verdict
+from django_jobs.worker.store import Store
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from django_jobs.backends.base import Lease
+    from django_jobs.worker.pool.facts import Shared
+
+SETTLE_AT_ONCE = 500
+SETTLE_BYTES = 1 << 20  # servers refuse statements that are too long
+ONE_BY_ONE = 50
+BATCH_SHARE = 6  # settling may keep renewals waiting for this part of a lease
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 10.0
+PATIENCE = 3  # leases for which a settle is tried again
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A settle that could not be done, and when it is tried again."""
+
+    finished: Finished
+    ask_at: float
+    pause: float
+    until: float
+
+
+class Keep:
+    """Renews and settles. ``finished`` may be added to by any thread that holds ``changed``."""
+
+    def __init__(
+        self, shared: Shared, changed: threading.Condition, ended: Callable[[], None]
+    ) -> None:
+        self.finished: deque[Finished] = deque()
+        self.store = Store(shared.asker.outage, shared.stopped)
+        self._later: list[_Waiting] = []
+        self._backend = shared.backend
+        self._asker = shared.asker
+        self._holdings = shared.holdings
+        self._tally = shared.tally
+        self._lease = shared.lease
+        self._report = shared.report
+        self._changed = changed
+        self._ended = ended
+        self._was_new = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to settle."""
+        return not (self.finished or self._later)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the last settle was not answered: what ends meanwhile only waits."""
+        return self.store.fails and bool(self.finished)
+
+    def seconds_left(self) -> float:
+        """How long there is nothing to do."""
+        if self.finished:
+            return 0.0
+        moments = [one.ask_at - time.monotonic() for one in self._later]
+        return max(min([self._lease / LOOKS_PER_LEASE, *moments]), 0.0)
+
+    def turn(self) -> bool:
+        """Do what is most urgent; False when there was nothing."""
+        if due := self._holdings.due():
+            self.store.call(lambda: self._renew(due))
+            return True
+        # What just ended comes first, but what waits is never passed over twice.
+        waiting = self._to_ask_again() if self._was_new or not self.finished else []
+        self._was_new = not waiting
+        if waiting:
+            self.store.call(lambda: self._settle(waiting))
+        elif self.finished:
+            self.store.call(self._settle_new)
+        else:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Count what was settled last."""
+        self._tally.end()
+
+    def _to_ask_again(self) -> list[_Waiting]:
+        now = time.monotonic()
+        due = [one for one in self._later if one.ask_at <= now][:ONE_BY_ONE]
+        if due:
+            self._later = [one for one in self._later if one not in due]
+        return due
+
+    def _settle_new(self) -> None:
+        """Everything that finished since the last round trip, in as few steps as can be."""
+        batch = next_batch(self.finished)
+        now = time.monotonic()
+        until = now + PATIENCE * self._lease
+        self._settle([_Waiting(one, now, FIRST_PAUSE, until) for one in batch])
+
+    def _settle(self, waiting: Sequence[_Waiting]) -> None:
+        batch = [one.finished for one in waiting]
+        again = {place for place, one in enumerate(batch) if one.again}
+        items = [(one.run, one.outcome) for one in batch]
+        limit = self._lease / BATCH_SHARE
+        verdicts = settle_many(self._asker, items, again, seconds=limit)
+        unanswered: list[Finished] = []
+        settled: list[Done] = []
+        for wait, verdict in zip(waiting, verdicts, strict=True):
+            one = wait.finished
+            if verdict is UNANSWERED:
+                unanswered.append(one._replace(again=True))
+            elif verdict is LATER and self._may_wait(wait):
+                continue
+            else:
+                if verdict.answer is not Settled.SETTLED:
+                    verdict = self._judged(one, verdict)  # noqa: PLW2901 - most need no second look
+                settled.append(Done(one.run, one.outcome, verdict))
+        if settled:
+            self._holdings.drop([done.run.lease for done in settled])
+            self._tally.done(settled)
+            self._ended()
+            self._report(AllDone(settled))
+        if unanswered:
+            with self._changed:
+                self.finished.extendleft(reversed(unanswered))
+            raise ConnectionError("the connection broke while jobs were settled")
+
+    def _may_wait(self, waiting: _Waiting) -> bool:
+        """Put off what could not be settled; False when it was tried for long enough."""
+        now = time.monotonic()
+        if now >= waiting.until:
+            return False
+        finished = waiting.finished._replace(again=True)
+        pause = min(waiting.pause, self._lease / BATCH_SHARE)
+        later = _Waiting(finished, now + pause, min(pause * 2, LONGEST_PAUSE), waiting.until)
+        self._later.append(later)
+        return True
+
+    def _judged(self, one: Finished, verdict: Verdict) -> Verdict:
+        """An atomic job that nobody heard of again may have been committed: then it is over."""
+        envelope = one.run.envelope
+        cut = isinstance(one.outcome, Cancelled | Crashed | Failed | Interrupted)
+        lost = verdict.answer is Settled.LOST and cut
+        if lost and envelope and envelope.terms.atomic and self._asker.is_gone(one.run, 0.0):
+            return Verdict("acked", Settled.SETTLED)
+        return Verdict("error", Settled.UNKNOWN) if verdict.status == REFUSED else verdict
+
+    def _renew(self, due: dict[float, list[Lease]]) -> None:
+        for seconds, leases in due.items():
+            asked_at = time.monotonic()
+            answers = self._backend.renew(leases, seconds)
+            self._holdings.renewed(leases, answers, seconds, asked_at)
+            found = {(x.id, x.token): answer for x, answer in zip(leases, answers, strict=True)}
+            self._report(Renewed(found, asked_at))
+            if Settled.UNKNOWN in answers and not self._backend.is_connected():
+                raise ConnectionError("the connection broke while leases were renewed")
+
+
+def next_batch(finished: deque[Finished]) -> list[Finished]:
+    """Take what to settle next: bounded in number and size."""
+    batch: list[Finished] = []
+    alone = size = 0
+    while finished and len(batch) < SETTLE_AT_ONCE and alone < ONE_BY_ONE:
+        head = finished[0]
+        size += _size(head)
+        if batch and size > SETTLE_BYTES:
+            break
+        batch.append(finished.popleft())
+        alone += not (isinstance(head.outcome, ENDINGS) or goes_back(head.outcome))
+    return batch
+
+
+def _size(one: Finished) -> int:
+    size = len(one.run.lease.message.body)
+    if isinstance(one.outcome, Succeeded):
+        value = one.outcome.value
+        size += len(one.outcome.output) + (len(value.json) if isinstance(value, Encoded) else 0)
+    return size
