@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from django_jobs.backends.base import Settled
+from django_jobs.backends.base import ResultRecord, Settled
 from django_jobs.backends.database import DatabaseBackend, cancelling, held, keys
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
@@ -174,6 +174,39 @@ def test_a_lease_that_is_being_settled_is_not_renewed_and_holds_up_no_other(back
     assert told == [Settled.UNKNOWN, Settled.SETTLED]
 
 
+SETTLES = {
+    "ack": lambda store, leases: store.ack(leases),
+    "ack with results": lambda store, leases: store.ack(
+        leases, {lease.id: ResultRecord("succeeded") for lease in leases}
+    ),
+    "ack with keys": lambda store, leases: store.ack(leases),
+    "give back": lambda store, leases: store.nack_all(leases),
+}
+
+
+@pytest.mark.parametrize("how", SETTLES)
+def test_one_settle_that_cannot_be_done_now_holds_up_no_other(backend, beside, how):
+    terms = {"concurrency_key": "disk", "concurrency": 9} if how == "ack with keys" else {}
+    put(backend, 3, **terms)
+    leases = fetch(backend, 3)
+    with transaction.atomic():
+        assert list(row(leases[1].id).select_for_update())
+        with beside():
+            answers = SETTLES[how](backend, leases)
+            assert backend.is_connected()
+    assert answers == [Settled.SETTLED, Settled.UNKNOWN, Settled.SETTLED]
+    assert SETTLES[how](backend, leases) == [Settled.LOST, Settled.SETTLED, Settled.LOST]
+
+
+def test_inside_a_transaction_that_ends_as_a_whole_a_settle_waits_for_its_row(backend, beside):
+    put(backend)
+    leases = fetch(backend, 1)
+    with transaction.atomic():
+        assert list(row(leases[0].id).select_for_update())
+        with beside(), pytest.raises(OperationalError), transaction.atomic():
+            backend.ack(leases)
+
+
 def test_a_lease_that_is_being_renewed_is_nobody_elses(backend, is_locked):
     put(backend)
     (lease,) = fetch(backend, 1)
@@ -193,7 +226,7 @@ def test_leases_that_are_to_be_settled_are_locked_first_and_no_others(backend, i
     put(backend, 2)
     first, second = fetch(backend, 2)
     with transaction.atomic():
-        assert held.lock_held("default", [first]) == {first.id}
+        assert held.lock_held("default", [first], waits=False) == {first.id}
         assert is_locked(row(first.id))
         assert not is_locked(row(second.id))
 

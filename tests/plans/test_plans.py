@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from django_jobs.backends.base import Failure, ResultRecord
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.backends.database.claiming import promote
+from django_jobs.backends.database.settling import return_claimed
 from tests.benchmarks import bare
 from tests.plans.explaining import explain
 from tests.plans.filling import BACKEND, QUEUES, READY, RUNNING, SCHEDULED, Table
@@ -229,6 +230,13 @@ class TestAmongAMillionReadyJobs:
     def test_the_reaper_reads_the_lost_jobs_and_no_others(self, backend):
         read, write = plans_of(lambda: backend.reap_expired(limit=LIMIT))
         assert_reads_in_order(read, REAP, at_most=LIMIT)
+        assert_updates_by_primary_key(write, at_most=LIMIT)
+
+    def test_what_an_unanswered_claim_took_is_found_among_what_runs(self, backend):
+        token = backend.fetch([QUEUE], LIMIT, 30.0)[0].token
+        read, write = plans_of(lambda: return_claimed(backend.database, backend.clock, token))
+        assert read.indexes == {REAP}, read.text
+        assert_reads_little(read, at_most=10_000 + LIMIT)
         assert_updates_by_primary_key(write, at_most=LIMIT)
 
     def test_the_reaper_of_one_queue_reads_running_jobs_at_most(self, backend):

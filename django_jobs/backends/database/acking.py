@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
+from django.db import Error, connections
 
-from django_jobs.backends.base import Settled
 from django_jobs.backends.database.arrays import plain_array, quoted_array
-from django_jobs.backends.database.held import delete, lock_held
+from django_jobs.backends.database.held import (
+    answers_of,
+    delete,
+    lock_held,
+    locked_by_others,
+)
 from django_jobs.backends.database.keys import Keys, keys_of
 from django_jobs.backends.database.rows import maybe_for_people, results_of
-from django_jobs.backends.database.transactions import in_statement, in_transition
+from django_jobs.backends.database.transactions import gave_up, in_statement, in_transition
 from django_jobs.clock import SECOND
 from django_jobs.models import JobResult
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from django_jobs.backends.base import Lease, ResultRecord
+    from django_jobs.backends.base import Lease, ResultRecord, Settled
     from django_jobs.backends.database.clock import StoreClock
 
 # A row is where it was put when it was claimed, unless it was renewed or cancelled since.
@@ -69,22 +73,34 @@ def ack(
 ) -> list[Settled]:
     """Delete what is still held, and keep its results."""
     if _is_postgresql(alias) and not keys_of(leases):
-        settled = in_statement(alias, lambda c: _at_once(c, clock, leases, results))
-    else:
-        settled = in_transition(alias, lambda c: _locking(alias, c, clock, leases, results, undone))
-    return [Settled.SETTLED if lease.id in settled else Settled.LOST for lease in leases]
+        try:
+            settled = in_statement(alias, lambda c: _at_once(c, clock, leases, results))
+        except Error as error:
+            if connections[alias].in_atomic_block or not gave_up(error):
+                raise  # else a row was locked for too long: settle the others
+        else:
+            return answers_of(leases, settled, set())
+    waits = connections[alias].in_atomic_block
+
+    def locking(connection: BaseDatabaseWrapper) -> list[Settled]:
+        keys = Keys(alias, clock, keys_of(leases))
+        held = lock_held(alias, leases, waits=waits)
+        _gone_with_results(alias, connection, clock, leases, held, results)
+        keys.done([x for x in leases if x.id in held and x.id not in undone])
+        keys.wake()
+        return answers_of(leases, held, locked_by_others(alias, leases, held))
+
+    return in_transition(alias, locking)
 
 
-def _locking(
+def _gone_with_results(
     alias: str,
     connection: BaseDatabaseWrapper,
     clock: StoreClock,
     leases: Sequence[Lease],
+    held: set[str],
     results: Mapping[str, ResultRecord],
-    undone: Collection[str],
-) -> set[str]:
-    keys = Keys(alias, clock, keys_of(leases))
-    held = lock_held(alias, leases)
+) -> None:
     mine = [lease for lease in leases if lease.id in held]
     if mine and results:
         now = clock.read(connection)
@@ -95,9 +111,6 @@ def _locking(
             JobResult.objects.using(alias).bulk_create(rows, ignore_conflicts=True)
     if mine:
         delete(alias, mine)
-    keys.done([lease for lease in mine if lease.id not in undone])
-    keys.wake()
-    return held
 
 
 def _keep_row_by_row(

@@ -29,6 +29,7 @@ from django_jobs.backends.database.metering import Meters
 from django_jobs.backends.database.sweeping import Sweeper
 from django_jobs.backends.database.transactions import answered, in_reading
 from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
+from django_jobs.backends.unheard import Unheard
 from django_jobs.exceptions import InvalidBackend
 from django_jobs.ids import parse_id
 
@@ -101,6 +102,9 @@ class DatabaseBackend(Backend):
         self._breakers = Breakers(self.database, self.clock, alias, self._closed)
         self._sweeper = Sweeper(self.database)
         self._forgotten = keys.Forgotten(self.database, self.clock)
+        self._unheard = Unheard[str](
+            lambda token: settling.return_claimed(self.database, self.clock, token)
+        )
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
@@ -119,19 +123,42 @@ class DatabaseBackend(Backend):
         return stored
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
+        self.return_unheard()
         for queue in queues:
             if self._closed.left(queue):
                 continue
-            while leases := self._from_queue(queue, limit, lease_seconds):
-                admitted = keys.admit(self.database, self.clock, self._breakers.admit(leases))
-                self._meters.give_back(queue, leases, len(admitted), lease_seconds)
-                if admitted:
-                    return admitted
+            tokens: list[str] = []
+            try:
+                while leases := self._from_queue(queue, limit, lease_seconds, tokens):
+                    admitted = keys.admit(self.database, self.clock, self._breakers.admit(leases))
+                    self._meters.give_back(queue, leases, len(admitted), lease_seconds)
+                    if admitted:
+                        return admitted
+                    tokens.clear()
+            except BaseException:
+                # The claim may have happened, and nobody is going to run what it took.
+                self._unheard.add(tokens, lease_seconds)
+                raise
         return []
 
-    def _from_queue(self, queue: str, limit: int, lease_seconds: float) -> list[Lease]:
+    def return_unheard(self) -> None:
+        self._unheard.give_back()
+
+    @property
+    def settles_apart(self) -> bool:
+        """Not on SQLite, which has one writer."""
+        return connections[self.database].vendor != "sqlite"
+
+    def is_connected(self) -> bool:
+        return connections[self.database].connection is not None
+
+    def _from_queue(
+        self, queue: str, limit: int, lease_seconds: float, tokens: list[str]
+    ) -> list[Lease]:
         def take(count: int) -> list[Lease]:
-            return self._claim(count, lease_seconds).from_queue(queue)
+            claim = self._claim(count, lease_seconds)
+            tokens.append(claim.token)
+            return claim.from_queue(queue)
 
         def probe(_: int) -> list[Lease]:
             return self._breakers.let_one_pass(queue, take)

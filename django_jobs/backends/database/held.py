@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from django.db import connections
+
+from django_jobs.backends.base import Settled
 from django_jobs.models import Job
 
 if TYPE_CHECKING:
@@ -37,10 +40,34 @@ def matching(alias: str, leases: Sequence[Lease], rows: QuerySet[Job]) -> set[st
     return {lease.id for lease in leases if tokens.get(lease.id) == lease.token}
 
 
-def lock_held(alias: str, leases: Sequence[Lease]) -> set[str]:
-    """The ids of leases that are still held, whose rows nobody else can settle meanwhile."""
+def lock_held(alias: str, leases: Sequence[Lease], *, waits: bool) -> set[str]:
+    """The ids of leases that are still held, whose rows nobody else can settle meanwhile.
+
+    Rows that others have locked are left out where they can be, unless the caller ``waits``,
+    as it has to inside of a transaction that ends as a whole.
+    """
+    skips = connections[alias].features.has_select_for_update_skip_locked and not waits
     # In the order of their keys, so that two settles never wait for each other in a ring.
-    return matching(alias, leases, candidates(alias, leases).select_for_update())
+    rows = candidates(alias, leases).select_for_update(skip_locked=skips)
+    return matching(alias, leases, rows)
+
+
+def locked_by_others(alias: str, leases: Sequence[Lease], held: set[str]) -> set[str]:
+    """The ids of leases that hold, but whose rows ``lock_held`` left out."""
+    if len(held) == len(leases):
+        return set()
+    missing = [lease for lease in leases if lease.id not in held]
+    return matching(alias, missing, candidates(alias, missing))
+
+
+def answers_of(leases: Sequence[Lease], settled: set[str], locked: set[str]) -> list[Settled]:
+    """What a settle says of each lease."""
+    return [
+        Settled.SETTLED
+        if lease.id in settled
+        else (Settled.UNKNOWN if lease.id in locked else Settled.LOST)
+        for lease in leases
+    ]
 
 
 def delete(alias: str, leases: Sequence[Lease]) -> int:

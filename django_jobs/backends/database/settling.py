@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.db import connections
 from django.db.models import Case, F, Value, When
 
 from django_jobs.backends.base import Charge, Settled
 from django_jobs.backends.charged import tell_charged
 from django_jobs.backends.database.grouping import bury
-from django_jobs.backends.database.held import candidates, delete, held_row, lock_held, matching
+from django_jobs.backends.database.held import (
+    answers_of,
+    candidates,
+    delete,
+    held_row,
+    lock_held,
+    locked_by_others,
+    matching,
+)
 from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, wake
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
-from django_jobs.backends.database.transactions import in_transition
+from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import to_microseconds
 from django_jobs.models import Job, JobAttempt, JobState
 
@@ -74,17 +83,17 @@ def nack(
 
 def nack_all(alias: str, clock: StoreClock, leases: Sequence[Lease]) -> list[Settled]:
     """Give jobs back to the places they had; a suspect that was never started stays one."""
+    waits = connections[alias].in_atomic_block
 
-    def work(_: BaseDatabaseWrapper) -> set[str]:
+    def work(_: BaseDatabaseWrapper) -> list[Settled]:
         keys = Keys(alias, clock, keys_of(leases))
-        held = lock_held(alias, leases)
+        held = lock_held(alias, leases, waits=waits)
         rows = Job.objects.using(alias).filter(pk__in=sorted(held))
         rows.update(**_WITHOUT_LEASE, state=JobState.READY)
         keys.wake()
-        return held
+        return answers_of(leases, held, locked_by_others(alias, leases, held))
 
-    held = in_transition(alias, work)
-    return [Settled.SETTLED if lease.id in held else Settled.LOST for lease in leases]
+    return in_transition(alias, work)
 
 
 def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Settled:
@@ -126,12 +135,29 @@ def renew(
         renewable = matching(alias, leases, free)
         expires = clock.now() + to_microseconds(lease_seconds)
         Job.objects.using(alias).filter(pk__in=renewable).update(lease_expires=expires)
-        return [
-            Settled.SETTLED
-            if lease.id in renewable
-            else (Settled.UNKNOWN if lease.id in held else Settled.LOST)
-            for lease in leases
-        ]
+        return answers_of(leases, renewable, held)
+
+    return in_transition(alias, work)
+
+
+def return_claimed(alias: str, clock: StoreClock, token: str) -> int:
+    """Give back all that a claim took whose answer did not come; how many."""
+    # Among what runs, for which there is an index; the token has none.
+    mine = Job.objects.using(alias).filter(
+        state=JobState.RUNNING, lease_expires__gt=0, lease_token=token
+    )
+    found = in_reading(alias, lambda: list(mine.values_list("pk", *COLUMNS)))
+    if not found:
+        return 0
+
+    def work(_: BaseDatabaseWrapper) -> int:
+        keys = Keys(alias, clock, sorted({key for _, *keys in found for key in keys if key}))
+        rows = Job.objects.using(alias).filter(pk__in=[pk for pk, *_ in found], lease_token=token)
+        returned = rows.update(
+            **_WITHOUT_LEASE, state=JobState.READY, deliveries=F("deliveries") - 1
+        )
+        keys.wake()
+        return returned
 
     return in_transition(alias, work)
 

@@ -108,6 +108,9 @@ class RedisBackend(Backend):
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         return self._claims.fetch(queues, limit, lease_seconds)
 
+    def return_unheard(self) -> None:
+        self._claims.unheard.give_back()
+
     def ack(
         self,
         leases: Sequence[Lease],

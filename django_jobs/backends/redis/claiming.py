@@ -18,7 +18,9 @@ from django_jobs.backends.redis.packing import (
     taken_of,
     unpack,
 )
+from django_jobs.backends.unheard import Unheard
 from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.exceptions import StoreUnavailable
 from django_jobs.ids import process_name
 
 if TYPE_CHECKING:
@@ -53,15 +55,25 @@ class Claims:
         self._broken = Closed()
         self._limited = Closed()
         self.breakers = Breakers(store, backend, self._broken)
+        self.unheard = Unheard[tuple[list[str], str]](self._return)
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         """See ``Backend.fetch``."""
+        self.unheard.give_back()
         for group in self._turns(queues):
             while leases := self._from(group, min(limit, FETCHED_AT_ONCE), lease_seconds):
-                if admitted := self.breakers.admit(leases):
-                    self._store.announce([admitted[0].queue])
-                    return admitted
+                try:
+                    if admitted := self.breakers.admit(leases):
+                        self._store.announce([admitted[0].queue])
+                        return admitted
+                except BaseException:
+                    self.unheard.add([([leases[0].queue], leases[0].token)], lease_seconds)
+                    raise
         return []
+
+    def _return(self, claim: tuple[list[str], str]) -> int:
+        queues, token = claim
+        return int(self._store.run_on("unheard", queues, [token]))
 
     def _turns(self, queues: Sequence[str]) -> list[list[str]]:
         """As many as one script may be asked about, and a queue with an open breaker alone."""
@@ -85,6 +97,16 @@ class Claims:
         return self._take(group, limit, lease_seconds, uuid4().hex)
 
     def _take(self, queues: list[str], limit: int, lease_seconds: float, token: str) -> list[Lease]:
+        try:
+            return self._taken(queues, limit, lease_seconds, token)
+        except StoreUnavailable as error:
+            if not error.undone:  # the server may have done it, and nobody runs what it took
+                self.unheard.add([(queues, token)], lease_seconds)
+            raise
+
+    def _taken(
+        self, queues: list[str], limit: int, lease_seconds: float, token: str
+    ) -> list[Lease]:
         length = to_microseconds(lease_seconds)
         args = [limit, length, token, _process(os.getpid()), PROMOTED_AT_ONCE]
         while True:

@@ -36,6 +36,7 @@ _NAMES = (
     "stats",
     "stop",
     "tidy",
+    "unheard",
     "unpark",
 )
 

@@ -105,6 +105,40 @@ def test_an_enqueue_that_got_no_answer_may_be_repeated(own_server):
     assert take(backend, 9) == []
 
 
+def test_what_a_claim_took_that_got_no_answer_goes_back_uncharged(own_server):
+    backend = backend_on(own_server, TIMEOUT=0.3)
+    kept = put(backend)
+    backend.ack(take(backend))  # the server knows the script now
+    ids = put(backend, 3)
+    own_server.process.send_signal(signal.SIGSTOP)
+    with pytest.raises(StoreUnavailable):
+        take(backend, 9)
+    own_server.process.send_signal(signal.SIGCONT)
+    until(lambda: backend.stats("default").running == 3)
+    leases = take(backend, 9)
+    assert [lease.id for lease in leases] == ids
+    assert {lease.message.header.deliveries for lease in leases} == {1}
+    assert kept[0] not in ids
+
+
+def test_a_claim_that_cannot_be_announced_is_held_by_nobody_for_long(own_server, monkeypatch):
+    backend = backend_on(own_server)
+    (job_id,) = put(backend)
+    announce = backend.store.announce
+
+    def full(_queues):
+        raise StoreUnavailable("Redis has no memory left", undone=True)
+
+    monkeypatch.setattr(backend.store, "announce", full)
+    with pytest.raises(StoreUnavailable):
+        take(backend)
+    monkeypatch.setattr(backend.store, "announce", announce)
+    backend.return_unheard()
+    stats = backend.stats("default")
+    assert (stats.ready, stats.running, stats.suspect) == (1, 0, 0)
+    assert [lease.id for lease in take(backend)] == [job_id]
+
+
 def test_a_settle_that_got_no_answer_says_so_and_counts_once(own_server):
     backend = backend_on(own_server, TIMEOUT=0.3)
     put(backend, 3)
