@@ -25,7 +25,7 @@ from django_jobs.worker.pool.facts import WakePipe
 from django_jobs.worker.pool.marks import Places, shared_memory
 from django_jobs.worker.pool.nursery import forked_nursery
 from django_jobs.worker.pool.recycling import ChildLimits
-from django_jobs.worker.pool.stores import HANG_SHARE, StoreThread
+from django_jobs.worker.pool.stores import HANG_SHARE, StoreThreads
 from django_jobs.worker.pool.supervisor import Supervisor
 from django_jobs.worker.pool.telling import Teller
 from django_jobs.worker.settle import Settler
@@ -138,7 +138,7 @@ class PoolWorker:
     def _supervisor(self, nursery: Nursery, teller: Teller) -> tuple[Supervisor, Desk]:
         cycle = build_cycle(self._backend, self._settings)
         wake = WakePipe()
-        store = StoreThread(
+        store = StoreThreads(
             self._backend,
             self._settings,
             build_asker(Settler(self._backend, self._settings)),

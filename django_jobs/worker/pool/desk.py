@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Envelope
     from django_jobs.worker.pool.crew import Child, Held, Lane
     from django_jobs.worker.pool.messages import Said
-    from django_jobs.worker.pool.stores import StoreThread
+    from django_jobs.worker.pool.stores import StoreThreads
     from django_jobs.worker.settle import Run
 
 _clock = SystemClock()
@@ -29,7 +29,7 @@ class Desk:
 
     def __init__(
         self,
-        store: StoreThread,
+        store: StoreThreads,
         tell: Callable[[Sequence[Done]], None],
         believe: Callable[[Lease], Envelope | None],
         worker: str,

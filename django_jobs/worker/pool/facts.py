@@ -14,9 +14,15 @@ from django_jobs.worker.pool.messages import run_of
 from django_jobs.worker.settle import Verdict
 
 if TYPE_CHECKING:
-    from django_jobs.backends.base import Lease
+    from collections.abc import Callable
+
+    from django_jobs.backends.base import Backend, Lease
+    from django_jobs.conf import JobsSettings
     from django_jobs.execution.outcome import Outcome
+    from django_jobs.worker.asking import Asker
+    from django_jobs.worker.pool.holdings import Holdings
     from django_jobs.worker.settle import Run
+    from django_jobs.worker.tally import Tally
 
 _clock = SystemClock()
 
@@ -84,6 +90,20 @@ def by_child(lease: Lease, status: str, seconds: float, worker: str) -> Done:
     run = run_of(lease, None, (header.attempts, header.crashes), times, worker)
     answer = Settled.LOST if status == "lease-lost" else Settled.SETTLED
     return Done(run, Succeeded(), Verdict(status, answer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What the threads for a worker's store have in common; ``lease`` is its shortest one."""
+
+    backend: Backend
+    settings: JobsSettings
+    asker: Asker
+    holdings: Holdings
+    tally: Tally
+    lease: float
+    report: Callable[[Fact], None]
+    stopped: Callable[[], bool]
 
 
 class WakePipe:

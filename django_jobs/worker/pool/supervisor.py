@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.pool.nursery import Nursery
     from django_jobs.worker.pool.recycling import ChildLimits
-    from django_jobs.worker.pool.stores import StoreThread
+    from django_jobs.worker.pool.stores import StoreThreads
     from django_jobs.worker.stop import Stop
 
 URGENT_PATIENCE = 2.0
 REST_SECONDS = 0.002
 LOOK_EVERY_SECONDS = 0.01
+MOST_UNSETTLED = 4000
 
 
 class Supervisor:
@@ -50,7 +51,7 @@ class Supervisor:
         nursery: Nursery,
         places: Places,
         child_limits: ChildLimits,
-        store: StoreThread,
+        store: StoreThreads,
         desk: Desk,
         stop: Stop,
         limits: Limits,
@@ -195,7 +196,8 @@ class Supervisor:
 
     def _wanted(self) -> int:
         """How many more leases could be used."""
-        if self._why:
+        # What ends could not be settled, and would only pile up.
+        if self._why or self._store.settles_nothing or self._desk.open > MOST_UNSETTLED:
             return 0
         wanted = self._dispatch.wanted()
         limit = 1 if self._limits.once else self._limits.max_jobs
@@ -213,7 +215,11 @@ class Supervisor:
                 self._received += len(fact.leases)
                 ends = fact.asked_at + fact.lease_seconds
                 held = [Held.of(lease, fact.lease_seconds, ends) for lease in fact.leases]
-                self._dispatch.receive(held)
+                if time.monotonic() > ends - fact.lease_seconds / 2:
+                    for one in held:
+                        self._desk.give_back(one, "its claim took half of the lease")
+                else:
+                    self._dispatch.receive(held)
                 tell_claimed(fact.leases)
             elif isinstance(fact, AllDone):
                 self._desk.done(fact.settled)

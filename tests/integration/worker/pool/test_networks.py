@@ -1,10 +1,11 @@
 """Networks that swallow, and servers that hang up: told once, outlived, and nothing runs twice."""
 
+import threading
 import time
 from collections import Counter
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from django_jobs import enqueue_many
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, Worker
@@ -34,6 +35,10 @@ OTHERS = {
            WHERE db = DATABASE() AND id <> CONNECTION_ID()""",
         "KILL %s",
     ),
+}
+CLAIM = {
+    "postgresql": [b"WITH due AS MATERIALIZED"],
+    "mysql": [b"UPDATE `django_jobs_job` SET `state` = 2", b"COMMIT"],
 }
 ACK = {
     "postgresql": [b"DELETE FROM django_jobs_job "],
@@ -149,6 +154,51 @@ def test_an_ack_whose_answer_is_swallowed_counts_once(start, diary, proxy):
     assert pool.said.count("[store.lost]") == pool.said.count("[store.found]") == 1
     assert "[lease.lost]" not in pool.said
     assert "[settle.unknown]" not in pool.said
+
+
+def test_what_a_claim_took_whose_answer_is_swallowed_goes_back_uncharged(start, diary, proxy):
+    proxy.lose_the_answer_to(*CLAIM[connection.vendor])
+    gang.note.using(max_retries=0).enqueue(str(diary), "ran")
+    # Its lease is so long that nobody reaps it meanwhile.
+    pool = start(processes=1, environment=through(proxy), LEASE_SECONDS=12)
+    until(lambda: proxy.answer_was_lost)
+    until(lambda: Job.objects.filter(lease_token__isnull=False).exists())
+    until(JobResult.objects.exists, patience=10.0)
+    assert diary.words == ["ran"]
+    assert JobResult.objects.get().attempts == 0
+    assert "[lease.reaped]" not in pool.said
+    nothing_is_left_or_charged()
+
+
+def test_a_row_that_is_locked_delays_its_own_settle_and_nothing_else(start, diary):
+    gang.hold.enqueue(str(diary), str(diary.gate))
+    # So long that nobody reaps it while it is locked.
+    pool = start(processes=2, environment=WRECK, LEASE_SECONDS=30)
+    until(lambda: "hold-begins" in diary.words)
+    with transaction.atomic():
+        held = Job.objects.select_for_update().get()
+        diary.gate.touch()
+        until(lambda: "hold-ends" in diary.words)
+        enqueue_beside(30, diary)
+        until(lambda: JobResult.objects.count() == 30)
+        assert JobResult.objects.filter(job_id=held.pk).count() == 0
+    until(lambda: JobResult.objects.filter(job_id=held.pk).exists())
+    assert JobResult.objects.count() == 31
+    assert diary.words.count("hold-begins") == 1
+    assert "[store.lost]" not in pool.said
+    nothing_is_left_or_charged()
+
+
+def enqueue_beside(count, diary):
+    """Enqueue over a connection that is not this thread's."""
+
+    def work():
+        enqueue_many([gang.note.prepare(str(diary), "beside") for _ in range(count)])
+        connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 def test_an_idle_worker_tells_an_outage_once_and_goes_on(start, diary, proxy):

@@ -199,5 +199,3 @@ def test_the_database_gives_up_before_a_call_is_cut():
     shares = (stores.KEEP_STATEMENT_SHARE, stores.GET_STATEMENT_SHARE)
     assert all(share > stores.HANG_SHARE for share in shares)
     assert stores.LONGEST_LOCK_SECONDS <= 1.0
-
-
