@@ -103,11 +103,11 @@ class Attempt:
     def _outcome(self) -> Outcome:
         try:
             return Succeeded(self._called())
-        except StopNow:
-            raise
-        except BaseException as error:  # noqa: BLE001 - SystemExit and its like fail the job, not the worker
-            doubt_connections()
-            return self.outcome_of(error)
+        except BaseException as error:
+            doubt_connections(error)
+            if isinstance(error, StopNow):
+                raise
+            return self.outcome_of(error)  # SystemExit and its like fail the job, not the worker
 
     def outcome_of(self, error: BaseException) -> Outcome:
         """What an exception of the run means."""

@@ -88,7 +88,8 @@ class Renews(Protocol):
 class Cycle:
     """Fetch, admit, run, settle; for one backend.
 
-    ``starting`` is told the timeout just before a handler runs.
+    ``starting`` is told the timeout just before a handler runs. ``lent``: jobs run inside the
+    caller's own work, and with the connections of that.
     """
 
     backend: Backend
@@ -100,6 +101,7 @@ class Cycle:
     renewer: Renews
     worker: str
     starting: Callable[[float | None], object] = _nothing
+    lent: bool = False
 
     def once(self, queues: Sequence[str]) -> Report:
         """Process one message of the first queue that has any."""
@@ -158,7 +160,10 @@ class Cycle:
         attempt = self._attempt(lease, admitted)
         if admitted.envelope.terms.atomic:
             return self._run_atomically(lease, admitted, attempt, started, lease_seconds)
-        with clean_connections(), tracing.of_run(attempt.context, admitted.envelope) as ended:
+        with (
+            clean_connections(lent=self.lent),
+            tracing.of_run(attempt.context, admitted.envelope) as ended,
+        ):
             outcome = ended(self._unless_asked(lease, attempt.run()))
         run = _run_of(lease, admitted.envelope, started, self.worker)
         return self._settled(run, outcome, lease_seconds)
@@ -175,7 +180,7 @@ class Cycle:
         acked: Verdict | None = None
         outcome: Outcome
         try:
-            with clean_connections(), self.backend.joint_transaction():
+            with clean_connections(lent=self.lent), self.backend.joint_transaction():
                 with tracing.of_run(attempt.context, admitted.envelope) as ended:
                     outcome = ended(self._unless_asked(lease, attempt.run()))
                 _success(outcome)

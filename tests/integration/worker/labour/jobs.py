@@ -4,6 +4,8 @@ import os
 import time
 from pathlib import Path
 
+from django.db import connection
+
 from django_jobs import job
 from testproject.shop.models import Order
 
@@ -23,6 +25,16 @@ def hold(diary, gate):
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not Path(gate).exists() and time.monotonic() < deadline:
         time.sleep(0.01)
+    write(diary, "end")
+
+
+@job(key="labour.query")
+def query(diary):
+    """Wait for an answer of the database."""
+    asks = {"postgresql": "SELECT 'slow', pg_sleep(9)", "mysql": "SELECT 'slow', SLEEP(9)"}
+    write(diary, "begin")
+    with connection.cursor() as cursor:
+        cursor.execute(asks[connection.vendor])
     write(diary, "end")
 
 
