@@ -38,6 +38,24 @@ def test_large_bodies_and_large_results_do_not_wedge_it(start, diary):
     assert len(diary.words) == 90
 
 
+@pytest.mark.parametrize("thread", ["", "1"], ids=["forked", "started afresh"])
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_default_timeout_of_sockets_is_none_of_its_business(start, diary, thread, concurrency):
+    seconds = 0.2
+    gang.note.enqueue(str(diary), "first")
+    loud = {"GANG_LOUD": "1", "GANG_THREAD": thread, "GANG_SOCKET_TIMEOUT": str(seconds)}
+    pool = start("--concurrency", str(concurrency), processes=1, environment=loud)
+    until(lambda: diary.words == ["first"])
+    # First the child is idle for longer than that, and then the parent hears nothing.
+    gang.nap.using(delay=10 * seconds).enqueue(str(diary), 3 * seconds)
+    until(lambda: not Job.objects.exists())
+    assert len({pid for pid, _, _ in diary.lines}) == 1
+    pool.signal(signal.SIGTERM)
+    assert pool.ended() == 0
+    assert "worker.child_died" not in pool.said
+    assert "Traceback" not in pool.said
+
+
 def test_limits_hold_to_the_job(start, diary):
     enqueue_many([gang.note.prepare(str(diary), f"n{number}") for number in range(40)])
     assert start("--once").ended() == 0
