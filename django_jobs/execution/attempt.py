@@ -29,7 +29,7 @@ from django_jobs.execution.outcome import (
 )
 from django_jobs.execution.retry import LONGEST_DELAY, RetryPolicy
 from django_jobs.execution.timeout import JobTimeout, soft_timeout
-from django_jobs.telemetry.events import AfterHookFailed, RetryPolicyFailed, emit
+from django_jobs.telemetry.events import AfterHookFailed, CommitHookFailed, RetryPolicyFailed, emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -150,6 +150,17 @@ class Attempt:
             raise
         except BaseException as raised:  # noqa: BLE001 - too late to change anything; told, not hidden
             emit(AfterHookFailed(error=raised, **self._identity()))
+
+    def after_commit(self, hook: Callable[[], object]) -> None:
+        """Call what was given to ``on_commit()``; what it raises changes nothing any more."""
+        try:
+            with user_code():
+                hook()
+        except BaseException as raised:
+            doubt_connections(raised)
+            emit(CommitHookFailed(error=raised, **self._identity()))
+            if isinstance(raised, StopNow | JobTimeout):
+                raise
 
     def _identity(self) -> dict[str, Any]:
         context = self.context

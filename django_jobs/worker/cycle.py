@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from django.db import Error
 
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SECOND, SystemClock, to_microseconds
-from django_jobs.execution.attempt import Attempt
+from django_jobs.execution.attempt import Attempt, StopNow, is_running
 from django_jobs.execution.errors import error_text, fingerprint, printable
 from django_jobs.execution.hygiene import clean_connections
 from django_jobs.execution.outcome import Failed, Outcome, Succeeded, called_off
 from django_jobs.execution.shared_loop import run_among_others
+from django_jobs.execution.timeout import JobTimeout
 from django_jobs.handlers.base import JobContext
 from django_jobs.telemetry import events, tracing
 from django_jobs.worker.admission import Admitted
@@ -177,24 +179,34 @@ class Cycle:
         lease_seconds: float,
     ) -> Ended:
         """The handler's writes and the ack commit together, or neither does."""
-        acked: Verdict | None = None
+        done: Ended | None = None
         outcome: Outcome
         try:
-            with clean_connections(lent=self.lent), self.backend.joint_transaction():
+            with (
+                clean_connections(lent=self.lent),
+                self.backend.joint_transaction() as connection,
+            ):
+                commits = not connection.savepoint_ids  # else it is part of the caller's
                 with tracing.of_run(attempt.context, admitted.envelope) as ended:
                     outcome = ended(self._unless_asked(lease, attempt.run()))
                 _success(outcome)
                 run = _run_of(lease, admitted.envelope, started, self.worker)
-                acked = _acked(self.settler.settle(run, outcome), outcome)
-            return Ended(run, acked, outcome)
+                done = Ended(run, _acked(self.settler.settle(run, outcome), outcome), outcome)
+                if commits:
+                    _contain_hooks(connection, attempt)
+            return done
+        except (StopNow, JobTimeout):
+            if done is None or is_running():  # of a run around this one
+                raise
+            return done  # of a hook, after the commit
         except _UndoneError as undone:
             outcome, verdict = undone.outcome, undone.verdict
             run = _run_of(lease, admitted.envelope, started, self.worker)
         except (Error, OSError) as error:
             run = _run_of(lease, admitted.envelope, started, self.worker)
             # When the commit was not answered it may have come through all the same.
-            if acked is not None and self.asker.is_gone(run, lease_seconds):
-                return Ended(run, acked, Succeeded())
+            if done is not None and self.asker.is_gone(run, lease_seconds):
+                return done
             key = admitted.handler.key
             outcome, verdict = Failed(error_text(error), fingerprint=fingerprint(key, error)), None
         if verdict is None:
@@ -240,6 +252,17 @@ class _UndoneError(Exception):
         super().__init__()
         self.outcome = outcome
         self.verdict = verdict
+
+
+def _contain_hooks(connection: Any, attempt: Attempt) -> None:
+    """Let none of the functions that run after the commit look like a commit that failed.
+
+    Nor keep the others from running, as it would in Django.
+    """
+    connection.run_on_commit = [
+        (savepoints, partial(attempt.after_commit, hook), *rest)
+        for savepoints, hook, *rest in connection.run_on_commit
+    ]
 
 
 def _success(outcome: Outcome) -> None:

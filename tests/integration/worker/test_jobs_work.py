@@ -284,6 +284,26 @@ def pending(pid, number):
 PENDING = {"SigPnd", "ShdPnd"}
 
 
+def test_a_hook_that_raises_after_the_commit_does_not_end_the_worker(start, diary):
+    for _ in range(2):
+        labour.hooks.enqueue(str(diary.path), "raises")
+    assert ended(start("--until-empty"))[0] == 0
+    assert diary.words == ["hook", "next"] * 2
+    assert [result.status for result in JobResult.objects.all()] == ["succeeded"] * 2
+
+
+def test_a_second_signal_ends_a_hook_after_the_commit_and_the_job_stays_done(start, diary):
+    labour.hooks.enqueue(str(diary.path), "hangs")
+    worker = start()
+    until(lambda: diary.words == ["hook"])
+    worker.send_signal(signal.SIGTERM)
+    send_until_ended(worker, signal.SIGTERM)
+    assert ended(worker)[0] == 143
+    assert diary.words == ["hook"]
+    assert JobResult.objects.get().status == "succeeded"
+    assert not Job.objects.exists()
+
+
 # -- death ----------------------------------------------------------------------------------------
 
 

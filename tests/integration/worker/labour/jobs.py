@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from django.db import connection
+from django.db import connection, transaction
 
 from django_jobs import job
 from testproject.shop.models import Order
@@ -36,6 +36,18 @@ def query(diary):
     with connection.cursor() as cursor:
         cursor.execute(asks[connection.vendor])
     write(diary, "end")
+
+
+@job(key="labour.hooks", atomic=True, timeout=9)
+def hooks(diary, how):
+    def hook():
+        write(diary, "hook")
+        if how == "raises":
+            raise ValueError(how)
+        time.sleep(PATIENCE_SECONDS)
+
+    transaction.on_commit(hook)
+    transaction.on_commit(lambda: write(diary, "next"))
 
 
 @job(key="labour.last")

@@ -151,6 +151,23 @@ def test_an_atomic_job_commits_with_its_ack_or_not_at_all(start, diary):
     assert JobResult.objects.get().status == "succeeded"
 
 
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_hook_that_raises_after_the_commit_ends_no_child(start, diary, concurrency):
+    for end in ("hook-raises", "hook-exits"):
+        gang.atomic.enqueue(str(diary), end)
+    pool = start(
+        *("--concurrency", str(concurrency), "--until-empty"),
+        processes=1,
+        environment={"GANG_LOUD": "1"},
+    )
+    assert pool.ended() == 0
+    assert sorted(diary.words) == ["atomic", "atomic", "next-hook", "next-hook"]
+    assert len({pid for pid, _, _ in diary.lines}) == 1
+    assert [result.status for result in JobResult.objects.all()] == ["succeeded"] * 2
+    assert pool.said.count("commit_hook.failed") == 2
+    assert "worker.child_died" not in pool.said
+
+
 def test_children_inherit_neither_each_others_ends_nor_a_terminal(start, diary):
     gang.inventory.enqueue(str(diary))
     gang.hold.enqueue(str(diary), str(diary.gate))

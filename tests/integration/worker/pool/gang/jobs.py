@@ -158,6 +158,9 @@ def atomic(diary, end=""):
     write(diary, "atomic")
     if end == "dies":
         os._exit(7)
+    if end.startswith("hook"):
+        transaction.on_commit(lambda: int(end) if end == "hook-raises" else sys.exit(end))
+        transaction.on_commit(lambda: write(diary, "next-hook"))
 
 
 remembered = contextvars.ContextVar("remembered", default="nothing")
