@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -125,8 +126,12 @@ class Cycle:
     def ended(self, lease: Lease, lease_seconds: float, envelope: Envelope | None = None) -> Ended:
         """Take one leased message to its end; how it ended is for the caller to tell.
 
-        ``envelope``: the message's, where it has been opened before.
+        ``envelope``: the message's, where it has been opened before. Context variables that
+        a handler sets end with its run, and so do its language and its time zone.
         """
+        return copy_context().run(self._ended, lease, lease_seconds, envelope)
+
+    def _ended(self, lease: Lease, lease_seconds: float, envelope: Envelope | None) -> Ended:
         started = _clock.now()
         decision = self._decision(lease, lease_seconds, envelope)
         if isinstance(decision, Admitted):

@@ -56,6 +56,17 @@ def test_a_default_timeout_of_sockets_is_none_of_its_business(start, diary, thre
     assert "Traceback" not in pool.said
 
 
+@pytest.mark.parametrize(("processes", "concurrency"), [(0, 1), (1, 1), (1, 2)])
+def test_what_a_run_sets_in_its_context_ends_with_it(start, diary, processes, concurrency):
+    options = ("--concurrency", str(concurrency)) if processes else ()
+    handles = [gang.surroundings.enqueue(str(diary), f"n{number}") for number in range(4)]
+    assert start("--until-empty", *options, processes=processes).ended() == 0
+    first, *others = [handle.result() for handle in handles]
+    assert first[0] == "nothing"
+    assert others == [first] * 3
+    assert len({pid for pid, _, _ in diary.lines}) == 1
+
+
 def test_limits_hold_to_the_job(start, diary):
     enqueue_many([gang.note.prepare(str(diary), f"n{number}") for number in range(40)])
     assert start("--once").ended() == 0
