@@ -68,11 +68,14 @@ def process_name() -> str:
     return f"{socket.gethostname()[:96]}:{os.getpid()}"
 
 
-def _forget_randomness() -> None:
-    """A forked child must not draw the numbers its parent draws."""
-    global _pool, _used
-    _pool, _used = b"", 0
+def _begin_anew() -> None:
+    """A forked child must not draw the numbers its parent draws.
+
+    Nor wait for a thread that was not forked with it to open the lock.
+    """
+    global _lock, _pool, _used
+    _lock, _pool, _used = threading.Lock(), b"", 0
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_randomness)
+    os.register_at_fork(after_in_child=_begin_anew)

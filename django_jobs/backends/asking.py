@@ -7,6 +7,7 @@ store of a worker is asked with patience of its own; this is for who enqueues an
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import ExitStack
@@ -29,6 +30,16 @@ if TYPE_CHECKING:
 
 _circuits: dict[tuple[str, str], Circuit] = {}
 _lock = threading.Lock()
+
+
+def _unlock() -> None:
+    """The thread that held the lock was perhaps not forked with this one."""
+    global _lock  # noqa: PLW0603 - one for the process
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
 
 
 class asking:  # noqa: N801 - used as a verb: with asking(...)

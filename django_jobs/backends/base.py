@@ -284,7 +284,10 @@ class Backend(ABC):
         return iter(())
 
     def joint_transaction(self) -> AbstractContextManager[Any]:
-        """A transaction in which a handler's writes and the settle of its job end together."""
+        """A transaction in which a handler's writes and the settle of its job end together.
+
+        The block gets Django's connection.
+        """
         raise self._lacking("share a transaction with a handler", "atomic=True")
 
     def longest_atomic(self, lease_seconds: float) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,10 @@ class Backends:
 
     def __init__(self) -> None:
         self._built: dict[str, Backend] = {}
+        self._lock = threading.Lock()
+
+    def after_fork(self) -> None:
+        """The thread that held the lock was perhaps not forked with this one."""
         self._lock = threading.Lock()
 
     def __getitem__(self, alias: str) -> Backend:
@@ -67,6 +72,8 @@ def build(config: BackendConfig) -> Backend:
 
 
 backends = Backends()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=backends.after_fork)
 
 
 def _forget(*, setting: str, **_kwargs: object) -> None:

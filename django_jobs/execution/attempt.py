@@ -29,7 +29,7 @@ from django_jobs.execution.outcome import (
 )
 from django_jobs.execution.retry import LONGEST_DELAY, RetryPolicy
 from django_jobs.execution.timeout import JobTimeout, soft_timeout
-from django_jobs.telemetry.events import AfterHookFailed, RetryPolicyFailed, emit
+from django_jobs.telemetry.events import AfterHookFailed, CommitHookFailed, RetryPolicyFailed, emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,11 +103,11 @@ class Attempt:
     def _outcome(self) -> Outcome:
         try:
             return Succeeded(self._called())
-        except StopNow:
-            raise
-        except BaseException as error:  # noqa: BLE001 - SystemExit and its like fail the job, not the worker
-            doubt_connections()
-            return self.outcome_of(error)
+        except BaseException as error:
+            doubt_connections(error)
+            if isinstance(error, StopNow):
+                raise
+            return self.outcome_of(error)  # SystemExit and its like fail the job, not the worker
 
     def outcome_of(self, error: BaseException) -> Outcome:
         """What an exception of the run means."""
@@ -150,6 +150,17 @@ class Attempt:
             raise
         except BaseException as raised:  # noqa: BLE001 - too late to change anything; told, not hidden
             emit(AfterHookFailed(error=raised, **self._identity()))
+
+    def after_commit(self, hook: Callable[[], object]) -> None:
+        """Call what was given to ``on_commit()``; what it raises changes nothing any more."""
+        try:
+            with user_code():
+                hook()
+        except BaseException as raised:
+            doubt_connections(raised)
+            emit(CommitHookFailed(error=raised, **self._identity()))
+            if isinstance(raised, StopNow | JobTimeout):
+                raise
 
     def _identity(self) -> dict[str, Any]:
         context = self.context

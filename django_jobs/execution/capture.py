@@ -6,6 +6,7 @@ their place asks a context variable whose output it is looking at.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from contextvars import ContextVar
@@ -131,6 +132,10 @@ class _Streams:
                 sys.stdout, sys.stderr = self._real
                 self._real = None
 
+    def after_fork(self) -> None:
+        """The thread that held the lock was perhaps not forked with this one."""
+        self._lock = threading.Lock()
+
     def keep(self) -> None:
         self.enter()
         self._inside.pop()
@@ -138,3 +143,5 @@ class _Streams:
 
 
 _streams = _Streams()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_streams.after_fork)

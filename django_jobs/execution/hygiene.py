@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 ASK_SECONDS = 1.0
 
 
-def clean_connections() -> AbstractContextManager[None]:
+def clean_connections(*, lent: bool = False) -> AbstractContextManager[None]:
     """Fresh or healthy connections at the start, and no transaction left behind at the end.
 
-    A connection with a transaction open at the start belongs to somebody else (a test
-    case, a caller of the sync backend): it stays open, and what is done to it inside the
-    block is undone where it would break that transaction.
+    After a run that raised, every connection is closed: what the run may have left in its
+    session (locks, temporary tables, settings, half a query) ends with it.
+
+    A connection with a transaction open at the start belongs to the caller (a test case, a
+    view that uses the sync backend): it stays open, and what is done to it inside the
+    block is undone where it would break that transaction. ``lent``: all connections are the
+    caller's, and may hold what the caller needs. They outlive an ordinary exception.
     """
-    return _Clean()
+    return _CleanLent() if lent else _Clean()
 
 
 def keep_connections() -> None:
@@ -40,18 +44,17 @@ def keep_connections() -> None:
     _Heard.hears = True
 
 
-def doubt_connections() -> None:
-    """Ask Django when this run ends: it has failed, and so may have a connection as it opened.
-
-    Django keeps such a one, and tells nobody of it.
-    """
-    _heard.asked_at = float("-inf")
+def doubt_connections(error: BaseException) -> None:
+    """Let the block around this run know that the run raised, for the outcome does not."""
+    _heard.raised = type(error)
 
 
 class _Heard(threading.local):
     """The connections that a thread has opened; closed ones until it opens another."""
 
     hears = False
+    raised: type[BaseException] | None = None
+    """How a run ended whose block has not ended yet."""
 
     def __init__(self) -> None:
         self.connections: Sequence[Any] = ()
@@ -63,8 +66,14 @@ class _Heard(threading.local):
         return self.connections
 
     def at_end(self) -> Sequence[Any]:
-        if not self.hears or self.asked_at < 0:
+        if not self.hears:
             self.ask()
+        return self.connections
+
+    def after_failure(self) -> Sequence[Any]:
+        """Django keeps a connection that failed as it opened, and sends no signal of it."""
+        self.raised = None
+        self.ask()
         return self.connections
 
     def ask(self) -> None:
@@ -88,6 +97,8 @@ def _is_idle(connection: Any) -> bool:
 class _Clean:
     """The block of one attempt; for most of them there is little to do."""
 
+    lent = False
+
     def __enter__(self) -> None:
         self._foreign: dict[str, Any] = {}
         self._savepoints: ExitStack | None = None
@@ -109,13 +120,25 @@ class _Clean:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        raised = kind or _heard.raised
         try:
-            for connection in _heard.at_end():
-                if connection.alias not in self._foreign:
-                    tidy(connection)
+            if raised is None:
+                for connection in _heard.at_end():
+                    if connection.alias not in self._foreign:
+                        tidy(connection)
+            else:
+                # What is no Exception may come out of the middle of a query.
+                closes = not self.lent or not issubclass(raised, Exception)
+                for connection in _heard.after_failure():
+                    if connection.alias not in self._foreign:
+                        tidy(connection, closes=closes)
         finally:
             if self._savepoints is not None:
                 self._savepoints.__exit__(kind, error, trace)
+
+
+class _CleanLent(_Clean):
+    lent = True
 
 
 @contextmanager
@@ -134,10 +157,14 @@ def _savepoint(connection: Any) -> Iterator[None]:
             atomic.__exit__(None, None, None)
 
 
-def tidy(connection: Any) -> None:
-    """Leave a connection as the next run should find it."""
+def tidy(connection: Any, *, closes: bool = False) -> None:
+    """Leave a connection as the next run should find it: closed, when asked for."""
     if _is_idle(connection):
         return
+    if closes and getattr(connection, "pool", None) is not None:
+        # Django puts it back as it is; one that is closed the pool replaces.
+        with suppress(Exception):  # the driver's own, which has no name here
+            connection.connection.close()
     if connection.in_atomic_block or not connection.autocommit:
         # A transaction the handler left open is rolled back with its connection. A SQLite
         # database in memory is not closed, and has to be told.
@@ -146,6 +173,8 @@ def tidy(connection: Any) -> None:
         _close(connection)
         with suppress(Error):  # there may be nobody to connect to; the next job tries again
             connection.connect()
+    elif closes:
+        _close(connection)  # which Django does not do to a SQLite database in memory
     else:
         _let_go_of_broken(connection)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from django_jobs.telemetry.job_events import (
     AfterHookFailed,
+    CommitHookFailed,
     Event,
     JobClaimed,
     JobCrashed,
@@ -45,6 +46,7 @@ __all__ = [
     "BreakerOpened",
     "ChildDied",
     "ChildRecycled",
+    "CommitHookFailed",
     "Event",
     "JobClaimed",
     "JobCrashed",

@@ -111,6 +111,13 @@ class AfterHookFailed(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitHookFailed(JobEvent):
+    """A function given to on_commit() by an ``atomic=True`` job raised; the job is done."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicyFailed(JobEvent):
     """A user's retry policy raised; the job is retried at once."""
 

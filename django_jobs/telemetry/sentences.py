@@ -59,6 +59,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.ERROR,
         f"the after-hook of {_JOB} raised; the outcome stands",
     ),
+    events.CommitHookFailed: (
+        "commit_hook.failed",
+        logging.ERROR,
+        f"a function that {_JOB} gave to on_commit() raised after the commit; the job is done",
+    ),
     events.RetryPolicyFailed: (
         "policy.failed",
         logging.ERROR,
@@ -226,6 +231,6 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
 
 
 WITH_TRACEBACK = {
-    *("hook.failed", "policy.failed", "receiver.failed"),
+    *("hook.failed", "commit_hook.failed", "policy.failed", "receiver.failed"),
     *("task.receiver_failed", "task.attempts_unread", "task.module_failed"),
 }

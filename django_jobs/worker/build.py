@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from django.db import OperationalError, connections
@@ -84,7 +85,8 @@ def _though_locked(work: Callable[[], T]) -> T:
 
 def run_lease(backend: Backend, lease: Lease, lease_seconds: float) -> Report:
     """Take one lease to its end, for a backend that runs jobs by itself."""
-    return build_cycle(backend, get_settings()).deliver(lease, lease_seconds)
+    cycle = replace(build_cycle(backend, get_settings()), lent=True)
+    return cycle.deliver(lease, lease_seconds)
 
 
 def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from django.db import Error
 
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SECOND, SystemClock, to_microseconds
-from django_jobs.execution.attempt import Attempt
+from django_jobs.execution.attempt import Attempt, StopNow, is_running
 from django_jobs.execution.errors import error_text, fingerprint, printable
 from django_jobs.execution.hygiene import clean_connections
 from django_jobs.execution.outcome import Failed, Outcome, Succeeded, called_off
 from django_jobs.execution.shared_loop import run_among_others
+from django_jobs.execution.timeout import JobTimeout
 from django_jobs.handlers.base import JobContext
 from django_jobs.telemetry import events, tracing
 from django_jobs.worker.admission import Admitted
@@ -88,7 +91,8 @@ class Renews(Protocol):
 class Cycle:
     """Fetch, admit, run, settle; for one backend.
 
-    ``starting`` is told the timeout just before a handler runs.
+    ``starting`` is told the timeout just before a handler runs. ``lent``: jobs run inside the
+    caller's own work, and with the connections of that.
     """
 
     backend: Backend
@@ -100,6 +104,7 @@ class Cycle:
     renewer: Renews
     worker: str
     starting: Callable[[float | None], object] = _nothing
+    lent: bool = False
 
     def once(self, queues: Sequence[str]) -> Report:
         """Process one message of the first queue that has any."""
@@ -121,8 +126,12 @@ class Cycle:
     def ended(self, lease: Lease, lease_seconds: float, envelope: Envelope | None = None) -> Ended:
         """Take one leased message to its end; how it ended is for the caller to tell.
 
-        ``envelope``: the message's, where it has been opened before.
+        ``envelope``: the message's, where it has been opened before. Context variables that
+        a handler sets end with its run, and so do its language and its time zone.
         """
+        return copy_context().run(self._ended, lease, lease_seconds, envelope)
+
+    def _ended(self, lease: Lease, lease_seconds: float, envelope: Envelope | None) -> Ended:
         started = _clock.now()
         decision = self._decision(lease, lease_seconds, envelope)
         if isinstance(decision, Admitted):
@@ -158,7 +167,10 @@ class Cycle:
         attempt = self._attempt(lease, admitted)
         if admitted.envelope.terms.atomic:
             return self._run_atomically(lease, admitted, attempt, started, lease_seconds)
-        with clean_connections(), tracing.of_run(attempt.context, admitted.envelope) as ended:
+        with (
+            clean_connections(lent=self.lent),
+            tracing.of_run(attempt.context, admitted.envelope) as ended,
+        ):
             outcome = ended(self._unless_asked(lease, attempt.run()))
         run = _run_of(lease, admitted.envelope, started, self.worker)
         return self._settled(run, outcome, lease_seconds)
@@ -172,24 +184,34 @@ class Cycle:
         lease_seconds: float,
     ) -> Ended:
         """The handler's writes and the ack commit together, or neither does."""
-        acked: Verdict | None = None
+        done: Ended | None = None
         outcome: Outcome
         try:
-            with clean_connections(), self.backend.joint_transaction():
+            with (
+                clean_connections(lent=self.lent),
+                self.backend.joint_transaction() as connection,
+            ):
+                commits = not connection.savepoint_ids  # else it is part of the caller's
                 with tracing.of_run(attempt.context, admitted.envelope) as ended:
                     outcome = ended(self._unless_asked(lease, attempt.run()))
                 _success(outcome)
                 run = _run_of(lease, admitted.envelope, started, self.worker)
-                acked = _acked(self.settler.settle(run, outcome), outcome)
-            return Ended(run, acked, outcome)
+                done = Ended(run, _acked(self.settler.settle(run, outcome), outcome), outcome)
+                if commits:
+                    _contain_hooks(connection, attempt)
+            return done
+        except (StopNow, JobTimeout):
+            if done is None or is_running():  # of a run around this one
+                raise
+            return done  # of a hook, after the commit
         except _UndoneError as undone:
             outcome, verdict = undone.outcome, undone.verdict
             run = _run_of(lease, admitted.envelope, started, self.worker)
         except (Error, OSError) as error:
             run = _run_of(lease, admitted.envelope, started, self.worker)
             # When the commit was not answered it may have come through all the same.
-            if acked is not None and self.asker.is_gone(run, lease_seconds):
-                return Ended(run, acked, Succeeded())
+            if done is not None and self.asker.is_gone(run, lease_seconds):
+                return done
             key = admitted.handler.key
             outcome, verdict = Failed(error_text(error), fingerprint=fingerprint(key, error)), None
         if verdict is None:
@@ -235,6 +257,17 @@ class _UndoneError(Exception):
         super().__init__()
         self.outcome = outcome
         self.verdict = verdict
+
+
+def _contain_hooks(connection: Any, attempt: Attempt) -> None:
+    """Let none of the functions that run after the commit look like a commit that failed.
+
+    Nor keep the others from running, as it would in Django.
+    """
+    connection.run_on_commit = [
+        (savepoints, partial(attempt.after_commit, hook), *rest)
+        for savepoints, hook, *rest in connection.run_on_commit
+    ]
 
 
 def _success(outcome: Outcome) -> None:

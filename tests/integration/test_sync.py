@@ -56,6 +56,15 @@ def outer():
     return add.enqueue(20).result()
 
 
+@job(key="sync.hurt", timeout=0.3)
+def hurt(how):
+    Order.objects.count()
+    if how == "fails":
+        raise ValueError(how)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT 'slow', {'pg_sleep' if how == 'postgresql' else 'SLEEP'}(2)")
+
+
 @pytest.fixture(autouse=True)
 def site(settings, db):
     def use(**options):
@@ -155,3 +164,23 @@ def test_an_error_in_the_handler_does_not_break_the_callers_transaction(swallow)
         Order.objects.create(email="also@example.com", total=1)
         assert not connection.needs_rollback
     assert Order.objects.count() == 2
+
+
+# -- the caller's connection ---------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_fails_leaves_the_callers_session_alone():
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE of_the_caller (a INT)")
+        assert hurt.enqueue("fails").status == "dead"
+        cursor.execute("SELECT count(*) FROM of_the_caller")
+        assert cursor.fetchone() == (0,)
+        cursor.execute("DROP TABLE of_the_caller")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.only_on("postgres", "mariadb", "mysql")
+def test_a_timeout_inside_a_query_leaves_the_caller_a_sound_connection():
+    dead = hurt.enqueue(connection.vendor)
+    assert FailedJob.objects.get(job_id=dead.id).reason == "timed-out"

@@ -1,5 +1,6 @@
 """Job ids: UUID version 7, unique, and increasing in the order they were made."""
 
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,9 @@ from uuid import RFC_4122, UUID, uuid4
 import pytest
 
 from django_jobs import ids
+from django_jobs.backends import asking
+from django_jobs.backends.registry import backends
+from django_jobs.execution import capture
 from django_jobs.ids import made_at, new_id, parse_id
 
 A_WHILE = 10**9  # nanoseconds
@@ -145,3 +149,22 @@ def test_an_id_tells_when_it_was_made():
     made = made_at(UUID(new_id()))
     assert before * 1000 <= made <= time.time_ns() // 1000 + 1000
     assert made_at(uuid4()) is None
+
+
+@pytest.mark.parametrize(
+    "lock",
+    [
+        lambda: ids._lock,
+        lambda: capture._streams._lock,
+        lambda: asking._lock,
+        lambda: backends._lock,
+    ],
+    ids=["ids", "output", "circuits", "backends"],
+)
+def test_a_copy_of_this_process_waits_for_no_thread_that_it_has_not(lock):
+    """Forked while another thread held a lock, which is then held for ever in the copy."""
+    with lock():
+        pid = os.fork()
+        if pid == 0:
+            os._exit(not lock().acquire(blocking=False))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

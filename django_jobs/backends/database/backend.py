@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import connections, transaction
@@ -34,8 +35,7 @@ from django_jobs.exceptions import InvalidBackend
 from django_jobs.ids import parse_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from django_jobs.backends.base import (
         Account,
@@ -290,8 +290,10 @@ class DatabaseBackend(Backend):
         swept = self._sweeper.sweep(self.clock, limit)
         return promoted + swept + keys.sweep(self.database, self.clock, limit)
 
-    def joint_transaction(self) -> AbstractContextManager[Any]:
-        return transaction.atomic(using=self.database)
+    @contextmanager
+    def joint_transaction(self) -> Iterator[Any]:
+        with transaction.atomic(using=self.database):
+            yield connections[self.database]
 
     def longest_atomic(self, lease_seconds: float) -> float | None:
         """SQLite's one write lock is the handler's for as long as it runs."""

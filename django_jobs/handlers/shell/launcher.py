@@ -186,6 +186,7 @@ def _ask_system(option: int, value: int) -> None:
 
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
+    control.settimeout(None)  # a default timeout of who made it would have left it non-blocking
     control.set_inheritable(False)
     launcher = Launcher(control)
     _ask_system(_PR_SET_CHILD_SUBREAPER, 1)

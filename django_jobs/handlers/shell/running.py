@@ -123,6 +123,7 @@ class Run:
         """Wait for it; JobTimeout, and whatever else is raised meanwhile, ends it first."""
         with ExitStack() as stack:
             ours, theirs = socket.socketpair()
+            ours.settimeout(None)
             self._control = stack.enter_context(ours)
             with theirs:
                 launcher = stack.enter_context(_launched(theirs))

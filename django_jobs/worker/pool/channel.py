@@ -19,6 +19,7 @@ class Channel:
     """One end of a conversation in frames."""
 
     def __init__(self, sock: socket.socket) -> None:
+        sock.settimeout(None)  # whatever socket.setdefaulttimeout() says: it may be idle for hours
         self.sock = sock
         self._arrived = bytearray()
         self._outgoing = bytearray()

@@ -4,12 +4,14 @@ import subprocess
 import sys
 
 import pytest
-from django.db import DatabaseError, OperationalError, connection, connections
+from django.db import DatabaseError, OperationalError, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs import Snooze, job
 from django_jobs.exceptions import InvalidOption, NotSupported
+from django_jobs.execution.timeout import JobTimeout
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
+from django_jobs.telemetry import events
 from django_jobs.worker import process_once
 from testproject.shop.models import Order
 from tests.conftest import RUN_ON
@@ -61,6 +63,29 @@ def swallow_a_broken_transaction():
         connection.needs_rollback = True
 
 
+@job(key="atomic.hooks", atomic=True, timeout=5)
+def with_hooks(kind, robust):
+    place()
+    seen.append("ran")
+
+    def hook():
+        seen.append("hook")
+        raise HOOK_ERRORS[kind]
+
+    transaction.on_commit(hook, robust=robust)
+    with transaction.atomic():
+        transaction.on_commit(lambda: seen.append("next hook"))
+
+
+HOOK_ERRORS = {
+    "value": ValueError("of a hook"),
+    "database": OperationalError("of a hook"),
+    "exit": SystemExit("of a hook"),
+    "interrupt": KeyboardInterrupt("of a hook"),
+    "timeout": JobTimeout(1),
+}
+
+
 @job(key="atomic.late")
 async def coroutine():
     pass
@@ -83,6 +108,14 @@ def _fresh(site_environment):
     seen.clear()
     environment_of_the_thief.clear()
     environment_of_the_thief.update(site_environment)
+
+
+@pytest.fixture
+def told_events():
+    heard = []
+    events.subscribe(heard.append)
+    yield heard
+    events.unsubscribe(heard.append)
 
 
 def test_the_handlers_rows_and_the_ack_commit_together():
@@ -178,6 +211,50 @@ def test_a_commit_that_did_not_come_through_is_a_failure(monkeypatch):
     assert process_once().status == "dead-lettered"
     assert told == ["unanswered"]
     assert (Order.objects.count(), handle.status) == (0, "dead")
+
+
+@pytest.mark.parametrize("robust", [True, False])
+@pytest.mark.parametrize("kind", [kind for kind in HOOK_ERRORS if kind != "timeout"])
+def test_a_hook_that_raises_after_the_commit_changes_nothing(kind, robust, told_events):
+    handle = with_hooks.enqueue(kind, robust)
+    assert process_once().status == "acked"
+    assert seen == ["ran", "hook", "next hook"]
+    assert (Order.objects.count(), handle.status) == (1, "succeeded")
+    (event,) = [event for event in told_events if isinstance(event, events.CommitHookFailed)]
+    assert (event.error, event.job_id, event.attempt) == (HOOK_ERRORS[kind], handle.id, 1)
+    order.enqueue()
+    assert process_once().status == "acked"
+
+
+def test_even_a_timeout_out_of_a_hook_leaves_the_job_done():
+    handle = with_hooks.enqueue("timeout", False)
+    assert process_once().status == "acked"
+    assert (Order.objects.count(), handle.status) == (1, "succeeded")
+
+
+def test_a_hook_is_not_called_when_the_commit_fails(monkeypatch, told_events):
+    handle = with_hooks.enqueue("value", False)
+    told = failing_commit(monkeypatch, committed=False)
+    assert process_once().status == "dead-lettered"
+    assert told == ["unanswered"]
+    assert seen == ["ran"]
+    assert (Order.objects.count(), handle.status) == (0, "dead")
+    assert not [event for event in told_events if isinstance(event, events.CommitHookFailed)]
+
+
+def test_in_a_transaction_of_the_caller_hooks_are_the_callers(told_events):
+    handle = with_hooks.enqueue("value", False)
+
+    def callers():
+        with transaction.atomic():
+            assert process_once().status == "acked"
+            assert seen == ["ran"]
+
+    with pytest.raises(ValueError, match="of a hook"):
+        callers()
+    assert seen == ["ran", "hook"]
+    assert (Order.objects.count(), handle.status) == (1, "succeeded")
+    assert not [event for event in told_events if isinstance(event, events.CommitHookFailed)]
 
 
 # -- what cannot be had ------------------------------------------------------------------------

@@ -225,6 +225,46 @@ def test_a_second_signal_interrupts_the_job_which_is_charged_nothing(start, diar
     assert diary.words == ["begin", "begin", "end"]
 
 
+@pytest.mark.only_on("postgres", "mariadb", "mysql")
+def test_a_second_signal_inside_a_query_gives_the_job_back_as_well(start, diary):
+    labour.query.enqueue(str(diary.path))
+    worker = start()
+    until(lambda: diary.words == ["begin"] and queries() == 1)
+    worker.send_signal(signal.SIGTERM)
+    send_until_ended(worker, signal.SIGTERM)
+    assert ended(worker)[0] == 143
+    job = Job.objects.get()
+    assert (job.state, job.attempts, job.crashes, job.suspect) == (JobState.READY, 0, 0, False)
+    end_queries()
+
+
+def queries():
+    """How many of the slow ones the server is at work on."""
+    with connection.cursor() as cursor:
+        cursor.execute(RUNNING[connection.vendor])
+        return cursor.fetchone()[0]
+
+
+def end_queries():
+    """Or the server would be at work on them after their client has gone."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(RUNNING["postgresql"].replace("count(*)", "pg_terminate_backend(pid)"))
+    until(lambda: not queries())
+
+
+RUNNING = {
+    "postgresql": (
+        "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()"
+        " AND datname = current_database() AND query LIKE 'SELECT ''slow''%'"
+    ),
+    "mysql": (
+        "SELECT count(*) FROM information_schema.processlist"
+        " WHERE db = DATABASE() AND state = 'User sleep'"
+    ),
+}
+
+
 def send_until_ended(worker, number):
     """Two signals that come too close together are one for the process: then send a third."""
     for _ in range(3):
@@ -242,6 +282,26 @@ def pending(pid, number):
 
 
 PENDING = {"SigPnd", "ShdPnd"}
+
+
+def test_a_hook_that_raises_after_the_commit_does_not_end_the_worker(start, diary):
+    for _ in range(2):
+        labour.hooks.enqueue(str(diary.path), "raises")
+    assert ended(start("--until-empty"))[0] == 0
+    assert diary.words == ["hook", "next"] * 2
+    assert [result.status for result in JobResult.objects.all()] == ["succeeded"] * 2
+
+
+def test_a_second_signal_ends_a_hook_after_the_commit_and_the_job_stays_done(start, diary):
+    labour.hooks.enqueue(str(diary.path), "hangs")
+    worker = start()
+    until(lambda: diary.words == ["hook"])
+    worker.send_signal(signal.SIGTERM)
+    send_until_ended(worker, signal.SIGTERM)
+    assert ended(worker)[0] == 143
+    assert diary.words == ["hook"]
+    assert JobResult.objects.get().status == "succeeded"
+    assert not Job.objects.exists()
 
 
 # -- death ----------------------------------------------------------------------------------------

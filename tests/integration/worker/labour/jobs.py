@@ -4,6 +4,8 @@ import os
 import time
 from pathlib import Path
 
+from django.db import connection, transaction
+
 from django_jobs import job
 from testproject.shop.models import Order
 
@@ -24,6 +26,28 @@ def hold(diary, gate):
     while not Path(gate).exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     write(diary, "end")
+
+
+@job(key="labour.query")
+def query(diary):
+    """Wait for an answer of the database."""
+    asks = {"postgresql": "SELECT 'slow', pg_sleep(9)", "mysql": "SELECT 'slow', SLEEP(9)"}
+    write(diary, "begin")
+    with connection.cursor() as cursor:
+        cursor.execute(asks[connection.vendor])
+    write(diary, "end")
+
+
+@job(key="labour.hooks", atomic=True, timeout=9)
+def hooks(diary, how):
+    def hook():
+        write(diary, "hook")
+        if how == "raises":
+            raise ValueError(how)
+        time.sleep(PATIENCE_SECONDS)
+
+    transaction.on_commit(hook)
+    transaction.on_commit(lambda: write(diary, "next"))
 
 
 @job(key="labour.last")

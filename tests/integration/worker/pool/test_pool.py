@@ -38,6 +38,35 @@ def test_large_bodies_and_large_results_do_not_wedge_it(start, diary):
     assert len(diary.words) == 90
 
 
+@pytest.mark.parametrize("thread", ["", "1"], ids=["forked", "started afresh"])
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_default_timeout_of_sockets_is_none_of_its_business(start, diary, thread, concurrency):
+    seconds = 0.2
+    gang.note.enqueue(str(diary), "first")
+    loud = {"GANG_LOUD": "1", "GANG_THREAD": thread, "GANG_SOCKET_TIMEOUT": str(seconds)}
+    pool = start("--concurrency", str(concurrency), processes=1, environment=loud)
+    until(lambda: diary.words == ["first"])
+    # First the child is idle for longer than that, and then the parent hears nothing.
+    gang.nap.using(delay=10 * seconds).enqueue(str(diary), 3 * seconds)
+    until(lambda: not Job.objects.exists())
+    assert len({pid for pid, _, _ in diary.lines}) == 1
+    pool.signal(signal.SIGTERM)
+    assert pool.ended() == 0
+    assert "worker.child_died" not in pool.said
+    assert "Traceback" not in pool.said
+
+
+@pytest.mark.parametrize(("processes", "concurrency"), [(0, 1), (1, 1), (1, 2)])
+def test_what_a_run_sets_in_its_context_ends_with_it(start, diary, processes, concurrency):
+    options = ("--concurrency", str(concurrency)) if processes else ()
+    handles = [gang.surroundings.enqueue(str(diary), f"n{number}") for number in range(4)]
+    assert start("--until-empty", *options, processes=processes).ended() == 0
+    first, *others = [handle.result() for handle in handles]
+    assert first[0] == "nothing"
+    assert others == [first] * 3
+    assert len({pid for pid, _, _ in diary.lines}) == 1
+
+
 def test_limits_hold_to_the_job(start, diary):
     enqueue_many([gang.note.prepare(str(diary), f"n{number}") for number in range(40)])
     assert start("--once").ended() == 0
@@ -131,6 +160,23 @@ def test_an_atomic_job_commits_with_its_ack_or_not_at_all(start, diary):
     assert start("--until-empty").ended() == 0
     assert Order.objects.count() == 1
     assert JobResult.objects.get().status == "succeeded"
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_hook_that_raises_after_the_commit_ends_no_child(start, diary, concurrency):
+    for end in ("hook-raises", "hook-exits"):
+        gang.atomic.enqueue(str(diary), end)
+    pool = start(
+        *("--concurrency", str(concurrency), "--until-empty"),
+        processes=1,
+        environment={"GANG_LOUD": "1"},
+    )
+    assert pool.ended() == 0
+    assert sorted(diary.words) == ["atomic", "atomic", "next-hook", "next-hook"]
+    assert len({pid for pid, _, _ in diary.lines}) == 1
+    assert [result.status for result in JobResult.objects.all()] == ["succeeded"] * 2
+    assert pool.said.count("commit_hook.failed") == 2
+    assert "worker.child_died" not in pool.said
 
 
 def test_children_inherit_neither_each_others_ends_nor_a_terminal(start, diary):

@@ -113,6 +113,59 @@ def test_what_is_done_to_a_connection_does_not_reach_the_next_job(start, diary):
     assert not JobAttempt.objects.exists()
 
 
+@pytest.mark.only_on("postgres", "mariadb", "mysql")
+@pytest.mark.parametrize("concurrency", [1, 2])
+@pytest.mark.parametrize("kind", ["plain", "coroutine"])
+def test_a_timeout_inside_a_query_leaves_a_sound_connection(start, diary, kind, concurrency):
+    names = {"plain": "waits_for_the_database", "coroutine": "async_waits_for_the_database"}
+    for _ in range(2):
+        getattr(wreck, names[kind]).enqueue(str(diary))
+        wreck.looks.enqueue(str(diary))
+        wreck.async_looks.enqueue(str(diary))
+    # A coroutine waits for the thread that it has left in the query.
+    start("--concurrency", str(concurrency), processes=1, environment=WRECK, KILL_GRACE=5)
+    until(lambda: not Job.objects.exists())
+    assert [dead.reason for dead in FailedJob.objects.all()] == ["timed-out"] * 2
+    assert set(JobResult.objects.values_list("status", "attempts")) == {("succeeded", 0)}
+    assert len({pid for pid, _, _ in diary.lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("leaves", "looks", "concurrency"),
+    [
+        (wreck.leaves, wreck.looks, 1),
+        (wreck.leaves, wreck.looks, 2),
+        (wreck.async_leaves, wreck.async_looks, 1),
+    ],
+    ids=["plain", "plain, in threads", "coroutine"],
+)
+def test_the_session_of_a_failed_run_ends_with_it(start, diary, leaves, looks, concurrency):
+    start("--concurrency", str(concurrency), processes=1, environment=WRECK)
+    for _ in range(3):  # with two lanes, twice in the same
+        for job in (leaves, looks):  # one after the other: they hold and look for the same lock
+            job.enqueue(str(diary))
+            until(lambda: not Job.objects.exists())
+    assert FailedJob.objects.count() == 3
+    assert {dead.error_message for dead in FailedJob.objects.all()} == {"left a session behind"}
+    assert [result.value for result in JobResult.objects.all()] == ["0"] * 3
+    assert len({pid for pid, _, _ in diary.lines}) == 1
+
+
+def test_a_coroutine_that_fails_does_not_end_the_session_of_its_neighbours(start, diary):
+    relies = wreck.async_relies_on_its_session.enqueue(str(diary), str(diary.gate))
+    start("--concurrency", "2", processes=1, environment=WRECK)
+    until(lambda: "relies-begins" in diary.words)
+    wreck.async_leaves.enqueue(str(diary))
+    until(FailedJob.objects.exists)
+    diary.gate.touch()
+    until(lambda: not Job.objects.exists())
+    assert relies.result() == 0
+    looks = wreck.async_looks.enqueue(str(diary))  # and then it does end
+    until(lambda: looks.status == "succeeded")
+    assert looks.result() == 0
+    assert len({pid for pid, _, _ in diary.lines}) == 1
+
+
 @pytest.fixture
 def clogged():
     """The end of a small pipe that nobody reads from."""

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -49,6 +50,20 @@ def until(condition, patience=20.0):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return found
+
+
+@pytest.fixture
+def impatient():
+    socket.setdefaulttimeout(0.01)
+    yield
+    socket.setdefaulttimeout(None)
+
+
+def test_a_default_timeout_of_sockets_is_none_of_its_business(run, script, impatient):
+    words = ["x" * 100_000] * 5  # more than a socket holds, and read once a process has started
+    outcome = run(script("import sys; print(len(sys.argv))"), *words)
+    assert isinstance(outcome, Succeeded), outcome
+    assert outcome.output == "6\n"
 
 
 def test_a_program_sees_only_what_it_is_given(run, script, monkeypatch):

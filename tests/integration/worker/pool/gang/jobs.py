@@ -15,6 +15,7 @@ from pathlib import Path
 
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
+from django.utils import timezone, translation
 
 from django_jobs import job
 from django_jobs.backends.registry import backends
@@ -158,9 +159,23 @@ def atomic(diary, end=""):
     write(diary, "atomic")
     if end == "dies":
         os._exit(7)
+    if end.startswith("hook"):
+        transaction.on_commit(lambda: int(end) if end == "hook-raises" else sys.exit(end))
+        transaction.on_commit(lambda: write(diary, "next-hook"))
 
 
 remembered = contextvars.ContextVar("remembered", default="nothing")
+
+
+@job(key="gang.surroundings")
+def surroundings(diary, word):
+    """What the run finds around itself, and then changes for those that come after it."""
+    found = [remembered.get(), translation.get_language(), timezone.get_current_timezone_name()]
+    remembered.set(word)
+    translation.activate("de")
+    timezone.activate("Asia/Tokyo")
+    write(diary, word)
+    return found
 
 
 @job(key="gang.async_nap")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 
 from testproject.settings import *  # noqa: F403 - that is how one derives settings
 from testproject.settings import DATABASES as BOTH
@@ -24,3 +25,5 @@ if os.environ.get("GANG_THREAD"):
     INSTALLED_APPS.append("tests.integration.worker.pool.threaded.apps.Threaded")
 if os.environ.get("GANG_LISTENS"):
     INSTALLED_APPS.append("tests.integration.worker.pool.listening.apps.Listening")
+if os.environ.get("GANG_SOCKET_TIMEOUT"):
+    socket.setdefaulttimeout(float(os.environ["GANG_SOCKET_TIMEOUT"]))

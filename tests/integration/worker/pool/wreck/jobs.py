@@ -1,5 +1,6 @@
 """Handlers that break what they run in, each in a way of its own."""
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -12,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from django_jobs import job
@@ -261,3 +263,96 @@ BREAKS = {
     "leaves-a-failed-block": leaves_a_failed_block,
     "leaves-an-unread-cursor": leaves_an_unread_cursor,
 }
+
+
+# ------------------------------------------------------------------------ sessions of a database
+
+SLOW = {"postgresql": "SELECT 'slow', pg_sleep(1)", "mysql": "SELECT 'slow', SLEEP(1)"}
+SESSION = {
+    "postgresql": (
+        "CREATE TEMPORARY TABLE left_behind (a INT)",
+        "SELECT pg_advisory_lock(42)",
+        "SET statement_timeout = '59s'",
+    ),
+    "mysql": (
+        "CREATE TEMPORARY TABLE left_behind (a INT)",
+        "SELECT GET_LOCK('left_behind', 0)",
+        "SET SESSION lock_wait_timeout = 59",
+    ),
+    "sqlite": ("CREATE TEMPORARY TABLE left_behind (a INT)", "PRAGMA query_only = 1"),
+}
+# Nothing of the above; both locks would be had again by the session that has them.
+LOOKS = {
+    "postgresql": (
+        "SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 42) +"
+        " (current_setting('statement_timeout') = '59s')::int +"
+        " (to_regclass('pg_temp.left_behind') IS NOT NULL)::int"
+    ),
+    "mysql": "SELECT IS_FREE_LOCK('left_behind') = 0 OR @@lock_wait_timeout = 59",
+    "sqlite": "SELECT count(*) FROM sqlite_temp_master WHERE name = 'left_behind'",
+}
+
+
+def asked(sql):
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchone()
+
+
+@job(key="wreck.waits", timeout=0.4, max_retries=0)
+def waits_for_the_database(diary):
+    write(diary, "waits")
+    asked(SLOW[connection.vendor])
+
+
+@job(key="wreck.leaves", max_retries=0)
+def leaves(diary):
+    write(diary, "leaves")
+    _leave()
+
+
+def _leave():
+    with connection.cursor() as cursor:
+        for statement in SESSION[connection.vendor]:
+            cursor.execute(statement)
+    raise ValueError("left a session behind")
+
+
+@job(key="wreck.looks")
+def looks(diary):
+    """How much is left of an earlier session."""
+    write(diary, "looks")
+    return int(asked(LOOKS[connection.vendor])[0])
+
+
+@job(key="wreck.async_waits", timeout=0.4, max_retries=0)
+async def async_waits_for_the_database(diary):
+    write(diary, "waits")
+    await sync_to_async(asked)(SLOW[connection.vendor])
+
+
+@job(key="wreck.async_leaves", max_retries=0)
+async def async_leaves(diary):
+    write(diary, "leaves")
+    await sync_to_async(_leave)()
+
+
+@job(key="wreck.async_looks")
+async def async_looks(diary):
+    write(diary, "looks")
+    return int((await sync_to_async(asked)(LOOKS[connection.vendor]))[0])
+
+
+@job(key="wreck.async_relies")
+async def async_relies_on_its_session(diary, gate):
+    """Use what it has made in its session, with a while between."""
+    await sync_to_async(_make)()
+    write(diary, "relies-begins")
+    while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240 - a gate of another process
+        await asyncio.sleep(BEAT_SECONDS)
+    return (await sync_to_async(asked)("SELECT count(*) FROM relied_on"))[0]
+
+
+def _make():
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE relied_on (a INT)")
