@@ -175,12 +175,14 @@ class BackendUnavailable(JobsError):
 class StoreUnavailable(JobsError, ConnectionError):
     """What carries the jobs cannot be reached, or does not serve just now.
 
-    ``undone``: it is certain that nothing was changed.
+    ``undone``: it is certain that nothing was changed. ``answered``: it was reached, and said
+    so itself.
     """
 
-    def __init__(self, message: str, *, undone: bool = False) -> None:
+    def __init__(self, message: str, *, undone: bool = False, answered: bool = False) -> None:
         super().__init__(message)
         self.undone = undone
+        self.answered = answered
 
 
 class PushFailed(EnqueueOutcomeUnknown):

@@ -132,15 +132,19 @@ class PushRefused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLost(Event):
-    """The store does not answer; told once per outage."""
+    """The store does not answer, or answers with an error; told once per outage.
+
+    ``trouble``: which of them, in words.
+    """
 
     backend: str
     error: BaseException
+    trouble: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFound(Event):
-    """The store answers again."""
+    """The store can be used again."""
 
     backend: str
     seconds: float

@@ -87,12 +87,12 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.StoreLost: (
         "store.lost",
         logging.ERROR,
-        "the backend %(backend)s does not answer: %(error)s; the worker keeps trying",
+        "%(trouble)s: %(error)s; the worker keeps trying",
     ),
     events.StoreFound: (
         "store.found",
         logging.WARNING,
-        "the backend %(backend)s answers again after %(seconds).1f s",
+        "the backend %(backend)s works again after %(seconds).1f s",
     ),
     events.BreakerOpened: (
         "breaker.opened",

@@ -11,9 +11,10 @@ import random
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from django.db import InterfaceError, OperationalError, connections
+from django.db import Error, InterfaceError, OperationalError, connections
 
 from django_jobs.backends.base import Settled
+from django_jobs.backends.database.transactions import is_schema_missing
 from django_jobs.worker.settle import Verdict
 from django_jobs.worker.store import FIRST_PAUSE, close_idle_connections
 
@@ -34,6 +35,12 @@ class NoAnswerError(Exception):
     """The store said nothing in time."""
 
 
+def may_pass(error: BaseException) -> bool:
+    """Whether to ask again: it says nothing of the job, only of the store or its tables."""
+    passing = isinstance(error, OperationalError | InterfaceError | OSError)
+    return passing or (isinstance(error, Error) and is_schema_missing(error))
+
+
 class Asker:
     """Settles one delivery at a time. ``hurried`` tells that there is no time to ask again."""
 
@@ -41,9 +48,6 @@ class Asker:
         self.settler = settler
         self.outage = outage
         self.hurried: Callable[[], bool] = lambda: False
-
-    no_answer = (OperationalError, InterfaceError, OSError)
-    """What a store that does not answer raises."""
 
     def settle(self, run: Run, outcome: Outcome, seconds: float, *, again: bool = False) -> Verdict:
         """The verdict; its answer is unknown only when ``seconds`` of asking did not help.
@@ -96,8 +100,8 @@ class Asker:
         while True:
             try:
                 answer = work()
-            except self.no_answer as error:
-                if self._in_transaction():
+            except (Error, OSError) as error:
+                if self._in_transaction() or not may_pass(error):
                     raise
                 self.outage.begins(error)
             else:

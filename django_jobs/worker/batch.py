@@ -11,7 +11,7 @@ from django_jobs.backends.base import Settled
 from django_jobs.execution.errors import error_text
 from django_jobs.execution.outcome import Failed
 from django_jobs.worker import evidence
-from django_jobs.worker.asking import NO_ANSWER
+from django_jobs.worker.asking import NO_ANSWER, may_pass
 from django_jobs.worker.evidence import ENDINGS, goes_back
 from django_jobs.worker.settle import Verdict
 
@@ -83,11 +83,11 @@ def _together(
         return {}
     try:
         answered = settle(asker.settler, [items[place] for place in places])
-    except asker.no_answer as error:
+    except Exception as error:  # noqa: BLE001 - where one of them is at fault, each on its own
+        if not may_pass(error):
+            return {}
         asker.outage.begins(error)
         return dict.fromkeys(places, UNANSWERED)
-    except Exception:  # noqa: BLE001 - one of them is at fault: each on its own, and there it shows
-        return {}
     return {
         place: _heard(verdict)
         for place, verdict in zip(places, answered, strict=True)

@@ -105,7 +105,8 @@ def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:
 def build_asker(settler: Settler) -> Asker:
     """What settles patiently."""
     breaker = settler.settings.circuit_breaker
-    return Asker(settler, Outage(settler.backend.alias, breaker.threshold))
+    database = getattr(settler.backend, "database", None)
+    return Asker(settler, Outage(settler.backend.alias, breaker.threshold, database=database))
 
 
 def build_relay(backend: Backend, settings: JobsSettings, home: str | None = None) -> Relay | None:

@@ -36,6 +36,10 @@ READ_COMMITTED = "READ COMMITTED"
 _POSTGRESQL_CONFLICTS = frozenset({"40001", "40P01"})
 # ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK, ER_CHECKREAD (a row changed under the statement)
 _MYSQL_CONFLICTS = frozenset({1205, 1213, 1020})
+# undefined_table, undefined_column
+_POSTGRESQL_MISSING = frozenset({"42P01", "42703"})
+# ER_NO_SUCH_TABLE, ER_BAD_FIELD_ERROR
+_MYSQL_MISSING = frozenset({1146, 1054})
 _SQLITE_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 # server not there, gone, lost during query, lost at a packet, killed, shutting down
 _MYSQL_LOST = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 4031, 0})
@@ -173,11 +177,27 @@ def is_connection_lost(error: Error) -> bool:
     cause = error.__cause__
     module = type(cause).__module__ or ""
     if module.startswith("psycopg"):
-        state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+        state = _sqlstate(cause)
         return state is None or state.startswith(("08", "57P"))
     if module.startswith("sqlite3"):
         return False
     return isinstance(error, InterfaceError) or _number(cause) in _MYSQL_LOST
+
+
+def is_schema_missing(error: BaseException) -> bool:
+    """Whether the statement names a table or column that is not there: migrate has to be run.
+
+    SQLite has no code of its own for that: this is what it gives for any statement that it
+    cannot prepare, and ours can be prepared wherever the tables are.
+    """
+    cause = error.__cause__
+    if _sqlstate(cause) in _POSTGRESQL_MISSING or _number(cause) in _MYSQL_MISSING:
+        return True
+    return getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+
+
+def _sqlstate(cause: BaseException | None) -> str | None:
+    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
 
 
 def _number(cause: BaseException | None) -> int | None:

@@ -104,7 +104,7 @@ class Command(BaseCommand):
         try:
             super().check(*args, **kwargs)
         except OperationalError as error:
-            self.stderr.write(f"the checks were cut short, for a database does not answer: {error}")
+            self.stderr.write(f"the checks were cut short by an error of a database: {error}")
             super().check(tags=[TAG])
 
     def handle(self, *_args: Any, **options: Any) -> None:
