@@ -9,6 +9,7 @@ from django.db import OperationalError, connections
 
 from django_jobs.backends.asking import asking
 from django_jobs.backends.database.transactions import is_locked
+from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.enqueue import DEFAULT_QUEUE
@@ -49,6 +50,11 @@ def process_once(queue: str | Sequence[str] | None = None, *, backend: str | Non
     """
     settings = get_settings()
     cycle = build_cycle(backends[backend or settings.default_backend], settings)
+    with naming_missing_tables(cycle.backend.alias):
+        return _once(cycle, queue, settings)
+
+
+def _once(cycle: Cycle, queue: str | Sequence[str] | None, settings: JobsSettings) -> Report:
     if relay := build_relay(cycle.backend, settings):
         _though_locked(relay.step)
     queues = _queues(queue, cycle.backend, settings)

@@ -4,14 +4,13 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 
 import pytest
-from django.db import Error, IntegrityError, connection, connections, transaction
+from django.db import IntegrityError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_jobs import enqueue_many, job
 from django_jobs.backends.base import Failure, ResultRecord
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.transactions import is_schema_missing
 from django_jobs.clock import SECOND
 from django_jobs.exceptions import DuplicateJob
 from django_jobs.models import FailedJob, Job, JobResult
@@ -394,32 +393,3 @@ def test_a_stricter_isolation_level_is_the_sites_again_after_each_transition(bac
     finally:
         del connection.settings_dict["OPTIONS"]["isolation_level"]
         connection.close()
-
-
-# -- errors -------------------------------------------------------------------------------
-
-
-def error_of(sql):
-    with pytest.raises(Error) as raised, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(sql)
-    return raised.value
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT id FROM django_jobs_nothing",
-        "SELECT nothing FROM django_jobs_job",
-        "INSERT INTO django_jobs_job (nothing) VALUES (1)",
-        "UPDATE django_jobs_job SET nothing = 1",
-        "DELETE FROM django_jobs_nothing",
-    ],
-)
-def test_a_table_or_column_that_is_missing_is_told_by_its_code(sql):
-    assert is_schema_missing(error_of(sql))
-
-
-def test_a_row_that_is_refused_says_nothing_of_the_tables(backend):
-    backend.enqueue([outgoing(unique_key="k")])
-    sql = "INSERT INTO django_jobs_job SELECT * FROM django_jobs_job"
-    assert not is_schema_missing(error_of(sql))

@@ -20,6 +20,7 @@ from django.db import (
 )
 
 from django_jobs.backends.base import Settled
+from django_jobs.exceptions import TablesMissing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -191,7 +192,9 @@ def is_schema_missing(error: BaseException) -> bool:
     cannot prepare, and ours can be prepared wherever the tables are.
     """
     cause = error.__cause__
-    if _sqlstate(cause) in _POSTGRESQL_MISSING or _number(cause) in _MYSQL_MISSING:
+    if isinstance(error, TablesMissing) or _sqlstate(cause) in _POSTGRESQL_MISSING:
+        return True
+    if _number(cause) in _MYSQL_MISSING:
         return True
     return getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
 

@@ -13,6 +13,7 @@ from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
 from django_jobs.worker import process_once
 from testproject.shop.models import Order
 from tests.conftest import RUN_ON
+from tests.integration.missing import without_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MEMORY = {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}
@@ -210,14 +211,8 @@ def test_elsewhere_an_atomic_job_may_take_as_long_as_any(timeout):
 
 def test_a_table_that_is_missing_at_the_settle_is_no_verdict_on_the_job():
     order.enqueue()
-    results = JobResult._meta.db_table
-    with connection.cursor() as cursor:
-        cursor.execute(f"ALTER TABLE {results} RENAME TO {results}_away")
-    try:
+    with without_table(JobResult):
         report = process_once()
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(f"ALTER TABLE {results}_away RENAME TO {results}")
     assert report.status == "requeued"
     job = Job.objects.get()
     assert (job.state, job.attempts, job.crashes, job.suspect) == (JobState.READY, 0, 0, False)

@@ -1,12 +1,11 @@
 """Tables that go missing, or lack a column, while a worker runs: an outage, and no verdict."""
 
 import signal
-from contextlib import contextmanager
 
 import pytest
-from django.db import connection
 
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
+from tests.integration.missing import without_column, without_table
 from tests.integration.worker.pool.conftest import until
 from tests.integration.worker.pool.gang import jobs as gang
 
@@ -15,30 +14,6 @@ TOLD = (
     "the database 'default' lacks tables or columns of django_jobs "
     "(run manage.py migrate --database default)"
 )
-JOBS, RESULTS = Job._meta.db_table, JobResult._meta.db_table
-
-
-def execute(sql):
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
-
-
-@contextmanager
-def without_table(table):
-    execute(f"ALTER TABLE {table} RENAME TO {table}_away")
-    try:
-        yield
-    finally:
-        execute(f"ALTER TABLE {table}_away RENAME TO {table}")
-
-
-@contextmanager
-def without_column(table, column):
-    execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO {column}_away")
-    try:
-        yield
-    finally:
-        execute(f"ALTER TABLE {table} RENAME COLUMN {column}_away TO {column}")
 
 
 # SQLite takes the quoted name of a column that is not there for a text.
@@ -49,8 +24,8 @@ SEEN_AT_ONCE = pytest.mark.only_on("postgres", "mariadb", "mysql")
 @pytest.mark.parametrize(
     "gone",
     [
-        pytest.param(lambda: without_table(JOBS), id="table"),
-        pytest.param(lambda: without_column(JOBS, "due"), id="column", marks=SEEN_AT_ONCE),
+        pytest.param(lambda: without_table(Job), id="table"),
+        pytest.param(lambda: without_column(Job, "due"), id="column", marks=SEEN_AT_ONCE),
     ],
 )
 def test_a_worker_says_once_that_tables_are_missing_and_goes_on_with_them(
@@ -77,7 +52,7 @@ def test_a_job_that_ends_while_a_table_is_missing_is_settled_when_it_is_back(
     gang.hold.enqueue(str(diary), str(diary.gate))
     pool = start("--max-jobs", "1", processes=processes, LEASE_SECONDS=20)
     until(lambda: diary.words == ["hold-begins"])
-    with without_table(RESULTS):
+    with without_table(JobResult):
         diary.gate.touch()
         until(lambda: TOLD in pool.said)
     assert pool.ended() == 0
