@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from django.core import checks
 from django.db import DatabaseError, connections
-from django.db.migrations.executor import MigrationExecutor
 
 from django_jobs.backends.database import reading
 from django_jobs.checks import TAG
@@ -16,11 +15,12 @@ from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.conf.keys import ENVIRONMENT_KEY
 from django_jobs.handlers.registry import BUILT_IN_KEYS, registry
+from django_jobs.management.schema import not_applied
 from django_jobs.models import Job, JobState
 from django_jobs.operations import workers
 from django_jobs.operations.database import store_now
 from django_jobs.operations.workers import serves
-from django_jobs.routers import APP_LABEL, job_databases
+from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,9 +104,7 @@ def _reachable(alias: str) -> Finding:
 
 
 def _migrated(alias: str) -> Finding:
-    executor = MigrationExecutor(connections[alias])
-    ours = [node for node in executor.loader.graph.leaf_nodes() if node[0] == APP_LABEL]
-    missing = [migration.name for migration, _ in executor.migration_plan(ours)]
+    missing = not_applied(alias)
     if not missing:
         return Finding(what="migrations", state=OK, told=f"{alias}: all are applied")
     told = f"{alias}: {len(missing)} not applied: {', '.join(missing)}"

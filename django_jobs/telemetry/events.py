@@ -77,6 +77,7 @@ __all__ = [
     "WorkerStarted",
     "WorkerStopped",
     "WorkerStopping",
+    "WorkerWaiting",
     "emit",
     "is_wanted",
     "subscribe",
@@ -173,6 +174,14 @@ class BreakerClosed(Event):
     kind: str
     backend: str
     subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerWaiting(Event):
+    """A worker waits before it begins to serve; told once."""
+
+    backend: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

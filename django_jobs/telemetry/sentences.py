@@ -104,6 +104,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         f"{_BREAKER} is closed again",
     ),
+    events.WorkerWaiting: (
+        "worker.waiting",
+        logging.INFO,
+        "not serving %(backend)s yet, and waiting: %(why)s",
+    ),
     events.WorkerStarted: (
         "worker.started",
         logging.INFO,
