@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,14 +11,18 @@ from django.core import checks
 from django.db import DatabaseError, connections
 
 from django_jobs.backends.database import reading
+from django_jobs.backends.registry import backends
 from django_jobs.checks import TAG
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.conf.keys import ENVIRONMENT_KEY
+from django_jobs.enqueue import DEFAULT_QUEUE
+from django_jobs.execution.errors import error_text
 from django_jobs.handlers.registry import BUILT_IN_KEYS, registry
 from django_jobs.management.schema import not_applied
 from django_jobs.models import Job, JobState
 from django_jobs.operations import workers
+from django_jobs.operations.brokers import brokers
 from django_jobs.operations.database import store_now
 from django_jobs.operations.workers import serves
 from django_jobs.routers import job_databases
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
+PATIENCE_SECONDS = 10.0
 SKEW_SECONDS = 2.0
 HANDLERS_LOOKED_AT = 2000
 
@@ -44,6 +50,7 @@ def findings() -> Iterator[Finding]:
     """From the configuration to the workers; a database that fails is told once."""
     yield from _checks()
     yield from _keys()
+    yield from _brokers()
     for alias in job_databases(get_settings()):
         reachable = _reachable(alias)
         yield reachable
@@ -86,6 +93,49 @@ def _keys() -> Iterator[Finding]:
     told = f"{count} signing key{'' if count == 1 else 's'}; the first one signs"
     way_out = f"Set SIGNING_KEYS, or {ENVIRONMENT_KEY} in the environment."
     yield Finding(what="keys", state=OK if count else FAILED, told=told, way_out=way_out)
+
+
+def _brokers() -> Iterator[Finding]:
+    """Backends whose jobs are in no database, and outlive this process."""
+    for alias in brokers():
+        answered, told = _asked(alias)
+        if not answered:
+            way_out = f"Is the server up, and are OPTIONS of BACKENDS[{alias!r}] right?"
+            yield Finding(what="backend", state=FAILED, told=f"{alias} {told}", way_out=way_out)
+        elif told:
+            yield Finding(what="backend", state=OK, told=f"{alias} {told}")
+
+
+def _asked(alias: str) -> tuple[bool, str]:
+    """Whether a backend counts a queue when it is asked to, and what to tell of that.
+
+    It is asked in a thread, for a client may wait for ever. There is nothing to tell of one
+    that has no server.
+    """
+    settings = get_settings()
+    mine = (queue for queue in settings.queues if settings.backend_for(queue) == alias)
+    queue = next(mine, DEFAULT_QUEUE)
+    told: list[tuple[bool, str]] = []
+    began = time.monotonic()
+
+    def ask() -> None:
+        try:
+            backend = backends[alias]
+            if backend.ends_with_process or getattr(backend, "runs_at_enqueue", False):
+                told.append((True, ""))
+                return
+            backend.stats(queue)
+            told.append((True, f"answers in {(time.monotonic() - began) * 1000:.0f} ms"))
+        except Exception as error:  # noqa: BLE001 - whatever it is, jobs cannot be enqueued there
+            wrong = f"{type(error).__name__}: {error_text(error).message}"
+            told.append((False, f"cannot be used: {wrong}"))
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    return told[0] if told else (False, f"did not answer within {PATIENCE_SECONDS:g} seconds")
 
 
 def _reachable(alias: str) -> Finding:
