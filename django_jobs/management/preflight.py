@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django.apps import apps
 from django.core import checks
 from django.db import DatabaseError, connections
 
@@ -25,7 +26,7 @@ from django_jobs.operations import workers
 from django_jobs.operations.brokers import brokers
 from django_jobs.operations.database import store_now
 from django_jobs.operations.workers import serves
-from django_jobs.routers import job_databases
+from django_jobs.routers import APP_LABEL, job_databases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +59,7 @@ def findings() -> Iterator[Finding]:
             migrated = _migrated(alias)
             yield migrated
             if migrated.state == OK:
-                for look in (_clock, _workers, _handlers):
+                for look in (_encoding, _clock, _workers, _handlers):
                     yield from _safely(look, alias)
 
 
@@ -160,6 +161,49 @@ def _migrated(alias: str) -> Finding:
     told = f"{alias}: {len(missing)} not applied: {', '.join(missing)}"
     way_out = f"manage.py migrate --database {alias}"
     return Finding(what="migrations", state=FAILED, told=told, way_out=way_out)
+
+
+def _encoding(alias: str) -> Iterator[Finding]:
+    """Whether every text fits: what a handler prints, raises or returns may have any character."""
+    look = {"postgresql": _encoding_of_postgresql, "mysql": _charsets_of_mysql}
+    wrong, way_out = look.get(connections[alias].vendor, lambda _: ("", ""))(alias)
+    if not wrong:
+        yield Finding(what="encoding", state=OK, told=f"{alias} keeps every character")
+        return
+    told = f"{alias} {wrong}: what does not fit is left out of records, never of jobs"
+    yield Finding(what="encoding", state=WARNING, told=told, way_out=way_out)
+
+
+def _encoding_of_postgresql(alias: str) -> tuple[str, str]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SHOW server_encoding")
+        (encoding,) = cursor.fetchone()
+    if encoding == "UTF8":
+        return "", ""
+    way_out = "Dump it, and restore it into a database made with ENCODING 'UTF8' and template0."
+    return f"is encoded in {encoding}, not in UTF8", way_out
+
+
+def _charsets_of_mysql(alias: str) -> tuple[str, str]:
+    """Those of the columns count; the database's is that of tables to come."""
+    tables = [model._meta.db_table for model in apps.get_app_config(APP_LABEL).get_models()]
+    with connections[alias].cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT table_name, character_set_name FROM information_schema.columns "
+            "WHERE table_schema = DATABASE() AND character_set_name IS NOT NULL "
+            "AND character_set_name <> 'utf8mb4' AND table_name IN %s ORDER BY table_name",
+            [tables],
+        )
+        found = cursor.fetchall()
+        cursor.execute("SELECT DATABASE(), @@character_set_database")
+        database, default = cursor.fetchone()
+    alter = [f"ALTER DATABASE {database} CHARACTER SET utf8mb4;"] if default != "utf8mb4" else []
+    names = dict.fromkeys(table for table, _ in found)
+    alter += [f"ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb4;" for table in names]
+    charsets = sorted({charset for _, charset in found} or ({default} - {"utf8mb4"}))
+    where = f"has {len(names)} tables of jobs" if names else "makes new tables"
+    wrong = f"{where} in {', '.join(charsets)}, not in utf8mb4" if charsets else ""
+    return wrong, " ".join(alter)
 
 
 def _clock(alias: str) -> Iterator[Finding]:

@@ -91,7 +91,7 @@ class TestPreflight:
         assert found["ok"]
         whats = {one["what"] for one in found["findings"]}
         assert whats == {
-            "check", "keys", "database", "migrations", "clock", "workers", "handlers"
+            "check", "keys", "database", "migrations", "encoding", "clock", "workers", "handlers"
         }  # fmt: skip
 
     def test_warns_of_a_queue_that_nobody_serves(self, run):
