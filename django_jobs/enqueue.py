@@ -13,6 +13,7 @@ from asgiref.sync import sync_to_async
 
 from django_jobs import outbox, terms
 from django_jobs.backends.base import OnConflict
+from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SystemClock
 from django_jobs.conf import get_settings
@@ -164,8 +165,10 @@ def _enqueue_again(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
         backend = job.plan.resolve()[0] if job.tried else None
         if backend is None:
             continue
-        ended = backend.capabilities.results and backend.result(job.id) is not None
-        if ended or outbox.find(backend.alias, job.id) is not None:
+        with naming_missing_tables(backend.alias):
+            ended = backend.capabilities.results and backend.result(job.id) is not None
+            found = ended or outbox.find(backend.alias, job.id) is not None
+        if found:
             handles[job.id] = Handle(job.id, backend.alias, created=False)
     left = [job for job in jobs if job.id not in handles]
     for job in left:

@@ -19,6 +19,7 @@
     │   └── PushFailed              the transaction was committed, its jobs did not reach the broker
     ├── BackendUnavailable          a backend failed again and again, and is left alone for a while
     ├── StoreUnavailable            (also ConnectionError) what carries the jobs does not serve
+    ├── TablesMissing               (also Django's DatabaseError) migrate has to be run
     ├── Rejection                   a message failed a check and must not run
     ├── InvalidResult               (also ValueError) a task returned what cannot be kept
     ├── CommandFailed               a management command ended with an exit code that is not 0
@@ -37,6 +38,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +67,7 @@ __all__ = [
     "ResultUnavailable",
     "SettingsError",
     "StoreUnavailable",
+    "TablesMissing",
     "UnknownHandler",
     "UnknownSchedule",
     "UrlFailed",
@@ -175,12 +178,25 @@ class BackendUnavailable(JobsError):
 class StoreUnavailable(JobsError, ConnectionError):
     """What carries the jobs cannot be reached, or does not serve just now.
 
-    ``undone``: it is certain that nothing was changed.
+    ``undone``: it is certain that nothing was changed. ``answered``: it was reached, and said
+    so itself.
     """
 
-    def __init__(self, message: str, *, undone: bool = False) -> None:
+    def __init__(self, message: str, *, undone: bool = False, answered: bool = False) -> None:
         super().__init__(message)
         self.undone = undone
+        self.answered = answered
+
+
+class TablesMissing(JobsError, DatabaseError):
+    """A database lacks tables or columns that this code needs; ``database`` is its alias."""
+
+    def __init__(self, database: str, detail: str) -> None:
+        super().__init__(
+            f"the database {database!r} lacks tables or columns of django_jobs ({detail}): "
+            f"run manage.py migrate --database {database}"
+        )
+        self.database = database
 
 
 class PushFailed(EnqueueOutcomeUnknown):

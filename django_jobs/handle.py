@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from asgiref.sync import sync_to_async
 
 from django_jobs import outbox
+from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import JobFailed, ResultUnavailable
 
@@ -37,9 +38,10 @@ class Handle(Generic[T_co]):
         or ``dead``; ``unknown`` when it never was, or its result is no longer kept.
         """
         # A job may end between the two looks, so what ended is looked for once more.
-        for look in (self._ended_status, self._live_status, self._ended_status):
-            if status := look():
-                return status
+        with naming_missing_tables(self.backend):
+            for look in (self._ended_status, self._live_status, self._ended_status):
+                if status := look():
+                    return status
         return UNKNOWN
 
     def result(self) -> T_co:
@@ -48,7 +50,8 @@ class Handle(Generic[T_co]):
         Raises ResultUnavailable while the job has not ended or when its result is not
         kept, and JobFailed when it ended in any other way than by success.
         """
-        ended = self._ended()
+        with naming_missing_tables(self.backend):
+            ended = self._ended()
         if ended is None:
             raise ResultUnavailable(
                 f"the job {self.id} is {self.status}; its result can be had from its end "

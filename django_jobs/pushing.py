@@ -15,6 +15,7 @@ from django.db import connections, transaction
 from django_jobs import outbox
 from django_jobs.backends.asking import asking_to_enqueue
 from django_jobs.backends.base import Enqueued
+from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.exceptions import (
     EnqueueOutcomeUnknown,
     JobsError,
@@ -53,9 +54,10 @@ class Route(NamedTuple):
         if self.way.outbox is None and _is_open(self.way.after):
             return self._send_later(outgoing, mine)
         try:
-            if self.way.outbox is not None:
-                return outbox.write(self.way.outbox, self.backend.alias, outgoing)
-            return asking_to_enqueue(self.backend, outgoing, self.on_conflict)
+            with naming_missing_tables(self.backend.alias, self.way.outbox):
+                if self.way.outbox is not None:
+                    return outbox.write(self.way.outbox, self.backend.alias, outgoing)
+                return asking_to_enqueue(self.backend, outgoing, self.on_conflict)
         except EnqueueOutcomeUnknown as error:
             # The backend knows messages; the caller needs the jobs, to enqueue them again: all
             # of them, since those of other backends may not have been tried.

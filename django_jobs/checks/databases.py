@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
@@ -131,6 +131,53 @@ def check_isolation(settings: JobsSettings, _problems: Sequence[Problem]) -> Ite
             )
 
 
+def check_snapshots(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """Stricter levels of PostgreSQL decide by what was committed before the transaction began."""
+    for alias, connection in _connections(settings, "postgresql"):
+        if level := _strict_level(_options(connection)):
+            yield Warning(
+                f"DATABASES[{alias!r}]['OPTIONS'] makes transactions {level}: unique keys and "
+                "limits are judged by an old snapshot, and an enqueue in a transaction of yours "
+                "can fail because another process enqueues, too.",
+                hint="Leave the level out: PostgreSQL's default is READ COMMITTED. Give jobs an "
+                "entry of their own in DATABASES if your code needs the stricter one.",
+                id="django_jobs.W011",
+            )
+
+
+def _strict_level(options: dict[str, object]) -> str:
+    """REPEATABLE READ or SERIALIZABLE, where these options ask for it."""
+    from django.db.backends.postgresql.psycopg_any import (  # noqa: PLC0415 - needs the driver
+        IsolationLevel,
+    )
+
+    told = str(options.get("options", "")).lower()
+    if "default_transaction_isolation" in told:
+        for word in ("repeatable", "serializable"):
+            if word in told:
+                return "REPEATABLE READ" if word == "repeatable" else "SERIALIZABLE"
+    asked: Any = options.get("isolation_level")
+    try:
+        name = IsolationLevel(asked).name
+    except ValueError:  # none is asked for; an unknown one Django refuses itself
+        return ""
+    return name.replace("_", " ") if name in {"REPEATABLE_READ", "SERIALIZABLE"} else ""
+
+
+def check_autocommit(
+    settings: JobsSettings, _problems: Sequence[Problem]
+) -> Iterator[CheckMessage]:
+    """Statements of ours that are alone commit themselves; nothing else would."""
+    for alias, connection in _connections(settings):
+        if not connection.settings_dict.get("AUTOCOMMIT", True):
+            yield Error(
+                f"DATABASES[{alias!r}]['AUTOCOMMIT'] is False: what workers write is never "
+                "committed, and every job would run again and again.",
+                hint="Remove AUTOCOMMIT, or keep jobs in an entry of DATABASES without it.",
+                id="django_jobs.E019",
+            )
+
+
 def _connections(
     settings: JobsSettings, vendor: str = ""
 ) -> Iterator[tuple[str, BaseDatabaseWrapper]]:
@@ -163,4 +210,6 @@ DATABASE_CHECKS = (
     check_routes,
     check_sqlite,
     check_isolation,
+    check_snapshots,
+    check_autocommit,
 )

@@ -46,7 +46,8 @@ class Loop:
         self._only = only
         self._on_decided = on_decided
         self._stopped = stopped or self.stop.asked.is_set
-        self._store = Store(Outage(f"of schedules ({self.ticker.alias})"), self._stopped)
+        alias = self.ticker.alias
+        self._store = Store(Outage(f"of schedules ({alias})", database=alias), self._stopped)
         self._outcomes = Outcomes(self.ticker.alias)
         self._due_at = 0.0
         self._outcomes_at = time.monotonic() + OUTCOMES_EVERY * random.random()  # noqa: S311 - spreads load

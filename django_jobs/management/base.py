@@ -9,12 +9,19 @@ from argparse import RawDescriptionHelpFormatter
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
-from django.db import DatabaseError
+from django.db import DatabaseError, Error
 
+from django_jobs.backends.database.transactions import is_schema_missing
 from django_jobs.checks import TAG
 from django_jobs.conf import get_settings
-from django_jobs.exceptions import ConfigurationError, EnqueueOutcomeUnknown, InvalidJob
+from django_jobs.exceptions import (
+    ConfigurationError,
+    EnqueueOutcomeUnknown,
+    InvalidJob,
+    TablesMissing,
+)
 from django_jobs.management.output import Output, escaped
+from django_jobs.management.schema import require_tables
 from django_jobs.operations import jobs_database
 from django_jobs.routers import job_databases
 
@@ -56,11 +63,7 @@ class JobsCommand(BaseCommand):
         except EnqueueOutcomeUnknown as error:
             raise CommandError(escaped(str(error)), returncode=FAILED) from error
         except DatabaseError as error:
-            raise CommandError(
-                f"the database refused: {escaped(str(error).strip())}; "
-                "is it up, and has migrate been run?",
-                returncode=FAILED,
-            ) from error
+            raise CommandError(escaped(_refusal(error)), returncode=FAILED) from error
         except BrokenPipeError:
             # Whoever read our output has seen enough; Python would complain at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -71,6 +74,22 @@ class JobsCommand(BaseCommand):
     def run(self, output: Output, options: dict[str, Any]) -> int:
         """Do it; 0 for done, 1 for failed."""
         raise NotImplementedError
+
+
+def _refusal(error: DatabaseError) -> str:
+    """What a database said; where our tables are missing, what to run."""
+    if is_schema_missing(error):
+        for alias in job_databases(get_settings()):
+            try:
+                require_tables(alias)
+            except TablesMissing as missing:
+                return str(missing)
+            except Error:
+                continue
+    told = str(error).strip()
+    if isinstance(error, TablesMissing):
+        return told
+    return f"the database refused: {told}; is it up, and has migrate been run?"
 
 
 def epilog(examples: str) -> str:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django.apps import apps
 from django.core import checks
 from django.db import DatabaseError, connections
-from django.db.migrations.executor import MigrationExecutor
 
 from django_jobs.backends.database import reading
+from django_jobs.backends.registry import backends
 from django_jobs.checks import TAG
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.conf.keys import ENVIRONMENT_KEY
+from django_jobs.enqueue import DEFAULT_QUEUE
+from django_jobs.execution.errors import error_text
 from django_jobs.handlers.registry import BUILT_IN_KEYS, registry
+from django_jobs.management.schema import not_applied
 from django_jobs.models import Job, JobState
 from django_jobs.operations import workers
+from django_jobs.operations.brokers import brokers
 from django_jobs.operations.database import store_now
 from django_jobs.operations.workers import serves
 from django_jobs.routers import APP_LABEL, job_databases
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
+PATIENCE_SECONDS = 10.0
 SKEW_SECONDS = 2.0
 HANDLERS_LOOKED_AT = 2000
 
@@ -44,6 +51,7 @@ def findings() -> Iterator[Finding]:
     """From the configuration to the workers; a database that fails is told once."""
     yield from _checks()
     yield from _keys()
+    yield from _brokers()
     for alias in job_databases(get_settings()):
         reachable = _reachable(alias)
         yield reachable
@@ -51,7 +59,7 @@ def findings() -> Iterator[Finding]:
             migrated = _migrated(alias)
             yield migrated
             if migrated.state == OK:
-                for look in (_clock, _workers, _handlers):
+                for look in (_encoding, _clock, _workers, _handlers):
                     yield from _safely(look, alias)
 
 
@@ -88,6 +96,49 @@ def _keys() -> Iterator[Finding]:
     yield Finding(what="keys", state=OK if count else FAILED, told=told, way_out=way_out)
 
 
+def _brokers() -> Iterator[Finding]:
+    """Backends whose jobs are in no database, and outlive this process."""
+    for alias in brokers():
+        answered, told = _asked(alias)
+        if not answered:
+            way_out = f"Is the server up, and are OPTIONS of BACKENDS[{alias!r}] right?"
+            yield Finding(what="backend", state=FAILED, told=f"{alias} {told}", way_out=way_out)
+        elif told:
+            yield Finding(what="backend", state=OK, told=f"{alias} {told}")
+
+
+def _asked(alias: str) -> tuple[bool, str]:
+    """Whether a backend counts a queue when it is asked to, and what to tell of that.
+
+    It is asked in a thread, for a client may wait for ever. There is nothing to tell of one
+    that has no server.
+    """
+    settings = get_settings()
+    mine = (queue for queue in settings.queues if settings.backend_for(queue) == alias)
+    queue = next(mine, DEFAULT_QUEUE)
+    told: list[tuple[bool, str]] = []
+    began = time.monotonic()
+
+    def ask() -> None:
+        try:
+            backend = backends[alias]
+            if backend.ends_with_process or getattr(backend, "runs_at_enqueue", False):
+                told.append((True, ""))
+                return
+            backend.stats(queue)
+            told.append((True, f"answers in {(time.monotonic() - began) * 1000:.0f} ms"))
+        except Exception as error:  # noqa: BLE001 - whatever it is, jobs cannot be enqueued there
+            wrong = f"{type(error).__name__}: {error_text(error).message}"
+            told.append((False, f"cannot be used: {wrong}"))
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    return told[0] if told else (False, f"did not answer within {PATIENCE_SECONDS:g} seconds")
+
+
 def _reachable(alias: str) -> Finding:
     began = time.monotonic()
     try:
@@ -104,14 +155,55 @@ def _reachable(alias: str) -> Finding:
 
 
 def _migrated(alias: str) -> Finding:
-    executor = MigrationExecutor(connections[alias])
-    ours = [node for node in executor.loader.graph.leaf_nodes() if node[0] == APP_LABEL]
-    missing = [migration.name for migration, _ in executor.migration_plan(ours)]
+    missing = not_applied(alias)
     if not missing:
         return Finding(what="migrations", state=OK, told=f"{alias}: all are applied")
     told = f"{alias}: {len(missing)} not applied: {', '.join(missing)}"
     way_out = f"manage.py migrate --database {alias}"
     return Finding(what="migrations", state=FAILED, told=told, way_out=way_out)
+
+
+def _encoding(alias: str) -> Iterator[Finding]:
+    """Whether every text fits: what a handler prints, raises or returns may have any character."""
+    look = {"postgresql": _encoding_of_postgresql, "mysql": _charsets_of_mysql}
+    wrong, way_out = look.get(connections[alias].vendor, lambda _: ("", ""))(alias)
+    if not wrong:
+        yield Finding(what="encoding", state=OK, told=f"{alias} keeps every character")
+        return
+    told = f"{alias} {wrong}: what does not fit is left out of records, never of jobs"
+    yield Finding(what="encoding", state=WARNING, told=told, way_out=way_out)
+
+
+def _encoding_of_postgresql(alias: str) -> tuple[str, str]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SHOW server_encoding")
+        (encoding,) = cursor.fetchone()
+    if encoding == "UTF8":
+        return "", ""
+    way_out = "Dump it, and restore it into a database made with ENCODING 'UTF8' and template0."
+    return f"is encoded in {encoding}, not in UTF8", way_out
+
+
+def _charsets_of_mysql(alias: str) -> tuple[str, str]:
+    """Those of the columns count; the database's is that of tables to come."""
+    tables = [model._meta.db_table for model in apps.get_app_config(APP_LABEL).get_models()]
+    with connections[alias].cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT table_name, character_set_name FROM information_schema.columns "
+            "WHERE table_schema = DATABASE() AND character_set_name IS NOT NULL "
+            "AND character_set_name <> 'utf8mb4' AND table_name IN %s ORDER BY table_name",
+            [tables],
+        )
+        found = cursor.fetchall()
+        cursor.execute("SELECT DATABASE(), @@character_set_database")
+        database, default = cursor.fetchone()
+    alter = [f"ALTER DATABASE {database} CHARACTER SET utf8mb4;"] if default != "utf8mb4" else []
+    names = dict.fromkeys(table for table, _ in found)
+    alter += [f"ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb4;" for table in names]
+    charsets = sorted({charset for _, charset in found} or ({default} - {"utf8mb4"}))
+    where = f"has {len(names)} tables of jobs" if names else "makes new tables"
+    wrong = f"{where} in {', '.join(charsets)}, not in utf8mb4" if charsets else ""
+    return wrong, " ".join(alter)
 
 
 def _clock(alias: str) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from django.apps import apps
 from django.utils import timezone
 
 from django_jobs import outbox
+from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.decorators import JobFunction
@@ -121,7 +122,8 @@ class JobsBackend(BaseTaskBackend):
         if not self.supports_get_result:
             return super().get_result(result_id)
         key = parse_id(result_id)
-        account = key and (outbox.account(self.jobs_alias, key) or self.jobs.account(key))
+        with naming_missing_tables(self.jobs_alias):
+            account = key and (outbox.account(self.jobs_alias, key) or self.jobs.account(key))
         found = account and results.rebuilt(account, self.alias, declared.loaded(account.handler))
         if not found:
             raise TaskResultDoesNotExist(result_id)

@@ -81,6 +81,7 @@ __all__ = [
     "WorkerStarted",
     "WorkerStopped",
     "WorkerStopping",
+    "WorkerWaiting",
     "emit",
     "is_wanted",
     "subscribe",
@@ -136,15 +137,19 @@ class PushRefused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLost(Event):
-    """The store does not answer; told once per outage."""
+    """The store does not answer, or answers with an error; told once per outage.
+
+    ``trouble``: which of them, in words.
+    """
 
     backend: str
     error: BaseException
+    trouble: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFound(Event):
-    """The store answers again."""
+    """The store can be used again."""
 
     backend: str
     seconds: float
@@ -173,6 +178,14 @@ class BreakerClosed(Event):
     kind: str
     backend: str
     subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerWaiting(Event):
+    """A worker waits before it begins to serve; told once."""
+
+    backend: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

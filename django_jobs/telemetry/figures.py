@@ -32,7 +32,7 @@ COUNTERS: Final = {
     "leases_lost": "Settles that came too late.",
     "leases_reaped": "Leases that ended without a verdict.",
     "settles_unknown": "Settles of which nobody could say whether they counted.",
-    "store_outages": "Times that a backend did not answer.",
+    "store_outages": "Times that a backend did not answer, or only with errors.",
 }
 HISTOGRAMS: Final = {
     "job_wait_seconds": "From the moment a job was due to the start of its run.",

@@ -97,12 +97,12 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.StoreLost: (
         "store.lost",
         logging.ERROR,
-        "the backend %(backend)s does not answer: %(error)s; the worker keeps trying",
+        "%(trouble)s: %(error)s; the worker keeps trying",
     ),
     events.StoreFound: (
         "store.found",
         logging.WARNING,
-        "the backend %(backend)s answers again after %(seconds).1f s",
+        "the backend %(backend)s works again after %(seconds).1f s",
     ),
     events.BreakerOpened: (
         "breaker.opened",
@@ -113,6 +113,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         "breaker.closed",
         logging.WARNING,
         f"{_BREAKER} is closed again",
+    ),
+    events.WorkerWaiting: (
+        "worker.waiting",
+        logging.INFO,
+        "not serving %(backend)s yet, and waiting: %(why)s",
     ),
     events.WorkerStarted: (
         "worker.started",

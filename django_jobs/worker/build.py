@@ -10,6 +10,7 @@ from django.db import OperationalError, connections
 
 from django_jobs.backends.asking import asking
 from django_jobs.backends.database.transactions import is_locked
+from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.enqueue import DEFAULT_QUEUE
@@ -50,6 +51,11 @@ def process_once(queue: str | Sequence[str] | None = None, *, backend: str | Non
     """
     settings = get_settings()
     cycle = build_cycle(backends[backend or settings.default_backend], settings)
+    with naming_missing_tables(cycle.backend.alias):
+        return _once(cycle, queue, settings)
+
+
+def _once(cycle: Cycle, queue: str | Sequence[str] | None, settings: JobsSettings) -> Report:
     if relay := build_relay(cycle.backend, settings):
         _though_locked(relay.step)
     queues = _queues(queue, cycle.backend, settings)
@@ -107,7 +113,8 @@ def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:
 def build_asker(settler: Settler) -> Asker:
     """What settles patiently."""
     breaker = settler.settings.circuit_breaker
-    return Asker(settler, Outage(settler.backend.alias, breaker.threshold))
+    database = getattr(settler.backend, "database", None)
+    return Asker(settler, Outage(settler.backend.alias, breaker.threshold, database=database))
 
 
 def build_relay(backend: Backend, settings: JobsSettings, home: str | None = None) -> Relay | None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from django.db import Error
 
 from django_jobs.backends.base import Settled
+from django_jobs.backends.database.transactions import is_schema_missing
 from django_jobs.clock import SECOND, SystemClock, to_microseconds
 from django_jobs.execution.attempt import Attempt, StopNow, is_running
 from django_jobs.execution.errors import error_text, fingerprint, printable
 from django_jobs.execution.hygiene import clean_connections
-from django_jobs.execution.outcome import Failed, Outcome, Succeeded, called_off
+from django_jobs.execution.outcome import Failed, Interrupted, Outcome, Succeeded, called_off
 from django_jobs.execution.shared_loop import run_among_others
 from django_jobs.execution.timeout import JobTimeout
 from django_jobs.handlers.base import JobContext
@@ -212,8 +213,7 @@ class Cycle:
             # When the commit was not answered it may have come through all the same.
             if done is not None and self.asker.is_gone(run, lease_seconds):
                 return done
-            key = admitted.handler.key
-            outcome, verdict = Failed(error_text(error), fingerprint=fingerprint(key, error)), None
+            outcome, verdict = _undone_by(error, admitted.handler.key, settling=done is None), None
         if verdict is None:
             return self._settled(run, outcome, lease_seconds)
         return Ended(run, verdict, outcome)
@@ -268,6 +268,13 @@ def _contain_hooks(connection: Any, attempt: Attempt) -> None:
         (savepoints, partial(attempt.after_commit, hook), *rest)
         for savepoints, hook, *rest in connection.run_on_commit
     ]
+
+
+def _undone_by(error: Exception, key: str, *, settling: bool) -> Outcome:
+    """What an error of the joint transaction means for its job, whose handler ended well."""
+    if settling and is_schema_missing(error):
+        return Interrupted("tables or columns of django_jobs are missing")
+    return Failed(error_text(error), fingerprint=fingerprint(key, error))
 
 
 def _success(outcome: Outcome) -> None:

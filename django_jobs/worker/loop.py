@@ -79,10 +79,11 @@ class InProcessWorker:
         self._may_be_work, self._told = True, False
         self._restraint = Restraint(poll_interval)
         asker.hurried = lambda: self.stop.urgent
-        self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
+        self._ends_at = float("inf")
 
     def run(self) -> int:
         """Work until told to stop or a limit is reached; the exit code."""
+        self._ends_at = time.monotonic() + (self._limits.max_seconds or float("inf"))
         alias = self._cycle.backend.alias
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
         with self.stop.listening():

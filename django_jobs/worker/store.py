@@ -14,9 +14,12 @@ from django_jobs.backends.circuit import CLOSED
 from django_jobs.backends.database.transactions import (
     gave_up,
     is_conflict,
+    is_connection_lost,
     is_refusal,
+    is_schema_missing,
     serves_nobody,
 )
+from django_jobs.exceptions import StoreUnavailable
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ T = TypeVar("T")
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 3.0
+CALM_SECONDS = 6.0
+"""Where a store answers with errors, some calls go well while others fail: it works again when
+none has failed for so long."""
 
 
 class Trouble(Enum):
@@ -50,7 +56,7 @@ def trouble_of(error: Exception, *, twice: bool = False) -> Trouble:
 
 
 class Outage:
-    """Whether a store answers. Told once when it stops to, and once when it does again.
+    """Whether a store can be used. Told once when it no longer can, and once when it can again.
 
     Threads that ask beside each other are heard apart: it goes on until each of those that
     met it has had an answer.
@@ -60,24 +66,37 @@ class Outage:
     are its cooldown: short ones, for a worker is to go on soon after its database does.
     """
 
-    def __init__(self, backend: str, threshold: int = 5) -> None:
+    def __init__(self, backend: str, threshold: int = 5, *, database: str | None = None) -> None:
         self._backend = backend
+        self._database = database
         self._threshold = threshold
         self._circuit = CLOSED
         self._began_at: float | None = None
         self._met_by: set[int] = set()
+        self._answers = False
+        self._calm_at = 0.0
         self._lock = threading.Lock()
 
     def begins(self, error: BaseException) -> None:
-        """The store did not answer."""
+        """The store did not answer, or answered with an error."""
         with self._lock:
             self._begins(error)
 
     def _begins(self, error: BaseException) -> None:
         self._met_by.add(threading.get_ident())
-        if self._began_at is None:
-            self._began_at = time.monotonic()
-            events.emit(events.StoreLost(backend=self._backend, error=error))
+        answers, now = is_answer(error), time.monotonic()
+        # One that comes back, but without its tables, waits for another remedy.
+        if self._began_at is None or (answers and not self._answers):
+            self._began_at = self._began_at or now
+            events.emit(
+                events.StoreLost(
+                    backend=self._backend,
+                    error=error,
+                    trouble=self._trouble(error, answers=answers),
+                )
+            )
+        self._answers = self._answers or answers
+        self._calm_at = now + CALM_SECONDS if answers else 0.0
         before, self._circuit = self._circuit, self._circuit.failed("", 0, self._threshold)
         if self._circuit.is_open and not before.is_open:
             failures = self._circuit.failures
@@ -86,8 +105,8 @@ class Outage:
             )
 
     def ends(self) -> None:
-        """The store answered."""
-        if self._began_at is None:
+        """The store did what it was asked."""
+        if self._began_at is None or time.monotonic() < self._calm_at:
             return
         with self._lock:
             self._met_by.discard(threading.get_ident())
@@ -96,17 +115,37 @@ class Outage:
 
     def _ends(self, began_at: float) -> None:
         lasted, self._began_at = time.monotonic() - began_at, None
+        self._answers = False
         events.emit(events.StoreFound(backend=self._backend, seconds=lasted))
         if self._circuit.is_open:
             events.emit(events.BreakerClosed(**self._about()))
         self._circuit = CLOSED
 
+    def _trouble(self, error: BaseException, *, answers: bool) -> str:
+        if not answers:
+            return f"the backend {self._backend} does not answer"
+        if self._database is not None and is_schema_missing(error):
+            return (
+                f"the database {self._database!r} lacks tables or columns of django_jobs "
+                f"(run manage.py migrate --database {self._database})"
+            )
+        return f"the backend {self._backend} answers with an error"
+
     def _about(self) -> dict[str, str]:
         return {"kind": "backend", "backend": self._backend, "subject": self._backend}
 
 
+def is_answer(error: BaseException) -> bool:
+    """Whether the store itself said this; else it could not be reached, or did not answer."""
+    if isinstance(error, StoreUnavailable):
+        return error.answered
+    if not isinstance(error, Error) or error.__cause__ is None:  # no driver has said it
+        return False
+    return not is_connection_lost(error)
+
+
 class Store:
-    """Calls a backend, and waits when it does not answer."""
+    """Calls a backend, and waits when it cannot be used."""
 
     def __init__(self, outage: Outage, stopped: Callable[[], bool]) -> None:
         self._outage = outage

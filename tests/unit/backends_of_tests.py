@@ -1,5 +1,7 @@
 """What the settings of tests point at: backends, policies, handlers and a router."""
 
+import threading
+
 from django.core.checks import Info
 
 from django_jobs.backends.base import Backend
@@ -30,6 +32,18 @@ class OwnDatabase(DatabaseBackend):
 class Complaining(OwnBroker):
     def check(self):
         return COMPLAINTS
+
+
+class Broken(OwnBroker):
+    def stats(self, queue):
+        raise OSError("the cable is cut")
+
+
+class Stuck(OwnBroker):
+    goes_on = threading.Event()
+
+    def stats(self, queue):
+        self.goes_on.wait()
 
 
 class NeedsUrl(OwnBroker):

@@ -9,6 +9,7 @@ from django.apps import apps
 from django.core import checks as django_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.db.backends.postgresql.psycopg_any import IsolationLevel
 
 from django_jobs import checks
 from django_jobs.checks import databases
@@ -66,13 +67,18 @@ triggered: dict[str, dict] = {
     "W031": {"ALLOWED_URLS": ["http://a.example/*"]},
 }
 ON_A_DATABASE = {
-    "E008": {"vendor": "oracle", "display_name": "Oracle"},
+    "E008": {"vendor": "oracle", "display_name": "Oracle", "settings_dict": {"NAME": "x"}},
     "W008": {"vendor": "sqlite", "settings_dict": {"NAME": "file:x?mode=memory&cache=shared"}},
     "W009": {
         "vendor": "mysql",
         "settings_dict": {"NAME": "x", "OPTIONS": {"isolation_level": "repeatable read"}},
     },
     "W010": {"vendor": "sqlite", "settings_dict": {"NAME": "x.sqlite3"}},
+    "W011": {
+        "vendor": "postgresql",
+        "settings_dict": {"NAME": "x", "OPTIONS": {"isolation_level": 3}},
+    },
+    "E019": {"vendor": "postgresql", "settings_dict": {"NAME": "x", "AUTOCOMMIT": False}},
 }
 ON_REDIS = {"E060", "E061", "W060"}  # tests/integration/redis/test_checks.py
 TESTED_WITH_FILES = {"E021", "W023"}  # tests/unit/test_checks_reach.py
@@ -360,6 +366,39 @@ def test_the_isolation_level_of_the_server_is_not_trusted(settings, database):
         settings_dict={"NAME": "x", "OPTIONS": {"isolation_level": None}},
     )
     assert ids(messages_of(settings)) == ["W009"]
+
+
+@pytest.mark.parametrize(
+    ("options", "level"),
+    [
+        ({"isolation_level": IsolationLevel.REPEATABLE_READ}, "REPEATABLE READ"),
+        ({"isolation_level": IsolationLevel.SERIALIZABLE}, "SERIALIZABLE"),
+        ({"options": "-c default_transaction_isolation=serializable"}, "SERIALIZABLE"),
+        ({"options": r"-c default_transaction_isolation=repeatable\ read"}, "REPEATABLE READ"),
+        ({"isolation_level": IsolationLevel.READ_COMMITTED}, ""),
+        ({"options": "-c statement_timeout=5000"}, ""),
+        ({"options": "-c default_transaction_isolation=read\\ committed"}, ""),
+        ({}, ""),
+    ],
+    ids=str,
+)
+def test_levels_of_postgresql_that_decide_by_old_snapshots_are_named(
+    options, level, settings, database
+):
+    database(vendor="postgresql", settings_dict={"NAME": "x", "OPTIONS": options})
+    messages = messages_of(settings)
+    assert ids(messages) == (["W011"] if level else [])
+    assert all(f"makes transactions {level}:" in message.msg for message in messages)
+
+
+@pytest.mark.parametrize("vendor", ["postgresql", "mysql", "sqlite"])
+def test_without_autocommit_nothing_works(vendor, settings, database):
+    options = {"transaction_mode": "IMMEDIATE"} if vendor == "sqlite" else {}
+    told = {"NAME": "x.sqlite3", "OPTIONS": options, "AUTOCOMMIT": False}
+    database(vendor=vendor, settings_dict=told)
+    (message,) = messages_of(settings)
+    assert ids([message]) == ["E019"]
+    assert message.is_serious()
 
 
 @pytest.mark.parametrize("mode", ["IMMEDIATE", "immediate", "EXCLUSIVE"])

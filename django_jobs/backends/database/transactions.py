@@ -21,6 +21,7 @@ from django.db import (
 
 from django_jobs.backends.base import Settled
 from django_jobs.backends.database.timeouts import is_limited
+from django_jobs.exceptions import TablesMissing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,15 +38,15 @@ READ_COMMITTED = "READ COMMITTED"
 _POSTGRESQL_CONFLICTS = frozenset({"40001", "40P01"})
 # ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK, ER_CHECKREAD (a row changed under the statement)
 _MYSQL_CONFLICTS = frozenset({1205, 1213, 1020})
+# undefined_table, undefined_column
+_POSTGRESQL_MISSING = frozenset({"42P01", "42703"})
+# ER_NO_SUCH_TABLE, ER_BAD_FIELD_ERROR
+_MYSQL_MISSING = frozenset({1146, 1054})
 _SQLITE_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 # lock_not_available, query_canceled
 _POSTGRESQL_GAVE_UP = frozenset({"55P03", "57014"})
 # a lock was waited for, or a statement ran, for too long (MariaDB's number and MySQL's); killed
 _MYSQL_GAVE_UP = frozenset({1205, 1969, 3024, 1317})
-# undefined_table, undefined_column, invalid_schema_name
-_POSTGRESQL_SCHEMA = frozenset({"42P01", "42703", "3F000"})
-# ER_NO_SUCH_TABLE, ER_BAD_FIELD_ERROR, ER_BAD_DB_ERROR
-_MYSQL_SCHEMA = frozenset({1146, 1054, 1049})
 # read_only_sql_transaction, insufficient_privilege
 _POSTGRESQL_SERVES_NOBODY = frozenset({"25006", "42501"})
 # insufficient resources, operator intervention, system error
@@ -191,18 +192,10 @@ def gave_up(error: Error) -> bool:
     """Whether a statement was undone because it waited or ran for too long."""
     cause = error.__cause__
     return (
-        getattr(cause, "sqlstate", None) in _POSTGRESQL_GAVE_UP
+        _sqlstate(cause) in _POSTGRESQL_GAVE_UP
         or _number(cause) in _MYSQL_GAVE_UP
         or is_locked(error)
     )
-
-
-def is_schema_missing(error: Error) -> bool:
-    """Whether a table or column is not there."""
-    cause = error.__cause__
-    if isinstance(cause, sqlite3.OperationalError):  # of a statement of ours that is well formed
-        return getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
-    return getattr(cause, "sqlstate", None) in _POSTGRESQL_SCHEMA or _number(cause) in _MYSQL_SCHEMA
 
 
 def serves_nobody(error: Error) -> bool:
@@ -214,7 +207,7 @@ def serves_nobody(error: Error) -> bool:
         return isinstance(cause, sqlite3.OperationalError) and not is_locked(error)
     if gave_up(error):
         return False
-    state = getattr(cause, "sqlstate", None) or ""
+    state = _sqlstate(cause) or ""
     return (
         state in _POSTGRESQL_SERVES_NOBODY
         or state.startswith(_POSTGRESQL_SERVES_NOBODY_CLASSES)
@@ -236,11 +229,29 @@ def is_connection_lost(error: Error) -> bool:
     cause = error.__cause__
     module = type(cause).__module__ or ""
     if module.startswith("psycopg"):
-        state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+        state = _sqlstate(cause)
         return state is None or state.startswith(("08", "57P", "25P03", "25P04"))
     if module.startswith("sqlite3"):
         return False
     return isinstance(error, InterfaceError) or _number(cause) in _MYSQL_LOST
+
+
+def is_schema_missing(error: BaseException) -> bool:
+    """Whether the statement names a table or column that is not there: migrate has to be run.
+
+    SQLite has no code of its own for that: this is what it gives for any statement that it
+    cannot prepare, and ours can be prepared wherever the tables are.
+    """
+    cause = error.__cause__
+    if isinstance(error, TablesMissing) or _sqlstate(cause) in _POSTGRESQL_MISSING:
+        return True
+    if _number(cause) in _MYSQL_MISSING:
+        return True
+    return getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+
+
+def _sqlstate(cause: BaseException | None) -> str | None:
+    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
 
 
 def _number(cause: BaseException | None) -> int | None:

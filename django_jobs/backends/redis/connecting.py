@@ -125,13 +125,15 @@ def translated(error: Exception) -> Exception:
             "Redis has no memory left (maxmemory) and refused to store more; nothing was "
             "stored. Raise maxmemory, or let workers drain the queues",
             undone=True,
+            answered=True,
         )
     if isinstance(error, _PASSING) or text.startswith(_PASSING_WORDS):
-        refused = isinstance(error, _REFUSED) or text.startswith(_PASSING_WORDS)
+        answered = isinstance(error, _REFUSED) or text.startswith(_PASSING_WORDS)
         # Itself, and none of its kinds: each time it was asked, a cluster named another server.
-        refused = refused or type(error) is exceptions.ClusterError
+        refused = answered or type(error) is exceptions.ClusterError
         return StoreUnavailable(
             f"Redis does not serve: {type(error).__name__}: {text}",
             undone=refused or _NEVER_SENT in text,
+            answered=answered,
         )
     return error

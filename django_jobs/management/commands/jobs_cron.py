@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from django.db import OperationalError
 
 from django_jobs.clock import from_datetime
 from django_jobs.cron.loop import Loop, tick_once
@@ -19,6 +22,7 @@ from django_jobs.management.schedules import (
     show_schedules,
     tick_document,
 )
+from django_jobs.management.schema import require_tables
 from django_jobs.operations.schedules import (
     overview_of_schedules,
     pause_schedule,
@@ -131,6 +135,8 @@ def _loop(output: Output, options: dict[str, Any]) -> int:
         output.flush()
 
     loop = Loop(only=options["only"], on_decided=tell if options["verbosity"] else None)
+    with suppress(OperationalError):  # it waits for a database that is away
+        require_tables(loop.ticker.alias)
     with loop.stop.listening():
         if options["verbosity"]:
             output.line("ticking whenever something is due, until told to stop")

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import sys
+import time
 from argparse import ArgumentTypeError
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError
+from django.db import Error, OperationalError
 
 from django_jobs.backends.registry import backends
 from django_jobs.checks import TAG
 from django_jobs.conf import get_settings
 from django_jobs.cron.loop import Loop
-from django_jobs.exceptions import ConfigurationError, InvalidOption
+from django_jobs.exceptions import ConfigurationError, InvalidOption, TablesMissing
 from django_jobs.management.arguments import positive_float, positive_int
 from django_jobs.management.reloading import Watcher, is_watched
+from django_jobs.management.schema import databases_of, require_tables
 from django_jobs.telemetry import events
 from django_jobs.telemetry.logs import in_words, soon
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.loop import InProcessWorker, Limits
+from django_jobs.worker.loop import InProcessWorker, Limits, shortest_lease
 from django_jobs.worker.pool.build import PoolWorker, processes_for, why_no_children
+from django_jobs.worker.pool.cutting import limit_connecting
 from django_jobs.worker.pool.marks import Places
 from django_jobs.worker.pool.recycling import MEGABYTE, ChildLimits, can_measure
+from django_jobs.worker.pool.stores import HANG_SHARE
 from django_jobs.worker.queues import parse
+from django_jobs.worker.stop import Stop
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from django_jobs.worker.cycle import Report
 
 MOST_PROCESSES = 1024
 MOST_CONCURRENCY = 10_000
-TOLD = frozenset({events.WorkerStarted, events.WorkerStopping})
+LOOK_EVERY_SECONDS = 1.0
+TOLD = frozenset({events.WorkerWaiting, events.WorkerStarted, events.WorkerStopping})
 """What is said of the worker itself; of its end, how much it did."""
 
 
@@ -84,27 +90,14 @@ class Command(BaseCommand):
             action="store_true",
             help="for development: start the worker anew when Python files have changed",
         )
-        add("--once", action="store_true", help="process one due job, if there is one, and end")
-        add(
-            "--until-empty",
-            action="store_true",
-            help="end when nothing is due; jobs that are due later are not waited for",
-        )
-        add(
-            "--with-cron",
-            action="store_true",
-            help="tick for schedules too, in a child (with --processes 0 between jobs)",
-        )
-        add("--max-jobs", type=positive_int, metavar="N", help="end after N jobs")
-        add("--max-seconds", type=positive_float, metavar="S", help="end after S seconds")
-        add("--poll-interval", type=positive_float, metavar="S", help="default: POLL_INTERVAL")
+        _add_ends(parser)
 
     def check(self, *args: Any, **kwargs: Any) -> None:
         """Checks of models ask some databases; a worker comes up also while its own is away."""
         try:
             super().check(*args, **kwargs)
         except OperationalError as error:
-            self.stderr.write(f"the checks were cut short, for a database does not answer: {error}")
+            self.stderr.write(f"the checks were cut short by an error of a database: {error}")
             super().check(tags=[TAG])
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -117,11 +110,34 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from error
         worker.stop.ends_process = getattr(self, "_called_from_command_line", False)
         with self._heard() if options["verbosity"] else nullcontext():
-            code = worker.run()
+            code = worker.run() if self._has_tables(worker, options) else 0
         if options["verbosity"]:
             self.stdout.write(f"{worker.processed} jobs processed")
         if code:
             sys.exit(code)
+
+    def _has_tables(self, worker: InProcessWorker | PoolWorker, options: dict[str, Any]) -> bool:
+        """Whether to begin. False when it was told to stop while it waited for ``migrate``."""
+        settings = get_settings()
+        backend = backends[options["backend"] or settings.default_backend]
+        databases = databases_of(backend, settings)
+        if isinstance(worker, PoolWorker):  # as it does itself, but for this question before
+            for alias in databases:
+                limit_connecting(alias, shortest_lease(settings) / HANG_SHARE)
+        patience = options["wait_for_migrations"]
+        missing = _missing(databases, waits=patience is not None)
+        if missing is not None and patience is not None:
+            stop, until = Stop(), time.monotonic() + patience
+            with stop.listening():
+                events.emit(events.WorkerWaiting(backend=backend.alias, why=str(missing).strip()))
+                while missing is not None and time.monotonic() < until:
+                    stop.unless_asked(lambda: time.sleep(LOOK_EVERY_SECONDS))
+                    if stop.asked.is_set():
+                        return False
+                    missing = _missing(databases, waits=True)
+        if missing is not None:
+            raise CommandError(str(missing).strip(), returncode=1) from missing
+        return True
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
@@ -202,6 +218,47 @@ class Command(BaseCommand):
                 else ""
             )
         self._say(told)
+
+
+def _add_ends(parser: ArgumentParser) -> None:
+    """The options that say when it begins, looks and ends."""
+    add = parser.add_argument
+    add("--once", action="store_true", help="process one due job, if there is one, and end")
+    add(
+        "--until-empty",
+        action="store_true",
+        help="end when nothing is due; jobs that are due later are not waited for",
+    )
+    add(
+        "--with-cron",
+        action="store_true",
+        help="tick for schedules too, in a child (with --processes 0 between jobs)",
+    )
+    add("--max-jobs", type=positive_int, metavar="N", help="end after N jobs")
+    add("--max-seconds", type=positive_float, metavar="S", help="end after S seconds")
+    add("--poll-interval", type=positive_float, metavar="S", help="default: POLL_INTERVAL")
+    add(
+        "--wait-for-migrations",
+        type=positive_float,
+        metavar="S",
+        nargs="?",
+        const=float("inf"),
+        help="where migrate has not been run yet, wait for it, at most S seconds; default: "
+        "end with exit code 1",
+    )
+
+
+def _missing(databases: Sequence[str], *, waits: bool) -> Error | None:
+    """What keeps a worker from beginning. It waits by itself for a database that is away."""
+    for alias in databases:
+        try:
+            require_tables(alias)
+        except TablesMissing as error:
+            return error
+        except Error as error:
+            if waits:
+                return error
+    return None
 
 
 def _child_limits(options: dict[str, Any]) -> ChildLimits:

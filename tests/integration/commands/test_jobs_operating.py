@@ -9,10 +9,13 @@ import pytest
 
 from django_jobs import operations
 from django_jobs.backends.registry import backends
+from django_jobs.conf import DATABASE_BACKEND
+from django_jobs.management import preflight
 from django_jobs.models import Job, OperatorEvent, Worker
 from django_jobs.worker.presence import Presence
 from testproject.shop.jobs import doomed
 from tests.integration.commands.conftest import HOSTILE, ROOT, assert_harmless
+from tests.unit import backends_of_tests as own
 
 pytestmark = pytest.mark.django_db
 NOBODY = "00000000-0000-7000-8000-000000000000"
@@ -88,7 +91,7 @@ class TestPreflight:
         assert found["ok"]
         whats = {one["what"] for one in found["findings"]}
         assert whats == {
-            "check", "keys", "database", "migrations", "clock", "workers", "handlers"
+            "check", "keys", "database", "migrations", "encoding", "clock", "workers", "handlers"
         }  # fmt: skip
 
     def test_warns_of_a_queue_that_nobody_serves(self, run):
@@ -110,6 +113,26 @@ class TestPreflight:
         told = run("jobs_preflight")
         assert told.code in {1, 2}
         assert "TIMEOUT" in told.out + told.err
+
+    def test_asks_every_backend_and_waits_for_none_for_long(self, run, settings, monkeypatch):
+        memory = "django_jobs.backends.memory.MemoryBackend"
+        path = "tests.unit.backends_of_tests."
+        settings.DJANGO_JOBS = {
+            "BACKENDS": {
+                "database": {"BACKEND": DATABASE_BACKEND},
+                "memory": {"BACKEND": memory},
+                "broken": {"BACKEND": path + "Broken"},
+                "stuck": {"BACKEND": path + "Stuck"},
+            }
+        }
+        monkeypatch.setattr(preflight, "PATIENCE_SECONDS", 0.2)
+        told = run("jobs_preflight", "--json")
+        own.Stuck.goes_on.set()
+        found = [one for one in told.json()["findings"] if one["what"] == "backend"]
+        assert (told.code, [one["state"] for one in found]) == (1, ["failed", "failed"])
+        assert found[0]["told"] == "broken cannot be used: OSError: the cable is cut"
+        assert "BACKENDS['broken']" in found[0]["way_out"]
+        assert found[1]["told"] == "stuck did not answer within 0.2 seconds"
 
     def test_fails_where_the_tables_are_not_there(self, manage, tmp_path):
         where = {"DJANGO_JOBS_TEST_DB": "sqlite", "DJANGO_JOBS_SQLITE_PATH": str(tmp_path / "new")}

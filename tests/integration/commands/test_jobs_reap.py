@@ -57,5 +57,5 @@ def test_without_tables_it_says_what_to_do(manage, tmp_path):
         DJANGO_JOBS_SQLITE_PATH=str(tmp_path / "empty.sqlite3"),
     )
     assert refused.returncode == 1
-    assert "has migrate been run?" in refused.stderr
+    assert "run manage.py migrate --database default" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -1,5 +1,6 @@
 """What operators do with the jobs of Redis: look, explain, replay, discard, delete."""
 
+import contextlib
 import io
 import json
 import logging
@@ -147,3 +148,23 @@ def test_a_monitor_is_not_told_where_redis_is_and_the_log_is(client, caplog):
         assert secret not in told.content.decode()
     (logged, *_) = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert f"127.0.0.1:{gone.port}" in logged.getMessage()
+
+
+def preflight_of_backends():
+    """The findings, though the command ends with 1 where there is one that failed."""
+    out = io.StringIO()
+    with contextlib.suppress(SystemExit):
+        call_command("jobs_preflight", "--json", stdout=out)
+    return [one for one in json.loads(out.getvalue())["findings"] if one["what"] == "backend"]
+
+
+def test_preflight_asks_the_server(own_server):
+    with override_settings(DJANGO_JOBS=jobs_in(own_server)):
+        (found,) = preflight_of_backends()
+        assert found["state"] == "ok"
+        assert found["told"].startswith("redis answers in ")
+        own_server.kill()
+        (found,) = preflight_of_backends()
+    assert found["state"] == "failed"
+    assert found["told"].startswith("redis cannot be used: StoreUnavailable: ")
+    assert "BACKENDS['redis']" in found["way_out"]

@@ -15,6 +15,7 @@ from django_jobs.telemetry import events
 from django_jobs.worker import process_once
 from testproject.shop.models import Order
 from tests.conftest import RUN_ON
+from tests.integration.missing import without_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MEMORY = {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}
@@ -283,3 +284,15 @@ def test_on_sqlite_a_timeout_has_to_be_below_a_third_of_the_lease(timeout):
 @pytest.mark.parametrize("timeout", [10, 4000, None])
 def test_elsewhere_an_atomic_job_may_take_as_long_as_any(timeout):
     assert order.using(timeout=timeout).enqueue().created
+
+
+def test_a_table_that_is_missing_at_the_settle_is_no_verdict_on_the_job():
+    order.enqueue()
+    with without_table(JobResult):
+        report = process_once()
+    assert report.status == "requeued"
+    job = Job.objects.get()
+    assert (job.state, job.attempts, job.crashes, job.suspect) == (JobState.READY, 0, 0, False)
+    assert not any(model.objects.exists() for model in (Order, FailedJob, JobAttempt))
+    assert process_once().status == "acked"
+    assert Order.objects.count() == 1

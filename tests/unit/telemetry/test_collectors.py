@@ -59,7 +59,7 @@ def counters(event):
         (events.JobCrashed(**ABOUT, crashes=1, reason="killed"), "jobs_crashed jobs_fetched"),
         (events.LeaseLost(**ABOUT), "jobs_fetched leases_lost"),
         (events.SettleUnknown(**ABOUT), "jobs_fetched settles_unknown"),
-        (events.StoreLost(backend="database", error=OSError()), "store_outages"),
+        (events.StoreLost(backend="database", error=OSError(), trouble="no"), "store_outages"),
         (events.WorkerStarted(backend="database", queues=""), ""),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_record_carries_its_key_and_its_facts(caplog):
 def test_an_error_of_a_store_is_told_without_the_password_it_names(caplog):
     error = OSError("no answer from redis://jobs:hunter2@cache:6379, password='hunter2'")
     with caplog.at_level(logging.DEBUG, logger="django_jobs"):
-        logs.write_now(events.StoreLost(backend="redis", error=error))
+        logs.write_now(events.StoreLost(backend="redis", error=error, trouble="no"))
     (record,) = caplog.records
     assert "no answer from redis://" in record.getMessage()
     assert "hunter2" not in record.getMessage() + str(vars(record)["error"])

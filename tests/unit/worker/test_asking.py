@@ -1,12 +1,13 @@
 """A settle that was not answered is asked again, until it is clear whether it counted."""
 
 import pytest
-from django.db import DataError, OperationalError
+from django.db import DataError, OperationalError, ProgrammingError
 
 from django_jobs.backends.base import Settled
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
+from django_jobs.exceptions import StoreUnavailable
 from django_jobs.execution.outcome import ErrorText, Failed, Snoozed, Succeeded
 from django_jobs.telemetry import events
 from django_jobs.testing.factories import make_opener, make_outgoing
@@ -17,6 +18,7 @@ from django_jobs.worker.store import Outage, Store
 
 FAILED = Failed(ErrorText("ValueError", "no"))
 LEASE = 30.0
+MIGRATE = "run manage.py migrate --database jobs"
 
 
 class Moody(MemoryBackend):
@@ -239,6 +241,89 @@ def test_h8_an_outage_is_told_once_waited_out_and_never_empty(told, monkeypatch)
     calls._pause = 0.001
     assert [calls.call(work) for _ in range(4)] == [None, None, None, "work"]
     assert told == [events.StoreLost, events.StoreFound]
+
+
+class NotThere(Exception):
+    """What a driver raises; psycopg's codes."""
+
+    def __init__(self, sqlstate):
+        super().__init__("no")
+        self.sqlstate = sqlstate
+
+
+def of_driver(kind, sqlstate):
+    error = kind("no")
+    error.__cause__ = NotThere(sqlstate)
+    return error
+
+
+@pytest.fixture
+def troubles():
+    """What is told of stores that are lost and found."""
+    heard = []
+
+    def hear(event):
+        if isinstance(event, events.StoreLost | events.StoreFound):
+            heard.append(getattr(event, "trouble", "found"))
+
+    events.subscribe(hear)
+    yield heard
+    events.unsubscribe(hear)
+
+
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        (OSError("refused"), "the backend default does not answer"),
+        (OperationalError("gone"), "the backend default does not answer"),
+        (StoreUnavailable("timed out"), "the backend default does not answer"),
+        (StoreUnavailable("OOM", answered=True), "the backend default answers with an error"),
+        (of_driver(OperationalError, "57014"), "the backend default answers with an error"),
+        (of_driver(ProgrammingError, "42501"), "the backend default answers with an error"),
+        (
+            of_driver(ProgrammingError, "42P01"),
+            f"the database 'jobs' lacks tables or columns of django_jobs ({MIGRATE})",
+        ),
+    ],
+    ids=["socket", "driver", "broker", "full", "timeout", "permission", "tables"],
+)
+def test_a_store_that_answers_with_an_error_is_not_said_to_be_silent(error, trouble, troubles):
+    outage = Outage("default", database="jobs")
+    outage.begins(error)
+    outage.begins(error)
+    assert troubles == [trouble]
+
+
+def test_a_store_that_comes_back_with_errors_says_so_once(troubles):
+    outage = Outage("default")
+    for error in (OSError("refused"), of_driver(ProgrammingError, "42P01"), OSError("refused")):
+        outage.begins(error)
+        outage.begins(error)
+    outage.ends()
+    assert troubles == [
+        "the backend default does not answer",
+        "the backend default answers with an error",
+        "found",
+    ]
+
+
+def test_while_some_calls_still_fail_those_that_go_well_end_no_outage(troubles, monkeypatch):
+    outage = Outage("default")
+    for _ in range(3):
+        outage.begins(of_driver(ProgrammingError, "42703"))
+        outage.ends()
+    assert troubles == ["the backend default answers with an error"]
+    monkeypatch.setattr(store, "CALM_SECONDS", 0.0)
+    outage.begins(of_driver(ProgrammingError, "42703"))
+    outage.ends()
+    assert troubles[1:] == ["found"]
+
+
+def test_a_settle_waits_for_tables_that_are_missing(told, monkeypatch):
+    monkeypatch.setattr(store, "CALM_SECONDS", 0.0)
+    desk = Desk(of_driver(ProgrammingError, "42P01"))
+    assert desk.settle(Succeeded(1)).answer is Settled.SETTLED
+    assert (desk.backend.settles, told) == (2, [events.StoreLost, events.StoreFound])
 
 
 def test_a_stopped_worker_does_not_wait_for_its_store():

@@ -267,8 +267,8 @@ def test_a_worker_that_is_started_while_its_database_is_away_begins_when_it_is_b
             and "serving every queue" in pool.said
         )
     )
-    assert "answers again" not in pool.said
+    assert "works again" not in pool.said
     gang.note.enqueue(str(diary))
     proxy.forward()
     until(lambda: diary.words == ["ran"], patience=GOES_ON_SECONDS)
-    until(lambda: "answers again" in pool.said)
+    until(lambda: "works again" in pool.said)

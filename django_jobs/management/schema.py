@@ -1,0 +1,100 @@
+"""Whether a database has the tables of this code: looked at before anything works with them."""
+
+from __future__ import annotations
+
+import pkgutil
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from django.apps import apps
+from django.db import DatabaseError, Error, connections
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+
+from django_jobs.exceptions import TablesMissing
+from django_jobs.routers import APP_LABEL, database_of, job_databases, outbox_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_jobs.backends.base import Backend
+    from django_jobs.conf import JobsSettings
+
+RECORDS = "django_migrations"
+
+
+def databases_of(backend: Backend, settings: JobsSettings) -> list[str]:
+    """The aliases of the databases in which a worker of a backend reads and writes."""
+    if backend.ends_with_process:
+        return []
+    home = database_of(settings.backends[backend.alias]) or job_databases(settings)[0]
+    outbox = outbox_database(settings, backend.alias)
+    return list(dict.fromkeys([home, *([outbox] if outbox else [])]))
+
+
+def require_tables(alias: str) -> None:
+    """Raise TablesMissing, or Django's error where the database cannot be asked."""
+    with _left_as_it_is(connections[alias]):
+        missing = not_applied(alias)
+    if missing:
+        more = len(missing) - 3
+        named = ", ".join(missing[:3]) + (f" and {more} more" if more > 0 else "")
+        raise TablesMissing(alias, f"missing: {named}")
+
+
+def not_applied(alias: str) -> list[str]:
+    """The migrations of this code that a database lacks, at the cost of two queries.
+
+    One that is ahead of the code is well: two versions next to each other share a database.
+    Where no migration of ours is recorded, as in a test that makes its tables without them,
+    it is the tables that count.
+    """
+    connection = connections[alias]
+    tables = set(connection.introspection.table_names())
+    known = _of_this_code()
+    applied = _recorded(connection) if known and RECORDS in tables else set()
+    if applied:
+        return [name for name in known if name not in applied and not _replaces(name, applied)]
+    models = apps.get_app_config(APP_LABEL).get_models()
+    absent = sorted({model._meta.db_table for model in models} - tables)
+    return absent and (known or absent)
+
+
+def _of_this_code() -> list[str]:
+    """The names of the migrations, in order; none where MIGRATION_MODULES switches them off."""
+    module, _ = MigrationLoader.migrations_module(APP_LABEL)
+    if module is None:
+        return []
+    found = pkgutil.iter_modules(import_module(module).__path__)
+    return sorted(one.name for one in found if not one.ispkg and one.name[0] not in "_~")
+
+
+def _recorded(connection: BaseDatabaseWrapper) -> set[str]:
+    rows = MigrationRecorder(connection).migration_qs.filter(app=APP_LABEL)
+    with suppress(DatabaseError):  # a worker's user need not be allowed to read them
+        return set(rows.values_list("name", flat=True))
+    return set()
+
+
+def _replaces(name: str, applied: set[str]) -> bool:
+    """Whether it is a squashed migration, and those that it stands for were applied."""
+    module, _ = MigrationLoader.migrations_module(APP_LABEL)
+    replaced = import_module(f"{module}.{name}").Migration.replaces
+    return bool(replaced) and all(one in applied for _, one in replaced)
+
+
+@contextmanager
+def _left_as_it_is(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Leave no connection, nor the threads of a pool of them: children are forked after this."""
+    was_open = connection.connection is not None
+    try:
+        yield
+    finally:
+        if not was_open and not connection.in_atomic_block:
+            with suppress(Error):
+                connection.close()
+                if connection.settings_dict.get("OPTIONS", {}).get("pool"):
+                    connection.close_pool()  # type: ignore[attr-defined]  # PostgreSQL's has one
