@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from django_jobs.definition import Options
 from django_jobs.handlers.base import Conduct, JobContext
-from django_jobs.handlers.function import refuse_generator
 from django_jobs.handlers.typed import Payload
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ class ClassHandler:
         conduct: Conduct | None = None,
         options: Options | None = None,
     ) -> None:
-        refuse_generator(key, target.handle)
         self.key = key
         self.target = target
         # Where it was written: the same code may be registered again, after a reload.

@@ -57,7 +57,6 @@ class FunctionHandler:
         conduct: Conduct | None = None,
         options: Options | None = None,
     ) -> None:
-        refuse_generator(key, function)
         self.key = key
         self.function = function
         self.takes_context = takes_context
@@ -106,15 +105,6 @@ class FunctionHandler:
         if self.takes_context:
             return self.function(context, *args, **kwargs)
         return self.function(*args, **kwargs)
-
-
-def refuse_generator(key: str, function: Callable[..., Any]) -> None:
-    """Raise InvalidJob for a function that yields: calling it would run nothing of it."""
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidJob(
-            f"{key} is a generator, and nobody would iterate over it; do the work in a function "
-            "that returns, and iterate there"
-        )
 
 
 def _payload_signature(

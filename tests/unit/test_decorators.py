@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from django_jobs import JobFunction, JobHandler, job
+from django_jobs import JobFunction, job
 from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidOption, InvalidPayload
 from django_jobs.handlers.base import JobContext
 from django_jobs.handlers.registry import registry
@@ -201,26 +201,6 @@ def test_what_is_no_function_is_refused(thing):
 def test_a_key_that_is_none_is_refused(key):
     with pytest.raises(InvalidOption, match=r"key is .*1 to 255 printable characters"):
         job(key=key)(len)
-
-
-def yields():
-    yield 1
-
-
-async def yields_asynchronously():
-    yield 1
-
-
-class Yields(JobHandler):
-    def handle(self, context):
-        yield context.payload
-
-
-@pytest.mark.parametrize("handler", [yields, yields_asynchronously, Yields])
-def test_a_generator_is_refused_as_nothing_of_it_would_run(handler):
-    with pytest.raises(InvalidJob, match=r"tests\.yields is a generator"):
-        job(key="tests.yields")(handler)
-    assert registry.get("tests.yields") is None
 
 
 def test_a_path_too_long_for_a_key_is_refused():
