@@ -196,6 +196,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         "the limits of the queues of %(backend)s could not be read: %(error)s",
     ),
+    trouble_events.PushPutOff: (
+        "relay.put_off",
+        logging.WARNING,
+        f"the relay of %(backend)s cannot judge {_JOB} and tries again in %(delay).1f s: %(error)s",
+    ),
     trouble_events.DeadLetterStays: (
         "dead_letter.stays",
         logging.WARNING,

@@ -56,6 +56,18 @@ class LimitsUnread(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PushPutOff(Event):
+    """A relay cannot judge a job of the outbox, and leaves it for one that can."""
+
+    backend: str
+    queue: str
+    handler: str
+    job_id: str
+    delay: float
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterStays(Event):
     """A dead letter could not be copied from Redis, where it is kept."""
 

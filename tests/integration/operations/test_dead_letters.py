@@ -229,7 +229,7 @@ class TestRefusal:
         settings.DJANGO_JOBS = {"SITE": "staging"}
         failed = die()
         settings.DJANGO_JOBS = {"SITE": "production"}
-        self.refused(failed, "rejected-site")
+        self.refused(failed, "other-site")
 
     def test_of_a_backend_that_is_gone(self, settings):
         failed = die()

@@ -121,7 +121,7 @@ SPOILED = {
     "no body": lambda client, job_id: client.hset(BASE + "jobs", job_id, "-100"),
     "a state of noise": lambda client, job_id: client.hset(BASE + "state", job_id, b"\xff|1:2"),
     "a lease without an end": lambda client, job_id: client.hset(
-        BASE + "state", job_id, "a" * 32 + "|0:1:0:0:1:1:0:0::host:1"
+        BASE + "state", job_id, "a" * 32 + "|0:1:0:0:1:1:0:0:0::host:1"
     ),
 }
 

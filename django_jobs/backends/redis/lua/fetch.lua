@@ -53,7 +53,7 @@ end
 
 -- The state of a job without keys at its first lease, as state_text would write it.
 local fresh = token .. '|0:1:0:0:'
-local after = ':' .. number(now) .. ':0:0::' .. worker
+local after = ':' .. number(now) .. ':0:0:0::' .. worker
 local ends = number(expires)
 local TEXT = 1000000
 
