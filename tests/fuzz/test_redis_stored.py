@@ -155,7 +155,6 @@ def server():
 @pytest.fixture
 def work(server, settings, site_environment):
     jobs = {
-        "SITE": "testproject.settings",
         **ALLOWED,
         "QUEUES": {"default": {**ALLOWED["QUEUES"]["default"], "RATE_LIMIT": "100000/m"}},
         "BACKENDS": {

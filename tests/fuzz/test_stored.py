@@ -83,7 +83,7 @@ def some_hostile(number, place):
 
 @pytest.mark.django_db(transaction=True)
 def test_hostile_rows_end_no_worker_and_are_all_dead_letters(settings, site_environment):
-    settings.DJANGO_JOBS = {"SITE": "testproject.settings", **ALLOWED}
+    settings.DJANGO_JOBS = ALLOWED
     place = here()
     messages = some_hostile(ROWS, place)
     sound = [place.sound("shell", ["/bin/true"]) for _ in range(3)]
