@@ -84,6 +84,27 @@ class DeadLettersUnswept(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesUnfit(Event):
+    """A worker that starts would not run some of the messages that wait, all for one reason."""
+
+    backend: str
+    reason: str
+    count: int
+    looked_at: int
+    queues: str
+    why: str
+    way_out: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesUnseen(Event):
+    """A worker that starts could not look at the messages that wait; it works all the same."""
+
+    backend: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSilent(Event):
     """A backend did not tell an operator of a queue, or of its queues."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.handlers.base import Handler
     from django_jobs.handlers.registry import Registry
-    from django_jobs.wire.envelope import Envelope, Header
+    from django_jobs.wire.envelope import Envelope, Header, Message
     from django_jobs.wire.opening import Opener
 
 LONGEST_SNOOZE = 300.0
@@ -99,11 +99,25 @@ class Gatekeeper:
             told = f"{over}: it went into importing the module of {envelope.terms.job!r}"
             return Refused(Failed(ErrorText("JobTimeout", told), timed_out=True), envelope)
         if handler is None:
-            told = f"no handler is registered as {envelope.terms.job!r} in this process"
-            return self._not_judged(lease, now, "unknown-handler", told, envelope)
+            unknown_handler = _unknown_handler(envelope)
+            return self._not_judged(lease, now, *unknown_handler, envelope)
         if rejected := self._not_allowed(lease, envelope, handler):
             return Refused(rejected, envelope)
         return Admitted(envelope, header, handler)
+
+    def foresee(self, message: Message, queue: str) -> Rejected | None:
+        """Why a message that waits would not be run here; no code of the site is run for it.
+
+        So the payload is left to the handler, which has not been asked.
+        """
+        try:
+            envelope = self.opener.open(message, queue)
+        except Rejection as rejection:
+            return Rejected(rejection.reason, rejection.detail)
+        key = envelope.terms.job
+        if key not in self.registry and not self.registry.may_find(key):
+            return Rejected(*_unknown_handler(envelope))
+        return self._disallowed(key, queue)
 
     def _decided(
         self, lease: Lease, envelope: Envelope, header: Header, now: int
@@ -135,13 +149,18 @@ class Gatekeeper:
         with soft_timeout(seconds or None):
             return self.registry.get_verified(key)
 
+    def _disallowed(self, key: str, queue: str) -> Rejected | None:
+        try:
+            check_allowed(key, queue, self.settings.queue(queue).handlers)
+        except HandlerRefused as refusal:
+            return Rejected("rejected-handler", str(refusal))
+        return None
+
     def _not_allowed(self, lease: Lease, envelope: Envelope, handler: Handler) -> Rejected | None:
         """Whether the queue allows the handler, and the handler what it is asked to do."""
         terms = envelope.terms
-        try:
-            check_allowed(terms.job, lease.queue, self.settings.queue(lease.queue).handlers)
-        except HandlerRefused as refusal:
-            return Rejected("rejected-handler", str(refusal))
+        if disallowed := self._disallowed(terms.job, lease.queue):
+            return disallowed
         if terms.atomic and getattr(handler, "is_coroutine", False):
             told = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
             return Rejected("rejected-atomic", told)
@@ -177,6 +196,12 @@ class Gatekeeper:
             delay = min(self.settings.snooze_delay * 2**doublings, LONGEST_SNOOZE, left)
             return Refused(Snoozed(delay, detail, put_off=True), envelope)
         return Refused(Rejected(reason, detail), envelope)
+
+
+def _unknown_handler(envelope: Envelope) -> tuple[str, str]:
+    """The reason, and a sentence."""
+    key = envelope.terms.job
+    return "unknown-handler", f"no handler is registered as {key!r} in this process"
 
 
 def _unfit(handler: Handler, envelope: Envelope) -> Rejected | None:
