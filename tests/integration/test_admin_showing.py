@@ -59,7 +59,7 @@ def die_again(job):
 
 class TestDetail:
     def test_tells_the_whole_story(self, admin_client):
-        failed = die(doomed.using(tenant="acme", trace_id="t-1", meta={"a": "b"}).prepare())
+        failed = die(doomed.using(trace_id="t-1", meta={"a": "b"}).prepare())
         shown = admin_client.get(page_of(failed)).text
         for wanted in (
             why_it_died("exhausted"),
@@ -70,7 +70,6 @@ class TestDetail:
             "a-host:17",
             "&quot;kwargs&quot;: {}",
             f"Fits, made with the key {failed.key_id}.",
-            "acme",
             "t-1",
             f"?fingerprint={failed.fingerprint}",
             "Replay…",

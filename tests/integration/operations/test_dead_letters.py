@@ -63,7 +63,7 @@ def reseal_with(failed, *, schedule, expires_in):
 @pytest.mark.django_db
 class TestReplay:
     def test_makes_a_new_job_of_the_old_one(self):
-        failed = die(flaky.using(priority=7, name="a name", tenant="acme", meta={"a": 1}).prepare())
+        failed = die(flaky.using(priority=7, name="a name", meta={"a": 1}).prepare())
         answer = operations.replay(failed.pk, by="ada", reason="fixed the server")
         job = Job.objects.get()
         assert answer.status == "replayed"
