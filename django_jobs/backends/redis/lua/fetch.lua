@@ -139,8 +139,8 @@ local function take(base, wanted)
         end
       end
     end
-    if #gone > 0 then
-      redis.call('ZREM', base .. 'ready', unpack(gone))
+    if #gone > 0 then redis.call('ZREM', base .. 'ready', unpack(gone)) end
+    if #leased > 0 then -- or all of them were copies
       redis.call('ZADD', base .. 'leased', unpack(leased))
       redis.call('HSET', base .. 'state', unpack(changed))
     end
