@@ -57,6 +57,7 @@ class DjangoJobsConfig(AppConfig):
         from django_jobs.tasks import declared, registering  # noqa: PLC0415 - as above
 
         registry.finder = registering.find
+        registry.may_find = registering.may_find
         decorators.task_of = declared.task_of_job
 
     def _register_configured(self, configured: JobsSettings) -> None:

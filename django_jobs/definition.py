@@ -229,6 +229,15 @@ def _meta(name: str, value: Any) -> Mapping[str, Any] | None:
         raise InvalidOption(str(error)) from None
 
 
+def _tenant(name: str, value: Any) -> None:
+    # The field travels and is stored, but nothing is done with it yet.
+    if value is not None:
+        raise InvalidOption(
+            f"{name} is not supported yet: nothing would keep the jobs of tenants apart; leave it "
+            "out, and put what your handler is to know into its arguments or into meta"
+        )
+
+
 def _shown(value: Any) -> str:
     return shortened(repr(value))
 
@@ -253,7 +262,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "atomic": _flag,
     "result_ttl": _seconds,
     "max_crashes": _whole(1, MAX_COUNT),
-    "tenant": _text(),
+    "tenant": _tenant,
     "trace_id": _text(64),
     "meta": _meta,
 }

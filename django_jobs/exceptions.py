@@ -127,7 +127,7 @@ class QueueRefused(InvalidJob):
 
 
 class NotSupported(InvalidJob):
-    """The backend lacks the capability an option needs."""
+    """The backend lacks the capability an option needs, or no backend has it yet."""
 
 
 class UnknownSchedule(InvalidJob):

@@ -27,7 +27,7 @@ class SharedOptions(TypedDict, total=False):
     atomic: bool | None
     result_ttl: float | timedelta | None
     max_crashes: int | None
-    tenant: str | None
+    tenant: None  # not supported yet
     trace_id: str | None
     meta: Mapping[str, Any] | None
 

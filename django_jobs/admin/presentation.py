@@ -28,12 +28,14 @@ _WHY = {
     "unknown-handler": "No worker knew the handler it asks for. "
     "Was it renamed, or is its app not installed there?",
     "unknown-version": "It was written by a newer release than the workers run.",
-    "rejected-signature": "Its signature does not fit its content, or was made with a key that is "
-    "no longer known. It was never run.",
+    "unknown-key": "No worker had the key it is signed with, as long as it was waited for. "
+    "Was the key retired too early, or do web and workers have different keys?",
+    "other-site": "It was made for another installation, and no worker of that one took it in "
+    "time. Do web and workers say the same SITE?",
+    "rejected-signature": "Its signature does not fit its content. It was never run.",
     "rejected-malformed": "It is signed, but what it says makes no sense. It was never run.",
     "rejected-mismatch": "The columns beside its signed body say something else than the body: "
     "somebody changed the row. It was never run.",
-    "rejected-site": "It was made for another installation. It was never run.",
     "rejected-backend": "It was made for another backend. It was never run.",
     "rejected-queue": "It was found in another queue than it was made for. It was never run.",
     "rejected-handler": "Its queue does not allow the handler it asks for. It was never run.",

@@ -193,8 +193,13 @@ class MemoryBackend(base.Backend):
             self._charge(job, charge, attempt)
             if charge is not Charge.NOTHING or delay_seconds is not None:
                 job.suspect = charge in {Charge.CRASH, Charge.SUSPICION}
+                put_off = charge is Charge.PUT_OFF
+                job.put_off_since = self._put_off_since(job, now) if put_off else None
             self._placed(job, now)
             return Settled.SETTLED
+
+    def _put_off_since(self, job: Job, now: int) -> int:
+        return now if job.put_off_since is None else min(job.put_off_since, now)
 
     def _charge(self, job: Job, charge: Charge, attempt: base.AttemptRecord | None) -> None:
         job.attempts += charge is Charge.ATTEMPT

@@ -32,6 +32,7 @@ class Job:
     index: dict[str, Any]
     due: int
     state: str = READY
+    put_off_since: int | None = None
     attempts: int = 0
     deliveries: int = 0
     crashes: int = 0
@@ -50,7 +51,8 @@ class Job:
         return str(self.index["queue"])
 
     def message(self) -> Message:
-        header = Header(self.attempts, self.deliveries, self.crashes, self.due)
+        counters = self.attempts, self.deliveries, self.crashes
+        header = Header(*counters, self.due, self.put_off_since)
         return Message(self.body, self.signature, self.key_id, header, dict(self.index))
 
 

@@ -50,13 +50,16 @@ class Settled(Enum):
 class Charge(Enum):
     """What a give-back consumes.
 
-    ``SUSPICION`` consumes nothing either, but the job is to run alone next.
+    ``SUSPICION`` consumes nothing either, but the job is to run alone next. ``PUT_OFF``
+    consumes nothing: the worker could not judge the message, and the store keeps the moment
+    of the first time (``Header.put_off_since``) until the job is given back after a run.
     """
 
     ATTEMPT = "attempt"
     CRASH = "crash"
     NOTHING = "nothing"
     SUSPICION = "suspicion"
+    PUT_OFF = "put-off"
 
 
 class Evidence(Enum):

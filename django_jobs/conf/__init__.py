@@ -81,9 +81,16 @@ def read_current() -> tuple[JobsSettings, list[Problem]]:
 
 
 def _site() -> str:
+    """The first package of ROOT_URLCONF, which the web and the worker of a project share.
+
+    Settings for workers alone may have none: then that of the settings module.
+    """
+    urls = getattr(django_settings, "ROOT_URLCONF", None)
+    if isinstance(urls, str) and urls:
+        return urls.partition(".")[0]
     # Under override_settings the module is not on the settings object, hence the variable.
     module = getattr(django_settings, "SETTINGS_MODULE", None)
-    return module or os.environ.get(ENVIRONMENT_VARIABLE) or "django"
+    return (module or os.environ.get(ENVIRONMENT_VARIABLE) or "django").partition(".")[0]
 
 
 def _secret_key() -> str | bytes:
@@ -94,7 +101,7 @@ def _secret_key() -> str | bytes:
 
 
 def _forget(*, setting: str, **_kwargs: Any) -> None:
-    if setting in {"DJANGO_JOBS", "SECRET_KEY", "SECRET_KEY_FALLBACKS"}:
+    if setting in {"DJANGO_JOBS", "SECRET_KEY", "SECRET_KEY_FALLBACKS", "ROOT_URLCONF"}:
         get_settings.cache_clear()
 
 

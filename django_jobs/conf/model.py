@@ -41,7 +41,10 @@ SCHEDULE_KEYS = (
 
 
 class UnknownHandlerPolicy(StrEnum):
-    """What becomes of a job whose handler this process does not know."""
+    """What becomes of a job that this process cannot judge.
+
+    Its handler, its signing key or its version is unknown here, or it is of another site.
+    """
 
     SNOOZE = "snooze"
     FAIL = "fail"
@@ -173,6 +176,7 @@ class JobsSettings:
 
     circuit_breaker: CircuitBreakerConfig = CircuitBreakerConfig()
     unknown_handler: UnknownHandlerPolicy = UnknownHandlerPolicy.SNOOZE
+    unknown_patience: float = 86_400.0
     schedule: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
     schedule_handlers: tuple[str, ...] = ()
     metrics: tuple[str, ...] = (IN_MEMORY,)

@@ -274,6 +274,7 @@ _SETTINGS: Mapping[str, Parser[Any]] = {
     "DEAD_LETTER_TTL": p.optional(p.some_seconds),
     "CIRCUIT_BREAKER": _circuit_breaker,
     "UNKNOWN_HANDLER": p.unknown_handler,
+    "UNKNOWN_PATIENCE": p.some_seconds,
     "SCHEDULE": _schedule,
     "SCHEDULE_HANDLERS": p.several(p.listed_name, "shop.jobs.send_report"),
     "METRICS": _metrics,

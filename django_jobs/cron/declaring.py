@@ -37,7 +37,7 @@ class CronOptions(ScheduleOptions, total=False):
     atomic: bool | None
     result_ttl: float | timedelta | None
     max_crashes: int | None
-    tenant: str | None
+    tenant: None  # not supported yet
     meta: Mapping[str, Any] | None
 
 

@@ -48,10 +48,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Snoozed:
-    """Not now: the job waits and nothing is consumed."""
+    """Not now: the job waits and nothing is consumed.
+
+    ``put_off``: the worker could not judge the message; the store keeps since when.
+    """
 
     delay: float
     reason: str = ""
+    put_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
-from django_jobs.execution.outcome import ASKED_TO_STOP, Cancel
+from django_jobs.exceptions import NotSupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,9 +26,6 @@ class JobContext:
     trace_id: str = ""
     fence: int | None = None
     deadline: float | None = None
-    report_progress: Callable[[float, str], None] = field(
-        default=lambda _fraction, _note: None, repr=False
-    )
     is_cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
 
     @property
@@ -36,14 +33,12 @@ class JobContext:
         """Whether somebody has asked this run to stop. It is told anew each time."""
         return self.is_cancelled()
 
-    def progress(self, fraction: float, note: str = "") -> None:
-        """Tell how far the job is, from 0 to 1; a late or lost lease is not an error here.
-
-        Raises Cancel when somebody has asked this run to stop.
-        """
-        if self.cancelled:
-            raise Cancel(ASKED_TO_STOP)
-        self.report_progress(min(max(float(fraction), 0.0), 1.0), note)
+    def progress(self, fraction: float, note: str = "") -> NoReturn:
+        """Reserved for telling how far the job is. Raises NotSupported until that is kept."""
+        raise NotSupported(
+            "context.progress() is not supported yet: nothing would keep or show it; remove the "
+            "call, and look at context.cancelled to hear that the job is to stop"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,8 @@ class Registry:
         self._handlers: dict[str, Handler] = {}
         # Finds the handler of a key that is not registered yet. Set when the app is ready.
         self.finder: Callable[[str], Handler | None] | None = None
+        # Whether it would look for one, told without importing anything.
+        self.may_find: Callable[[str], bool] = lambda _key: False
 
     def register(self, handler: Handler) -> None:
         """Add a handler; a second one of the same key is a mistake, the same one is not."""

@@ -27,6 +27,8 @@ from django_jobs.operations.brokers import brokers
 from django_jobs.operations.database import store_now
 from django_jobs.operations.workers import serves
 from django_jobs.routers import APP_LABEL, job_databases
+from django_jobs.worker import waiting_messages
+from django_jobs.worker.build import build_cycle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +37,7 @@ OK, WARNING, FAILED = "ok", "warning", "failed"
 PATIENCE_SECONDS = 10.0
 SKEW_SECONDS = 2.0
 HANDLERS_LOOKED_AT = 2000
+MESSAGES_PER_QUEUE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,8 @@ def findings() -> Iterator[Finding]:
             if migrated.state == OK:
                 for look in (_encoding, _clock, _workers, _handlers):
                     yield from _safely(look, alias)
+    for alias in get_settings().backends:
+        yield from _messages(alias)
 
 
 def _safely(look: Callable[[str], Iterator[Finding]], alias: str) -> Iterator[Finding]:
@@ -249,3 +254,24 @@ def _handlers(alias: str) -> Iterator[Finding]:
     if not unknown:
         own = len(set(registry) - BUILT_IN_KEYS)
         yield Finding(what="handlers", state=OK, told=f"{own} of your own are registered")
+
+
+def _messages(alias: str) -> Iterator[Finding]:
+    """What a worker with these settings would make of the first messages of each queue."""
+    try:
+        backend = backends[alias]
+        gatekeeper = build_cycle(backend, get_settings()).gatekeeper
+        looked = waiting_messages.look(backend, gatekeeper, None, MESSAGES_PER_QUEUE)
+    except Exception as error:  # noqa: BLE001 - whatever a driver raises; the next look is to follow
+        told = f"those of {alias} cannot be looked at: {str(error).strip()}"
+        yield Finding(what="messages", state=WARNING, told=told, way_out="Is its server up?")
+        return
+    for unfit in looked.unfit:
+        told = (
+            f"{unfit.messages} of the first {looked.messages} that wait on {alias} would not be "
+            f"run here ({unfit.reason}, in {', '.join(unfit.queues)}): {unfit.detail}"
+        )
+        yield Finding(what="messages", state=WARNING, told=told, way_out=unfit.way_out)
+    if not looked.unfit:
+        told = f"the first {looked.messages} that wait on {alias} would be run here"
+        yield Finding(what="messages", state=OK, told=told)

@@ -232,6 +232,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("due", models.BigIntegerField()),
+                ("put_off_since", models.BigIntegerField(blank=True, null=True)),
                 ("suspect", models.BooleanField(db_default=False, default=False)),
                 ("lease_token", models.CharField(blank=True, max_length=32, null=True)),
                 ("lease_expires", models.BigIntegerField(blank=True, null=True)),
@@ -377,6 +378,7 @@ class Migration(migrations.Migration):
                 ("created", models.BigIntegerField()),
                 ("refusals", models.IntegerField(db_default=0, default=0)),
                 ("retry_at", models.BigIntegerField(db_default=0, default=0)),
+                ("put_off_since", models.BigIntegerField(blank=True, null=True)),
                 ("problem", models.TextField(blank=True, default="")),
             ],
             options={

@@ -55,6 +55,8 @@ class Job(Identity):
     id = models.UUIDField(primary_key=True, editable=False)
     state = models.SmallIntegerField(choices=JobState.choices)
     due = models.BigIntegerField()
+    # When a worker first could not judge it; null once it has been run.
+    put_off_since = models.BigIntegerField(null=True, blank=True)
     suspect = models.BooleanField(default=False, db_default=False)
     lease_token = models.CharField(max_length=32, null=True, blank=True)
     lease_expires = models.BigIntegerField(null=True, blank=True)

@@ -9,7 +9,8 @@ class OutboxJob(models.Model):
     """A sealed job that no broker has yet, as far as is known. Its row goes when it was pushed.
 
     ``id`` gives the order in which the jobs of a queue are pushed; ``retry_at`` is for one
-    that the broker refused while it took others.
+    that the broker refused while it took others, or that the relay cannot judge.
+    ``put_off_since``: when a relay first could not.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -23,6 +24,7 @@ class OutboxJob(models.Model):
     created = models.BigIntegerField()
     refusals = models.IntegerField(default=0, db_default=0)
     retry_at = models.BigIntegerField(default=0, db_default=0)
+    put_off_since = models.BigIntegerField(null=True, blank=True)
     problem = models.TextField(default="", blank=True)
 
     class Meta:

@@ -25,9 +25,9 @@ from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob, Rejection
 from django_jobs.execution.errors import error_text
 from django_jobs.models import OutboxJob
 from django_jobs.outbox.leases import RelayLeases
-from django_jobs.telemetry import events
+from django_jobs.telemetry import events, trouble_events
 from django_jobs.wire.envelope import Header, Message, Outgoing, index_of
-from django_jobs.wire.opening import NewerVersion
+from django_jobs.wire.opening import NotJudged
 from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ BATCHES_PER_STEP = 10
 MOST_REFUSALS = 12
 LONGEST_PAUSE = 300.0
 REFUSED = "refused-by-backend"
+A_DAY = 86_400.0
 
 
 class Moved(NamedTuple):
@@ -53,7 +54,10 @@ class Moved(NamedTuple):
 
 
 class Relay:
-    """Moves the outbox of one backend, in the database ``home``, to that backend."""
+    """Moves the outbox of one backend, in the database ``home``, to that backend.
+
+    ``patience``: for so many seconds it puts off what it cannot judge.
+    """
 
     def __init__(
         self,
@@ -62,12 +66,14 @@ class Relay:
         opener: Opener,
         *,
         lease_seconds: float,
+        patience: float = A_DAY,
         clock: StoreClock | None = None,
     ) -> None:
         self.backend = backend
         self.home = home
         self.clock = clock or StoreClock()
         self._opener = opener
+        self._patience = patience
         self._leases = RelayLeases(home, backend.alias, self.clock, lease_seconds)
 
     def step(self) -> Moved:
@@ -132,8 +138,8 @@ class Relay:
         for row in rows:
             try:
                 sound.append((row, self._opened(row)))
-            except NewerVersion as newer:  # a relay of the newer release will know
-                self._refused(row, newer, ())
+            except NotJudged as unknown:  # another relay of the fleet may know
+                dead += self._put_off(row, unknown)
             except Rejection as rejection:
                 dead += self._bury(row, rejection.reason, rejection, {})
         return dead + (self._push(sound) if sound else 0)
@@ -201,6 +207,27 @@ class Relay:
         about = {"job_id": str(row.job_id), "queue": row.queue, "handler": row.handler}
         alias = self.backend.alias
         events.emit(events.PushRefused(backend=alias, **about, refusals=refusals, error=error))
+        return 0
+
+    def _put_off(self, row: OutboxJob, unknown: NotJudged) -> int:
+        """Leave it for a relay that can judge it, and in the end make a dead letter of it."""
+        now = in_reading(self.home, lambda: self.clock.read(connections[self.home]))
+        since = now if row.put_off_since is None else min(row.put_off_since, now)
+        waited = (now - since) / SECOND
+        left = self._patience - waited
+        if left <= 0:
+            return self._bury(row, unknown.reason, unknown, {})
+        pause = min(max(waited, 2.0), LONGEST_PAUSE, left)
+        mine = self._rows().filter(pk=row.pk)
+        in_transition(
+            self.home,
+            lambda _: mine.update(
+                put_off_since=since, retry_at=now + int(pause * SECOND), problem=_told(unknown)
+            ),
+        )
+        about = {"job_id": str(row.job_id), "queue": row.queue, "handler": row.handler}
+        alias = self.backend.alias
+        events.emit(trouble_events.PushPutOff(backend=alias, **about, delay=pause, error=unknown))
         return 0
 
     def _bury(self, row: OutboxJob, reason: str, error: Exception, index: dict[str, Any]) -> int:

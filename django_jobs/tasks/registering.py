@@ -7,6 +7,7 @@ its path is imported, if it belongs to this site.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,12 @@ def find(key: str) -> Handler | None:
     if isinstance(found, Task) and key_of(found) == key:
         register(found)
     return registry.get(key)
+
+
+def may_find(key: str) -> bool:
+    """Whether ``find`` would import a module; what is imported has registered its tasks."""
+    module = key.rpartition(".")[0]
+    return module not in sys.modules and is_of_this_site(module)
 
 
 def is_of_this_site(module: str) -> bool:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _JOB = "%(handler)s %(job_id)s on %(queue)s"
 _BREAKER = "the breaker of the %(kind)s %(subject)s (%(backend)s)"
 _ERROR = "%(wrong)s"
+_MESSAGES = "%(count)d of the first %(looked_at)d messages that wait on %(backend)s"
 
 SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.JobClaimed: ("job.claimed", logging.DEBUG, f"{_JOB} was claimed"),
@@ -211,10 +212,25 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         "the limits of the queues of %(backend)s could not be read: %(error)s",
     ),
+    trouble_events.PushPutOff: (
+        "relay.put_off",
+        logging.WARNING,
+        f"the relay of %(backend)s cannot judge {_JOB} and tries again in %(delay).1f s: %(error)s",
+    ),
     trouble_events.DeadLetterStays: (
         "dead_letter.stays",
         logging.WARNING,
         "the dead letter %(job_id)s stays in Redis: %(error)s",
+    ),
+    trouble_events.MessagesUnfit: (
+        "messages.unfit",
+        logging.WARNING,
+        f"{_MESSAGES} would not be run here (%(reason)s, in %(queues)s): %(why)s. %(way_out)s",
+    ),
+    trouble_events.MessagesUnseen: (
+        "messages.unseen",
+        logging.WARNING,
+        "the waiting messages of the backend %(backend)s could not be looked at: %(error)s",
     ),
     trouble_events.BackendSilent: (
         "backend.silent",

@@ -56,6 +56,18 @@ class LimitsUnread(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PushPutOff(Event):
+    """A relay cannot judge a job of the outbox, and leaves it for one that can."""
+
+    backend: str
+    queue: str
+    handler: str
+    job_id: str
+    delay: float
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterStays(Event):
     """A dead letter could not be copied from Redis, where it is kept."""
 
@@ -66,6 +78,27 @@ class DeadLetterStays(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLettersUnswept(Event):
     """Dead letters older than ``DEAD_LETTER_TTL`` could not be deleted; it is tried again."""
+
+    backend: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesUnfit(Event):
+    """A worker that starts would not run some of the messages that wait, all for one reason."""
+
+    backend: str
+    reason: str
+    count: int
+    looked_at: int
+    queues: str
+    why: str
+    way_out: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesUnseen(Event):
+    """A worker that starts could not look at the messages that wait; it works all the same."""
 
     backend: str
     error: BaseException

@@ -89,21 +89,28 @@ class Envelope(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The unsigned counters of a message, as the store tells them."""
+    """The unsigned counters of a message, as the store tells them.
+
+    ``put_off_since``: when the message was first put off because a worker could not judge it
+    (``Charge.PUT_OFF``), and has not been run since; None if never.
+    """
 
     attempts: int = 0
     deliveries: int = 0
     crashes: int = 0
     available_at: int = 0
+    put_off_since: int | None = None
 
     def clamped(self, terms: Terms) -> Header:
         """The same counters, held within what the signed body allows."""
-        attempts, deliveries, crashes, available_at = self
+        attempts, deliveries, crashes, _, _ = self
         most = terms.max_retries + 1
         if 0 <= attempts <= most and deliveries >= 0 and crashes >= 0:
             return self
-        return Header(
-            min(max(attempts, 0), most), max(deliveries, 0), max(crashes, 0), available_at
+        return self._replace(
+            attempts=min(max(attempts, 0), most),
+            deliveries=max(deliveries, 0),
+            crashes=max(crashes, 0),
         )
 
 

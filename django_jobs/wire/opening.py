@@ -62,19 +62,19 @@ class Opener:
     def _check_signature(self, body: bytes, message: Message) -> None:
         if self.signer.verify(body, message.signature, message.key_id):
             return
-        if not message.signature:
-            detail = "the message is not signed"
-        elif not self.signer.knows(message.key_id):
-            detail = f"no signing key has the id {message.key_id[:64]!r}; was it retired?"
-        else:
-            detail = "the signature does not fit the body"
-        raise Rejection("rejected-signature", detail)
+        if not message.signature or not message.key_id:
+            raise Rejection("rejected-signature", "the message is not signed")
+        if not self.signer.knows(message.key_id):
+            raise UnknownKey(message.key_id)
+        raise Rejection("rejected-signature", "the signature does not fit the body")
 
     def _check_bindings(self, terms: Terms, queue: str) -> None:
         if terms.site == self.site and terms.backend == self.backend and terms.queue == queue:
             return
-        made_for = {"site": terms.site, "backend": terms.backend, "queue": terms.queue}
-        expected = {"site": self.site, "backend": self.backend, "queue": queue}
+        if terms.site != self.site:
+            raise OtherSite(terms.site, self.site)
+        made_for = {"backend": terms.backend, "queue": terms.queue}
+        expected = {"backend": self.backend, "queue": queue}
         name = next(name for name, here in expected.items() if made_for[name] != here)
         raise Rejection(
             f"rejected-{name}",
@@ -168,16 +168,36 @@ def _parse_whole(body: str) -> tuple[str, int, Any, _Told]:
     return _built(fields)
 
 
-class NewerVersion(Rejection):
-    """A well-signed message of a version that this release does not know.
+class NotJudged(Rejection):
+    """A message that this process cannot judge, while another one of the fleet may.
 
-    It is not a forgery but a rolling deploy: the unknown-handler policy decides.
+    During a rolling deploy that is to be expected, so the unknown-handler policy decides.
     """
+
+
+class NewerVersion(NotJudged):
+    """A well-signed message of a version that this release does not know."""
 
     def __init__(self, version: int) -> None:
         super().__init__(
             "unknown-version", f"the message has version {version}, this release reads {VERSION}"
         )
+
+
+class UnknownKey(NotJudged):
+    """A message signed with a key that this process does not have. Nothing in it is believed."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(
+            "unknown-key", f"no signing key has the id {key_id[:64]!r}; was it retired?"
+        )
+
+
+class OtherSite(NotJudged):
+    """A well-signed message that was made for another site."""
+
+    def __init__(self, site: str, expected: str) -> None:
+        super().__init__("other-site", f"the job was made for the site {site!r}, not {expected!r}")
 
 
 def _built(body: dict[str, Any]) -> tuple[str, int, Any, _Told]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from django_jobs.clock import to_microseconds
+from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.exceptions import HandlerRefused, InvalidPayload, Rejection
 from django_jobs.execution.errors import printable
 from django_jobs.execution.outcome import (
@@ -24,7 +24,7 @@ from django_jobs.execution.outcome import (
 )
 from django_jobs.execution.timeout import JobTimeout, soft_timeout
 from django_jobs.handlers.registry import check_allowed
-from django_jobs.wire.opening import NewerVersion
+from django_jobs.wire.opening import NotJudged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.handlers.base import Handler
     from django_jobs.handlers.registry import Registry
-    from django_jobs.wire.envelope import Envelope, Header
+    from django_jobs.wire.envelope import Envelope, Header, Message
     from django_jobs.wire.opening import Opener
 
-UNKNOWN_DELIVERIES = 300
 LONGEST_SNOOZE = 300.0
 _DOUBLINGS = 10
 
@@ -87,8 +86,8 @@ class Gatekeeper:
         """
         try:
             envelope = opened or self.opener.open(lease.message, lease.queue)
-        except NewerVersion as newer:
-            return self._unknown(lease, newer.detail, None)
+        except NotJudged as unknown:
+            return self._not_judged(lease, now, unknown.reason, unknown.detail)
         except Rejection as rejection:
             return Refused(Rejected(rejection.reason, rejection.detail))
         header = lease.message.header.clamped(envelope.terms)
@@ -100,11 +99,25 @@ class Gatekeeper:
             told = f"{over}: it went into importing the module of {envelope.terms.job!r}"
             return Refused(Failed(ErrorText("JobTimeout", told), timed_out=True), envelope)
         if handler is None:
-            told = f"no handler is registered as {envelope.terms.job!r} in this process"
-            return self._unknown(lease, told, envelope)
+            unknown_handler = _unknown_handler(envelope)
+            return self._not_judged(lease, now, *unknown_handler, envelope)
         if rejected := self._not_allowed(lease, envelope, handler):
             return Refused(rejected, envelope)
         return Admitted(envelope, header, handler)
+
+    def foresee(self, message: Message, queue: str) -> Rejected | None:
+        """Why a message that waits would not be run here; no code of the site is run for it.
+
+        So the payload is left to the handler, which has not been asked.
+        """
+        try:
+            envelope = self.opener.open(message, queue)
+        except Rejection as rejection:
+            return Rejected(rejection.reason, rejection.detail)
+        key = envelope.terms.job
+        if key not in self.registry and not self.registry.may_find(key):
+            return Rejected(*_unknown_handler(envelope))
+        return self._disallowed(key, queue)
 
     def _decided(
         self, lease: Lease, envelope: Envelope, header: Header, now: int
@@ -136,13 +149,18 @@ class Gatekeeper:
         with soft_timeout(seconds or None):
             return self.registry.get_verified(key)
 
+    def _disallowed(self, key: str, queue: str) -> Rejected | None:
+        try:
+            check_allowed(key, queue, self.settings.queue(queue).handlers)
+        except HandlerRefused as refusal:
+            return Rejected("rejected-handler", str(refusal))
+        return None
+
     def _not_allowed(self, lease: Lease, envelope: Envelope, handler: Handler) -> Rejected | None:
         """Whether the queue allows the handler, and the handler what it is asked to do."""
         terms = envelope.terms
-        try:
-            check_allowed(terms.job, lease.queue, self.settings.queue(lease.queue).handlers)
-        except HandlerRefused as refusal:
-            return Rejected("rejected-handler", str(refusal))
+        if disallowed := self._disallowed(terms.job, lease.queue):
+            return disallowed
         if terms.atomic and getattr(handler, "is_coroutine", False):
             told = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
             return Rejected("rejected-atomic", told)
@@ -161,19 +179,29 @@ class Gatekeeper:
             return Rejected("expired", f"it was to run before {late:.0f} s ago")
         return None
 
-    def _unknown(self, lease: Lease, told: str, envelope: Envelope | None) -> Refused:
+    def _not_judged(
+        self, lease: Lease, now: int, reason: str, detail: str, envelope: Envelope | None = None
+    ) -> Refused:
         """A rolling deploy is the likely cause, so that by default the job waits."""
-        policy = self.settings.unknown_handler
-        deliveries = lease.message.header.deliveries
+        policy, header = self.settings.unknown_handler, lease.message.header
         if policy == "fail" and envelope is not None:
-            return Refused(Failed(ErrorText("UnknownHandler", told)), envelope)
+            return Refused(Failed(ErrorText("UnknownHandler", detail)), envelope)
         if policy == "discard":
-            return Refused(Cancelled(f"discarded: {told}"), envelope)
-        if policy == "snooze" and deliveries < UNKNOWN_DELIVERIES:
-            doublings = min(max(deliveries - 1, 0), _DOUBLINGS)
-            delay = min(self.settings.snooze_delay * 2**doublings, LONGEST_SNOOZE)
-            return Refused(Snoozed(delay, told), envelope)
-        return Refused(Rejected("unknown-handler", told), envelope)
+            return Refused(Cancelled(f"discarded: {detail}"), envelope)
+        # The moment is unsigned: one in the future counts as now, one long ago as too long.
+        since = now if header.put_off_since is None else min(header.put_off_since, now)
+        left = self.settings.unknown_patience - (now - since) / SECOND
+        if policy == "snooze" and left > 0:
+            doublings = min(max(header.deliveries - 1, 0), _DOUBLINGS)
+            delay = min(self.settings.snooze_delay * 2**doublings, LONGEST_SNOOZE, left)
+            return Refused(Snoozed(delay, detail, put_off=True), envelope)
+        return Refused(Rejected(reason, detail), envelope)
+
+
+def _unknown_handler(envelope: Envelope) -> tuple[str, str]:
+    """The reason, and a sentence."""
+    key = envelope.terms.job
+    return "unknown-handler", f"no handler is registered as {key!r} in this process"
 
 
 def _unfit(handler: Handler, envelope: Envelope) -> Rejected | None:

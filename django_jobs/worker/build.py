@@ -123,7 +123,13 @@ def build_relay(backend: Backend, settings: JobsSettings, home: str | None = Non
     if found is None:
         return None
     opener = build_opener(backend.alias, settings)
-    return Relay(backend, found, opener, lease_seconds=settings.lease_seconds)
+    return Relay(
+        backend,
+        found,
+        opener,
+        lease_seconds=settings.lease_seconds,
+        patience=settings.unknown_patience,
+    )
 
 
 def build_opener(backend: str, settings: JobsSettings) -> Opener:

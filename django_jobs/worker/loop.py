@@ -17,6 +17,7 @@ from django_jobs.worker.restraint import Restraint
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.store import Store
 from django_jobs.worker.tally import Tally
+from django_jobs.worker.waiting_messages import warn_at_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +87,7 @@ class InProcessWorker:
         self._ends_at = time.monotonic() + (self._limits.max_seconds or float("inf"))
         alias = self._cycle.backend.alias
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
+        warn_at_start(self._cycle.backend, self._cycle.gatekeeper, self._queues.watched)
         with self.stop.listening():
             why = self._loop()
             if self._cron is not None:

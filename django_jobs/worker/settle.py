@@ -112,8 +112,9 @@ class Settler:
 
     def _unended(self, run: Run, outcome: evidence.Unended, *, recorded: bool) -> Verdict:
         match outcome:
-            case Snoozed(delay, reason):
-                return self._give_back(run, "snoozed", delay, reason)
+            case Snoozed(delay, reason, put_off):
+                charge = Charge.PUT_OFF if put_off else Charge.NOTHING
+                return self._give_back(run, "snoozed", delay, reason, charge)
             case Interrupted(reason, suspect):
                 charge = Charge.SUSPICION if suspect else Charge.NOTHING
                 return self._give_back(run, "requeued", None, reason, charge)

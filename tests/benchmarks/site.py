@@ -9,4 +9,4 @@ from testproject.settings import INSTALLED_APPS as OF_THE_PROJECT
 
 DATABASES = {"default": BOTH["default"]}
 INSTALLED_APPS = [*OF_THE_PROJECT, "tests.benchmarks"]
-DJANGO_JOBS = {"SITE": "testproject.settings", **json.loads(os.environ.get("BENCH_JOBS", "{}"))}
+DJANGO_JOBS = json.loads(os.environ.get("BENCH_JOBS", "{}"))

@@ -198,6 +198,18 @@ class ForgetsASuspicion(MemoryBackend):
         return super().nack(lease, delay_seconds, charge=charge, attempt=attempt)
 
 
+@caught_by("test_the_first_time_a_job_is_put_off_is_kept_and_nothing_is_charged")
+class KeepsTheLastTimeAJobWasPutOff(MemoryBackend):
+    def _put_off_since(self, job, now):
+        return now
+
+
+@caught_by("test_a_moment_in_the_future_is_not_believed")
+class BelievesThatAJobIsPutOffFromTheFuture(MemoryBackend):
+    def _put_off_since(self, job, now):
+        return now if job.put_off_since is None else job.put_off_since
+
+
 @caught_by("test_a_first_loss_charges_nothing")
 class ChargesTheFirstLoss(MemoryBackend):
     def reap_expired(self, queue=None, limit=1000):

@@ -49,6 +49,11 @@ class RedisHooks:
 
     def tamper(self, job_id, **columns):
         base = self.base_of(job_id)
+        if "put_off_since" in columns:
+            state = self.client.hget(base + "state", job_id).split(b":")
+            state[8] = b"%d" % columns["put_off_since"]
+            self.client.hset(base + "state", job_id, b":".join(state))
+            return
         raw = self.client.hget(base + "jobs", job_id)
         line, _, body = raw.partition(b"\n")
         head, told = line[:20], json.loads(line[20:])

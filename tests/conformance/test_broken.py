@@ -1,5 +1,6 @@
 """The suite is worth its name only if it notices what it was written for."""
 
+import zlib
 from unittest import TestCase
 
 import pytest
@@ -22,8 +23,12 @@ def test_the_unbroken_backend_passes_the_same_run():
     }
 
 
-# Each fourth of the suite's tests, to see that not everything fails.
-SAMPLE = sorted(name for name in dir(BackendConformance) if name.startswith("test_"))[::4]
+# A fourth of the suite's tests, to see that not everything fails; the same ones whatever is added.
+SAMPLE = {
+    name
+    for name in dir(BackendConformance)
+    if name.startswith("test_") and zlib.crc32(name.encode()) % 4 == 3
+}
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)

@@ -7,4 +7,4 @@ from testproject.settings import *  # noqa: F403 - that is how one derives setti
 from testproject.settings import DATABASES as BOTH
 
 DATABASES = {"default": BOTH["default"]}  # the other one is not there in every run
-DJANGO_JOBS = {"SITE": "testproject.settings", **json.loads(os.environ.get("FUZZ_JOBS", "{}"))}
+DJANGO_JOBS = json.loads(os.environ.get("FUZZ_JOBS", "{}"))

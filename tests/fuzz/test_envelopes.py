@@ -29,10 +29,12 @@ from tests.fuzz.targets import ALLOWED, Targets
 MESSAGES = 5200
 PLACE = Place()
 REASONS = {
-    "rejected-too-large", "rejected-signature", "rejected-malformed", "rejected-site",
-    "rejected-backend", "rejected-queue", "rejected-mismatch", "rejected-payload",
-    "rejected-target",
+    "rejected-too-large", "rejected-signature", "rejected-malformed", "rejected-backend",
+    "rejected-queue", "rejected-mismatch", "rejected-payload", "rejected-target",
+    "unknown-key", "other-site",
 }  # fmt: skip
+UNSIGNED = {"rejected-signature", "unknown-key"}
+AT_ONCE = {"UNKNOWN_HANDLER": "dead-letter"}  # and not when patience is over
 
 
 class Pipeline:
@@ -64,7 +66,7 @@ class Pipeline:
 
 @pytest.fixture
 def pipeline(settings):
-    settings.DJANGO_JOBS = ALLOWED
+    settings.DJANGO_JOBS = {**ALLOWED, **AT_ONCE}
     logger = logging.getLogger("django_jobs")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)  # a line for each of thousands tells nobody anything
@@ -79,8 +81,9 @@ def test_none_of_thousands_runs_and_each_is_dead_with_its_reason(pipeline):
     def judge(one):
         report = pipeline.run(one.message)
         dead = pipeline.backend.dead.pop(one.message.id)
-        assert (report.status, report.job_id) == ("rejected", one.message.id)
         assert dead.failure.reason in REASONS
+        status = "rejected" if dead.failure.reason.startswith("rejected-") else "dead-lettered"
+        assert (report.status, report.job_id) == (status, one.message.id)
         assert dead.failure.error_message
         assert dead.message.body == one.message.body
         assert dead.message.header.attempts == 0
@@ -88,7 +91,7 @@ def test_none_of_thousands_runs_and_each_is_dead_with_its_reason(pipeline):
         assert not pipeline.backend.results
         assert pipeline.targets.calls == []
         # A signature that does not fit is found before anything else is looked at.
-        assert one.signed == (dead.failure.reason != "rejected-signature")
+        assert one.signed == (dead.failure.reason not in UNSIGNED)
         reasons[dead.failure.reason] += 1
         hows[one.how.partition(" ")[0]] += 1
         signed[one.signed] += 1

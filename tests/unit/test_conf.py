@@ -338,10 +338,24 @@ def test_a_wrong_setting_raises_and_names_every_problem(settings):
     assert "'LEASE'" in str(caught.value)
 
 
-def test_the_site_is_the_settings_module_even_under_an_override(settings):
-    before = get_settings().site
-    settings.DJANGO_JOBS = {"MAX_RETRIES": 1}
-    assert get_settings().site == before == "testproject.settings"
+def test_the_site_is_the_first_package_of_the_urls(settings):
+    assert get_settings().site == "testproject"
+    settings.ROOT_URLCONF = "shop.web.urls"
+    assert get_settings().site == "shop"
+    settings.ROOT_URLCONF = "urls"
+    assert get_settings().site == "urls"
+    settings.DJANGO_JOBS = {"SITE": "said"}
+    assert get_settings().site == "said"
+
+
+@pytest.mark.parametrize("urls", [..., None, ""])
+def test_without_urls_the_site_is_the_first_package_of_the_settings(settings, monkeypatch, urls):
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "shop.settings.worker")
+    if urls is ...:
+        del settings.ROOT_URLCONF
+    else:
+        settings.ROOT_URLCONF = urls
+    assert get_settings().site == "shop"
 
 
 def test_the_key_of_the_environment_is_used(settings, monkeypatch):
@@ -379,7 +393,7 @@ def test_the_docs_list_every_setting_with_its_true_default():
     assert len(documented) == len(rows)
     derived = {
         "SIGNING_KEYS": "from the environment, else from `SECRET_KEY`",
-        "SITE": "the settings module",
+        "SITE": "the first package of `ROOT_URLCONF`",
     }
     actual = {
         key: derived.get(key, plain(getattr(JobsSettings(), key.lower()))) for key in _SETTINGS

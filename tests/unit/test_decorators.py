@@ -7,7 +7,13 @@ import inspect
 import pytest
 
 from django_jobs import JobFunction, job
-from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidOption, InvalidPayload
+from django_jobs.exceptions import (
+    ConfigurationError,
+    InvalidJob,
+    InvalidOption,
+    InvalidPayload,
+    NotSupported,
+)
 from django_jobs.handlers.base import JobContext
 from django_jobs.handlers.registry import registry
 
@@ -100,7 +106,8 @@ def test_a_plain_call_with_context_is_shown_attempt_one_of_nothing():
     assert isinstance(context, JobContext)
     assert (context.id, context.name, context.queue, context.attempt) == ("", "Shown", "mail", 1)
     assert context.payload == {"args": [5], "kwargs": {"note": "x"}}
-    context.progress(0.5, "nobody listens")
+    with pytest.raises(NotSupported, match="not supported yet"):
+        context.progress(0.5, "nobody listens")
 
 
 def test_a_plain_call_of_a_coroutine_function_is_awaited_as_usual():

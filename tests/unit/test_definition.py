@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_jobs import define, job
 from django_jobs.clock import to_datetime
 from django_jobs.definition import JobDefinition, Options
 from django_jobs.exceptions import InvalidJob, InvalidOption
@@ -51,7 +52,7 @@ GOOD = {
     "on_conflict": ["return", "raise", "replace"],
     "result_ttl": [0, 60, None],
     "max_crashes": [1, MAX_COUNT, None],
-    "tenant": ["acme", None],
+    "tenant": [None],
     "trace_id": ["t" * 64, None],
     "meta": [{}, {"a": [1, None, {"b": "c"}]}, None],
 }
@@ -75,7 +76,7 @@ BAD = {
     "on_conflict": ["Return", "ignore", "", None, 5, True, []],
     "result_ttl": NO_SECONDS,
     "max_crashes": [0, -1, MAX_COUNT + 1, *NO_COUNT],
-    "tenant": ["t" * 256, *NO_TEXT],
+    "tenant": ["acme", "t" * 256, *NO_TEXT],
     "trace_id": ["t" * 65, *NO_TEXT],
     "meta": [[], "text", 5, [("a", 1)], {1: 2}, {"a": NOON}, {"a": NAN}, {"a": "\x00"}],
 }
@@ -140,6 +141,14 @@ def test_the_types_of_the_decorator_know_the_same_options():
 )
 def test_an_error_says_what_was_given_and_what_would_be_right(options, message):
     assert refusal_of(**options) == message
+
+
+def test_a_tenant_is_refused_as_long_as_nothing_is_done_with_it():
+    assert refusal_of(tenant="acme").startswith("tenant is not supported yet: ")
+    with pytest.raises(InvalidOption, match="tenant is not supported yet"):
+        define("tests.any", tenant="acme")
+    with pytest.raises(InvalidOption, match="tenant is not supported yet"):
+        job(tenant="acme")(len)
 
 
 def test_an_upper_case_queue_is_told_the_rule():

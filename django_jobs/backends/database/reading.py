@@ -45,11 +45,10 @@ def peek(alias: str, backend: str, queue: str, limit: int) -> list[Glimpse]:
     jobs = Job.objects.using(alias).filter(queue=queue, backend=backend)
     ready = jobs.filter(state=JobState.READY).order_by("rank", "due", "id")
     scheduled = jobs.filter(state=JobState.SCHEDULED).order_by("due", "rank", "id")
-    rows = [
-        *ready.values_list(*ROW_FIELDS)[:limit],
-        *scheduled.values_list(*ROW_FIELDS)[:limit],
-    ]
-    return [glimpse_of(row) for row in rows[:limit]]
+    rows = list(ready.values_list(*ROW_FIELDS)[:limit])
+    if len(rows) < limit:
+        rows += scheduled.values_list(*ROW_FIELDS)[: limit - len(rows)]
+    return [glimpse_of(row) for row in rows]
 
 
 def find(alias: str, backend: str, job_id: str) -> Glimpse | None:

@@ -46,6 +46,7 @@ ROW_FIELDS = (
     "deliveries",
     "crashes",
     "due",
+    "put_off_since",
     "suspect",
     "created_at",
     "cancel_requested",
@@ -61,8 +62,8 @@ _LEASE_SIZE = ROW_FIELDS.index("state")
 
 def _message(row: Sequence[Any], extra_deliveries: int = 0) -> Message:
     index = _index(row[1:_INDEX_SIZE])
-    body, signature, key_id, attempts, deliveries, crashes, due = row[_INDEX_SIZE:_MESSAGE_SIZE]
-    header = Header(attempts, deliveries + extra_deliveries, crashes, due)
+    body, signature, key_id, attempts, deliveries, *moments = row[_INDEX_SIZE:_MESSAGE_SIZE]
+    header = Header(attempts, deliveries + extra_deliveries, *moments)
     return Message(body, signature, key_id, header, index, str(row[0]))
 
 

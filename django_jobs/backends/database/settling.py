@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 from django.db.models import Case, F, Value, When
+from django.db.models.functions import Coalesce, Least
 
 from django_jobs.backends.base import Charge, Settled
 from django_jobs.backends.charged import tell_charged
@@ -62,6 +63,7 @@ def nack(
     # A suspect that was never started, and so returns to its place, stays one.
     if charge is not Charge.NOTHING or delay_seconds is not None:
         changes["suspect"] = charge in {Charge.CRASH, Charge.SUSPICION}
+        changes["put_off_since"] = _put_off_since(clock, charge)
     if delay_seconds is not None:
         changes["due"] = clock.now() + to_microseconds(delay_seconds)
     if charge is Charge.ATTEMPT:
@@ -79,6 +81,14 @@ def nack(
         return Settled.SETTLED
 
     return in_transition(alias, work)
+
+
+def _put_off_since(clock: StoreClock, charge: Charge) -> Any:
+    """Kept from the first time on; what somebody wrote there is not believed if it is to come."""
+    if charge is not Charge.PUT_OFF:
+        return None
+    now = clock.now()
+    return Least(Coalesce(F("put_off_since"), now), now)
 
 
 def nack_all(alias: str, clock: StoreClock, leases: Sequence[Lease]) -> list[Settled]:

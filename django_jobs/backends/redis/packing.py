@@ -51,6 +51,7 @@ class State(NamedTuple):
     suspect: bool = False
     leased_at: int = 0
     fence: int = 0
+    put_off: int = 0
     done_by: str = ""
     worker: str = ""
     is_leased: bool = False
@@ -118,10 +119,11 @@ def state_of(raw: bytes | None) -> State:
     """The state that a script wrote; that of a fresh job where there is none."""
     if not raw:
         return FRESH
-    token, numbers = raw[:_TOKEN], raw[_TOKEN + 1 :].split(b":", 9)
-    if len(numbers) != 10:  # noqa: PLR2004 - as many as the scripts write
+    token, numbers = raw[:_TOKEN], raw[_TOKEN + 1 :].split(b":", 10)
+    if len(numbers) != 11:  # noqa: PLR2004 - as many as the scripts write
         return FRESH
-    attempts, deliveries, crashes, suspect, _, leased_at, fence, _, done_by, worker = numbers
+    attempts, deliveries, crashes, suspect, _, leased_at, fence, _, put_off, *texts = numbers
+    done_by, worker = texts
     return State(
         attempts=_number(attempts, _MOST),
         deliveries=_number(deliveries, _MOST),
@@ -129,6 +131,7 @@ def state_of(raw: bytes | None) -> State:
         suspect=suspect == b"1",
         leased_at=_number(leased_at),
         fence=_number(fence),
+        put_off=_number(put_off),
         done_by=done_by.decode("utf-8", "replace"),
         worker=worker.decode("utf-8", "replace"),
         is_leased=token != b"-" * _TOKEN,
@@ -145,7 +148,8 @@ def _number(raw: bytes, most: int = MAX_MOMENT) -> int:
 def header_of(place: bytes, state: State) -> Header:
     """The counters of a job, and when it became due."""
     due = _number(place[3:_PLACE])
-    return Header(state.attempts, state.deliveries, state.crashes, due)
+    counters = state.attempts, state.deliveries, state.crashes
+    return Header(*counters, due, state.put_off or None)
 
 
 def taken_of(text: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:

@@ -23,7 +23,8 @@ class Command(JobsCommand):
 
     help = (
         "Looks at the configuration, the keys, the databases, their migrations and clocks, the "
-        "workers and the handlers, and says what to do about each thing that is not well. Exit "
+        "workers, the handlers and the first messages that wait, and says what to do about each "
+        "thing that is not well. Exit "
         "code 1 when something failed, or with --strict when there is a warning; 0 else."
     )
     examples = """

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django_jobs.backends.base import AttemptRecord, Charge, Settled
+from django_jobs.clock import SECOND
 from django_jobs.testing.conformance.base import MICROSECOND, Suite
+
+if TYPE_CHECKING:
+    from django_jobs.wire.envelope import Header
 
 
 def _record(number: int) -> AttemptRecord:
@@ -132,6 +138,55 @@ class GivingBack(Suite):
         kept = [(a.number, a.outcome, a.error_message) for a in self.attempts_of(job_id)]
         expected = [(1, "failed", "attempt 1 – ✗"), (2, "failed", "attempt 2 – ✗")]
         self.assertEqual(kept, expected)
+
+    # -- what a worker cannot judge ---------------------------------------------------------
+
+    def _put_off(self, delay: float = 60) -> int | None:
+        """Put the one job off; when it was put off first, as its next lease says."""
+        self.backend.nack(self.take(), delay, charge=Charge.PUT_OFF)
+        self.advance(delay)
+        return self._header().put_off_since
+
+    def _header(self) -> Header:
+        """What a lease of the one job says, which is given back at once."""
+        lease = self.take()
+        self.backend.nack(lease, None, charge=Charge.NOTHING)
+        return lease.message.header
+
+    def test_the_first_time_a_job_is_put_off_is_kept_and_nothing_is_charged(self) -> None:
+        self.needs("delay")
+        self.put()
+        self.assertIsNone(self._header().put_off_since)
+        began = self.now()
+        self.assertEqual([self._put_off() for _ in range(3)], [began] * 3)
+        header = self._header()
+        self.assertEqual((header.attempts, header.crashes), (0, 0))
+
+    def test_the_first_time_is_kept_through_a_loss(self) -> None:
+        self.needs("delay")
+        self.put()
+        began = self.now()
+        self._put_off()
+        self.lose(self.take())
+        self.assertEqual(self._header().put_off_since, began)
+
+    def test_it_is_forgotten_when_the_job_is_given_back_after_a_run(self) -> None:
+        self.needs("delay")
+        for charge in (Charge.ATTEMPT, Charge.NOTHING):
+            self.put()
+            self._put_off()
+            self.backend.nack(self.take(), 0, charge=charge)
+            lease = self.take()
+            self.assertIsNone(lease.message.header.put_off_since)
+            self.backend.ack([lease])
+
+    def test_a_moment_in_the_future_is_not_believed(self) -> None:
+        self.needs("delay")
+        job_id = self.put()
+        self._put_off()
+        now = self.now()
+        self.tamper(job_id, put_off_since=now + 3600 * SECOND)
+        self.assertEqual(self._put_off(), now)
 
     # -- fencing --------------------------------------------------------------------------
 

@@ -101,11 +101,11 @@ class Settling(Suite):
 
     def test_an_abandoned_job_is_a_dead_letter_with_its_reason(self) -> None:
         job_id = self.put("billing")
-        failure = Failure(reason="rejected-site", error_type="E", error_message="wrong ✗ site")
+        failure = Failure(reason="rejected-queue", error_type="E", error_message="wrong ✗ site")
         self.backend.abandon(self.take("billing"), failure)
         dead = self._dead(job_id)
         self.assertEqual((dead.job_id, dead.queue), (job_id, "billing"))
-        self.assertEqual(dead.reason, "rejected-site")
+        self.assertEqual(dead.reason, "rejected-queue")
         self.assertEqual((dead.error_type, dead.error_message), ("E", "wrong ✗ site"))
 
     def test_a_dead_letter_counts_the_run_that_ended_it(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from django_jobs.worker.pool.supervisor import Supervisor
 from django_jobs.worker.pool.telling import Teller
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.stop import Stop
+from django_jobs.worker.waiting_messages import warn_at_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,8 +120,11 @@ class PoolWorker:
         alias = self._backend.alias
         supervisor, desk = self._supervisor(nursery, teller)
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
+        look = threading.Thread(target=self._look_at_what_waits, daemon=True)
+        look.start()
         with sent_by(supervisor.herald.tell):
             why = supervisor.run()
+        look.join(LAST_WORDS_SECONDS)
         self.processed = desk.processed
         Ledger(self._backend).end()
         if supervisor.broken:
@@ -128,6 +133,14 @@ class PoolWorker:
             why = "stopped at once by a second signal"
         events.emit(events.WorkerStopped(backend=alias, processed=self.processed, why=why))
         return self.stop.exit_code or (BROKEN if supervisor.broken else 0)
+
+    def _look_at_what_waits(self) -> None:
+        """In a thread and with a connection of its own: the start waits for nothing."""
+        try:
+            gatekeeper = build_cycle(self._backend, self._settings).gatekeeper
+            warn_at_start(self._backend, gatekeeper, self._queues.watched)
+        finally:
+            connections.close_all()
 
     def _nursery(self, memory: int) -> Nursery:
         if afresh.is_needed():

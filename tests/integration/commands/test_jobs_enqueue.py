@@ -177,6 +177,7 @@ def test_a_file_as_json_with_a_duplicate(run, lines):
         ({"payload": []}, "line 3: it names no handler"),
         ({"handler": "nobody"}, "line 3: no handler is registered"),
         ({"handler": DOOMED, "qeue": "a"}, "line 3: unknown option 'qeue'; did you mean 'queue'?"),
+        ({"handler": DOOMED, "tenant": "acme"}, "line 3: tenant is not supported yet"),
         ({"handler": DOOMED, "delay": "long"}, "line 3: delay: 'long' is no length of time"),
         ({"handler": take.key, "payload": ["x" * 300_000]}, "line 3: tests.commands.take: the pay"),
     ],

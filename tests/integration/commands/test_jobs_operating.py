@@ -91,7 +91,8 @@ class TestPreflight:
         assert found["ok"]
         whats = {one["what"] for one in found["findings"]}
         assert whats == {
-            "check", "keys", "database", "migrations", "encoding", "clock", "workers", "handlers"
+            "check", "keys", "database", "migrations", "encoding", "clock", "workers", "handlers",
+            "messages",
         }  # fmt: skip
 
     def test_warns_of_a_queue_that_nobody_serves(self, run):
@@ -107,6 +108,29 @@ class TestPreflight:
         doomed.enqueue()
         Job.objects.update(handler="shop.jobs.renamed")
         assert "jobs of shop.jobs.renamed wait" in run("jobs_preflight").out
+
+    def test_warns_of_messages_that_this_process_would_not_run(self, run, settings):
+        settings.DJANGO_JOBS = {"SIGNING_KEYS": [("new", "n" * 32)]}
+        doomed.enqueue()
+        settings.DJANGO_JOBS = {"SITE": "web"}
+        doomed.enqueue()
+        settings.DJANGO_JOBS = {"SITE": "worker"}
+        before = list(Job.objects.order_by("pk").values())
+        told = run("jobs_preflight").out
+        assert "1 of the first 2 that wait on database would not be run here (unknown-key" in told
+        assert "Web and worker have different keys" in told
+        assert "the job was made for the site 'web', not 'worker'" in told
+        assert "Set SITE to the same word" in told
+        assert list(Job.objects.order_by("pk").values()) == before
+
+    def test_looks_at_the_other_backends_when_one_does_not_answer(self, run, settings):
+        nowhere = {"URL": "redis://127.0.0.1:1/0", "TIMEOUT": 0.5}
+        redis = {"BACKEND": "django_jobs.backends.redis.RedisBackend", "OPTIONS": nowhere}
+        database = {"BACKEND": "django_jobs.backends.database.DatabaseBackend"}
+        settings.DJANGO_JOBS = {"BACKENDS": {"redis": redis, "database": database}}
+        told = run("jobs_preflight").out
+        assert "those of redis cannot be looked at" in told
+        assert "the first 0 that wait on database would be run here" in told
 
     def test_fails_on_settings_that_cannot_work(self, run, settings):
         settings.DJANGO_JOBS = {"TIMEOUTS": 3}

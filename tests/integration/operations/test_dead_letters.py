@@ -63,7 +63,7 @@ def reseal_with(failed, *, schedule, expires_in):
 @pytest.mark.django_db
 class TestReplay:
     def test_makes_a_new_job_of_the_old_one(self):
-        failed = die(flaky.using(priority=7, name="a name", tenant="acme", meta={"a": 1}).prepare())
+        failed = die(flaky.using(priority=7, name="a name", meta={"a": 1}).prepare())
         answer = operations.replay(failed.pk, by="ada", reason="fixed the server")
         job = Job.objects.get()
         assert answer.status == "replayed"
@@ -229,7 +229,7 @@ class TestRefusal:
         settings.DJANGO_JOBS = {"SITE": "staging"}
         failed = die()
         settings.DJANGO_JOBS = {"SITE": "production"}
-        self.refused(failed, "rejected-site")
+        self.refused(failed, "other-site")
 
     def test_of_a_backend_that_is_gone(self, settings):
         failed = die()

@@ -197,6 +197,44 @@ def test_a_row_that_was_changed_is_a_dead_letter_and_no_job(carrier, change):
     assert FailedJob.objects.get().reason.startswith("rejected-")
 
 
+OLD, NEW = ("old", "o" * 32), ("new", "n" * 32)
+
+
+def test_what_a_relay_cannot_judge_waits_for_one_that_can(carrier, broker, settings):
+    made = settings.DJANGO_JOBS
+    settings.DJANGO_JOBS = {**made, "SIGNING_KEYS": [NEW]}
+    unknown = note.enqueue("a")
+    settings.DJANGO_JOBS = {**made, "SIGNING_KEYS": [OLD]}
+    sound = note.enqueue("b")
+    clock = HandClock()
+    old = relay_of(carrier, clock)
+    old.step()
+    assert arrived(carrier) == [sound.id]
+    assert waiting() == [unknown.id]
+    assert "'new'" in OutboxJob.objects.get().problem
+    clock.at += int(old.due_in() * SECOND)
+    settings.DJANGO_JOBS = {**made, "SIGNING_KEYS": [OLD, NEW]}
+    relay_of(carrier, clock).step()
+    assert waiting() == []
+    assert arrived(carrier) == [unknown.id]
+
+
+def test_what_no_relay_can_judge_is_a_dead_letter_when_patience_ends(carrier, settings):
+    note.enqueue("a")
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SITE": "elsewhere"}
+    clock = HandClock()
+    began = clock.at
+    relay = relay_of(carrier, clock)
+    relay.step()
+    while (pause := relay.due_in()) is not None:
+        assert 0 < pause <= module.LONGEST_PAUSE
+        clock.at += int(pause * SECOND)
+        relay.step()
+    assert clock.at - began == 86_400 * SECOND
+    assert FailedJob.objects.get().reason == "other-site"
+    assert not OutboxJob.objects.exists()
+
+
 class Picky:
     """Refuses the jobs of some ids, in the way of ``error``."""
 

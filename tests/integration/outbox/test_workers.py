@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "othe
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_SECONDS = 60
-SITE = {"LEASE_SECONDS": 3, "KILL_GRACE": 1, "POLL_INTERVAL": 0.1, "SITE": "testproject.settings"}
+SITE = {"LEASE_SECONDS": 3, "KILL_GRACE": 1, "POLL_INTERVAL": 0.1}
 
 
 @job(key="workers.echo")

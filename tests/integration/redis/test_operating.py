@@ -51,6 +51,45 @@ def test_live_and_dead_jobs_are_listed():
     assert [one["id"] for one in run("jobs_list", "--state", "dead")["jobs"]] == [dead.id]
 
 
+def test_preflight_tells_of_messages_that_would_not_be_run_here(jobs):
+    with override_settings(DJANGO_JOBS={**jobs, "SITE": "web"}):
+        other = shop.doomed.enqueue()
+    shop.doomed.using(delay=600).enqueue()
+    before = backends["redis"].find(other.id)
+    out = io.StringIO()
+    call_command("jobs_preflight", "--json", stdout=out)
+    told = [one["told"] for one in json.loads(out.getvalue())["findings"]]
+    assert (
+        "1 of the first 2 that wait on redis would not be run here (other-site, in default): "
+        "the job was made for the site 'web', not 'testproject'"
+    ) in told
+    now = backends["redis"].find(other.id)
+    assert (now.state, now.message.header) == (before.state, before.message.header)
+
+
+def test_what_cannot_be_judged_waits_in_redis_until_it_can(jobs):
+    with override_settings(DJANGO_JOBS={**jobs, "SITE": "web"}):
+        handle = shop.doomed.using(max_retries=0).enqueue()
+    with override_settings(DJANGO_JOBS={**jobs, "SNOOZE_DELAY": 0.05}):
+        for _ in range(2):
+            until(lambda: process_once().status == "snoozed")
+        since = backends["redis"].find(handle.id).message.header.put_off_since
+        assert since is not None
+    with override_settings(DJANGO_JOBS={**jobs, "SITE": "web"}):
+        until(lambda: process_once().status == "dead-lettered")
+    assert FailedJob.objects.get().reason == "exhausted"
+
+
+def test_what_nobody_can_judge_in_redis_is_dead_when_patience_ends(jobs):
+    with override_settings(DJANGO_JOBS={**jobs, "SIGNING_KEYS": ["another key " * 4]}):
+        shop.doomed.enqueue()
+    patience = {"SNOOZE_DELAY": 0.05, "UNKNOWN_PATIENCE": 0.3}
+    with override_settings(DJANGO_JOBS={**jobs, **patience}):
+        assert process_once().status == "snoozed"
+        until(lambda: process_once().status == "dead-lettered")
+    assert FailedJob.objects.get().reason == "unknown-key"
+
+
 def test_a_replay_goes_to_redis_once():
     dead = doomed()
     run("jobs_dlq", "replay", dead.id)

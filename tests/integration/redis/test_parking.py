@@ -82,6 +82,16 @@ def test_a_database_that_is_away_is_tried_once_and_then_left_alone_for_a_while(b
     assert FailedJob.objects.count() == 300
 
 
+def test_copies_of_a_place_are_passed_however_many_there_are(backend, client):
+    backend.enqueue(
+        [one := make_outgoing(backend="redis"), other := make_outgoing(backend="redis")]
+    )
+    (place,) = [raw for raw in client.zrange(BASE + "ready", 0, -1) if one.id.encode() in raw]
+    for due in range(5):  # all of them come before the other job
+        client.zadd(BASE + "ready", {place[:3] + b"%016d" % due + one.id.encode(): 0})
+    assert {lease.id for lease in backend.fetch(["default"], 2, 30)} == {one.id, other.id}
+
+
 def test_who_abandons_a_job_copies_its_dead_letter_alone(backend, client):
     put(backend)
     put(backend)
@@ -121,7 +131,7 @@ SPOILED = {
     "no body": lambda client, job_id: client.hset(BASE + "jobs", job_id, "-100"),
     "a state of noise": lambda client, job_id: client.hset(BASE + "state", job_id, b"\xff|1:2"),
     "a lease without an end": lambda client, job_id: client.hset(
-        BASE + "state", job_id, "a" * 32 + "|0:1:0:0:1:1:0:0::host:1"
+        BASE + "state", job_id, "a" * 32 + "|0:1:0:0:1:1:0:0:0::host:1"
     ),
 }
 

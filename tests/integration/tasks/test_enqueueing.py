@@ -85,13 +85,11 @@ def test_higher_priority_runs_sooner_and_equals_in_their_order():
 
 def test_options_of_the_decorator_and_of_using_travel():
     result = chores.fails.using(
-        timeout=30, unique_key="one", tenant="t", result_ttl=60, expires=timedelta(hours=1)
+        timeout=30, unique_key="one", result_ttl=60, expires=timedelta(hours=1)
     ).enqueue()
     body = body_of(result)
     assert (body["maxRetries"], body["retry"]) == (1, [0])
-    assert (body["timeout"], body["uniqueKey"], body["tenant"], body["resultTtl"]) == (
-        30, "one", "t", 60,
-    )  # fmt: skip
+    assert (body["timeout"], body["uniqueKey"], body["resultTtl"]) == (30, "one", 60)
     assert body["expiresAt"] > body["enqueuedAt"]
 
 

@@ -254,7 +254,7 @@ def test_h22_a_lease_is_renewed_while_its_handler_runs_three_times_as_long(
     settings, tmp_path, site_environment
 ):
     """The other process reaps and claims all the while, and gets nothing."""
-    settings.DJANGO_JOBS = {"LEASE_SECONDS": 1.5, "SITE": "testproject.settings"}
+    settings.DJANGO_JOBS = {"LEASE_SECONDS": 1.5}
     diary, stop = tmp_path / "diary", tmp_path / "stop"
     handle = labour.last.enqueue(str(diary), 4.8)
     other = subprocess.Popen(

@@ -127,6 +127,7 @@ def test_everything_that_can_be_said(schedules):
         ("every", 5, "unknown option 'every'"),
         ("delay", 5, "not for schedules"),
         ("priority", 500, "priority"),
+        ("tenant", "acme", "tenant is not supported yet"),
     ],
 )
 def test_a_wrong_option_is_refused_where_it_stands(schedules, option, value, why):
@@ -210,6 +211,7 @@ def test_settings_declare_too(schedules, settings):
         ({"MISSED": "never"}, "'skip', 'latest', 'all'"),
         ({"ARGS": [1], "PAYLOAD": 1}, "ARGS and KWARGS are for functions"),
         ({"PRIORITY": 1000}, "priority"),
+        ({"TENANT": "acme"}, "tenant is not supported yet"),
     ],
 )
 def test_what_is_wrong_in_settings_is_told_with_its_place(schedules, settings, entry, why):

@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from django_jobs.exceptions import InvalidJob, InvalidPayload
+from django_jobs.exceptions import InvalidJob, InvalidPayload, NotSupported
 from django_jobs.handlers.base import Handler, JobContext
 from django_jobs.handlers.function import FunctionHandler
 
@@ -214,14 +214,9 @@ def test_a_function_handler_fits_the_protocol():
     assert isinstance(handler(plain), Handler)
 
 
-def test_progress_is_held_between_nothing_and_all():
-    told = []
-    own = context(report_progress=lambda fraction, note: told.append((fraction, note)))
-    own.progress(0.5, "half")
-    own.progress(7)
-    own.progress(-1)
-    assert told == [(0.5, "half"), (1.0, ""), (0.0, "")]
+def test_progress_is_refused_and_not_swallowed():
+    def tells(context):
+        context.progress(0.5, "half")
 
-
-def test_progress_without_anyone_to_tell_is_no_error():
-    context().progress(0.5)
+    with pytest.raises(NotSupported, match=r"context\.progress\(\) is not supported yet"):
+        handler(tells, takes_context=True).handle(context())

@@ -43,12 +43,13 @@ def counters(event):
             events.JobDied(**ABOUT, reason="crashed"),
             "jobs_crashed jobs_failed_permanently jobs_fetched",
         ),
+        (events.JobDied(**ABOUT, reason="other-site"), "jobs_failed_permanently jobs_fetched"),
         (events.JobDied(**ABOUT, reason="expired"), "jobs_failed_permanently jobs_fetched"),
         (
             events.JobDied(**ABOUT, reason="rejected-signature"),
             "jobs_fetched jobs_rejected jobs_rejected_signature",
         ),
-        (events.JobDied(**ABOUT, reason="rejected-site"), "jobs_fetched jobs_rejected"),
+        (events.JobDied(**ABOUT, reason="rejected-queue"), "jobs_fetched jobs_rejected"),
         (
             events.JobEnded(**ABOUT, status="skipped-idempotent"),
             "jobs_fetched jobs_skipped_idempotent",
@@ -79,7 +80,7 @@ def test_runs_are_spread_by_how_long_they_took_and_waited():
         events.JobSucceeded(**ABOUT, seconds=0.005, waited=301),
         events.JobRetried(**ABOUT, delay=1, **FAILED, seconds=0.006, waited=0),
         events.JobDied(**ABOUT, reason="exhausted", seconds=2, waited=0),
-        events.JobDied(**ABOUT, reason="rejected-site", seconds=2, waited=2),
+        events.JobDied(**ABOUT, reason="rejected-queue", seconds=2, waited=2),
     ).histograms
     runs, waits = kept["job_run_seconds", "mail"], kept["job_wait_seconds", "mail"]
     ends = [*figures.BUCKETS, "more"]

@@ -1,9 +1,11 @@
 """Whether a message may run: what may not is never run and never lost."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from django_jobs.backends.base import Evidence
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.conf import JobsSettings, QueueConfig
@@ -11,7 +13,7 @@ from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import Registry
 from django_jobs.testing.factories import make_opener, make_outgoing, make_signer
 from django_jobs.wire.envelope import Outgoing, index_of
-from django_jobs.worker.admission import LONGEST_SNOOZE, UNKNOWN_DELIVERIES, Gatekeeper
+from django_jobs.worker.admission import LONGEST_SNOOZE, Gatekeeper
 from django_jobs.worker.asking import Asker
 from django_jobs.worker.cycle import Cycle
 from django_jobs.worker.policies import Policies
@@ -96,6 +98,22 @@ def of_another_key(outgoing):
     return resigned(outgoing, outgoing.body, make_signer("another secret"))
 
 
+def of_a_known_key_that_did_not_sign_it(outgoing):
+    return of_another_key(outgoing)._replace(key_id=outgoing.key_id)
+
+
+def of_no_key(outgoing):
+    return outgoing._replace(key_id="")
+
+
+def of_a_newer_version(outgoing):
+    return resigned(outgoing, body_of(outgoing, v=2))
+
+
+def of_an_unknown_handler(outgoing):
+    return outgoing
+
+
 def of_another_site(outgoing):
     return resigned(outgoing, body_of(outgoing, site="elsewhere"))
 
@@ -141,8 +159,8 @@ def early(outgoing):
     [
         (forged, "rejected-signature"),
         (unsigned, "rejected-signature"),
-        (of_another_key, "rejected-signature"),
-        (of_another_site, "rejected-site"),
+        (of_a_known_key_that_did_not_sign_it, "rejected-signature"),
+        (of_no_key, "rejected-signature"),
         (of_another_backend, "rejected-backend"),
         (of_another_queue, "rejected-queue"),
         (no_json, "rejected-malformed"),
@@ -207,17 +225,33 @@ def test_h13_the_limit_of_the_job_itself_goes_before_the_sites():
     assert works.once().status == "acked"
 
 
-# -- handlers that are not known, or not allowed -------------------------------------------------
+# -- what this process cannot judge, as happens during a rolling deploy --------------------------
+
+NOT_JUDGED = {
+    of_an_unknown_handler: "unknown-handler",
+    of_a_newer_version: "unknown-version",
+    of_another_key: "unknown-key",
+    of_another_site: "other-site",
+}
+not_judged = pytest.mark.parametrize(
+    ("made", "reason"), NOT_JUDGED.items(), ids=lambda value: getattr(value, "__name__", value)
+)
 
 
-@pytest.mark.parametrize("newer", [False, True])
-def test_an_unknown_handler_waits_longer_each_time_up_to_a_cap(newer):
-    works = Works(handlers={"tests.other": lambda: 1}, snooze_delay=5.0)
-    outgoing = make_outgoing()
-    if newer:
-        works = Works(snooze_delay=5.0)
-        outgoing = resigned(outgoing, body_of(outgoing, v=2))
-    job = works.enqueue(outgoing)
+def works_without_the_handler(**settings):
+    return Works(handlers={"tests.other": lambda: 1}, **settings)
+
+
+def works_for(made, **settings):
+    """A pipeline that lacks just what the message needs."""
+    lacks_handler = made is of_an_unknown_handler
+    return works_without_the_handler(**settings) if lacks_handler else Works(**settings)
+
+
+@not_judged
+def test_what_cannot_be_judged_waits_longer_each_time_up_to_a_cap(made, reason):
+    works = works_for(made, snooze_delay=5.0)
+    job = works.enqueue(made(make_outgoing()))
     delays = []
     for _ in range(9):
         report = works.once()
@@ -228,11 +262,85 @@ def test_an_unknown_handler_waits_longer_each_time_up_to_a_cap(newer):
     assert (job.attempts, job.crashes, works.calls) == (0, 0, [])
 
 
-def test_an_unknown_handler_does_not_wait_for_ever():
-    works = Works(handlers={"tests.other": lambda: 1})
-    works.enqueue().deliveries = UNKNOWN_DELIVERIES - 1
+@not_judged
+def test_what_nobody_can_judge_is_dead_when_patience_ends(made, reason):
+    works = works_for(made, unknown_patience=100.0)
+    works.enqueue(made(make_outgoing(max_retries=5)))
+    began = works.clock.now()
+    while (report := works.once()).status == "snoozed":
+        works.clock.advance(report.delay)
+    assert report.status == "dead-lettered"
+    assert works.clock.now() - began == 100 * SECOND
+    assert works.only_dead().reason == reason
+
+
+@not_judged
+def test_a_day_of_many_deliveries_is_waited_through(made, reason):
+    works = works_for(made)
+    works.enqueue(made(make_outgoing())).deliveries = 100_000
+    assert works.once().status == "snoozed"
+    works.clock.advance(86_399)
+    assert works.once().status == "snoozed"
+    works.clock.advance(1)
     assert works.once().status == "dead-lettered"
-    assert works.only_dead().reason == "unknown-handler"
+
+
+@pytest.mark.parametrize(
+    ("made", "deployed"),
+    [
+        (of_another_key, {"signer": make_signer("another secret")}),
+        (of_another_site, {"site": "elsewhere"}),
+    ],
+    ids=["key", "site"],
+)
+def test_what_was_put_off_runs_where_it_can_be_judged(works, made, deployed):
+    works.enqueue(made(make_outgoing()))
+    assert works.once().status == "snoozed"
+    works.clock.advance(5)
+    gatekeeper = replace(works.cycle.gatekeeper, opener=make_opener(**deployed))
+    assert replace(works.cycle, gatekeeper=gatekeeper).once(["default"]).status == "acked"
+    assert works.calls == [True]
+
+
+def test_patience_begins_anew_with_the_next_deploy_after_a_run():
+    works = Works(handlers={"tests.noop": lambda: 1 / 0}, unknown_patience=100.0)
+    job = works.enqueue(max_retries=9)
+    without = replace(works.cycle.gatekeeper, registry=Registry())
+    old = replace(works.cycle, gatekeeper=without)
+    assert old.once(["default"]).status == "snoozed"
+    works.clock.advance(60)
+    assert works.once().status == "requeued"
+    assert job.put_off_since is None
+    works.clock.advance(60)
+    assert old.once(["default"]).status == "snoozed"
+
+
+def test_breakers_learn_nothing_of_messages_that_are_put_off(works):
+    learned = []
+    works.backend.learn = learned.extend
+    works.enqueue(of_another_key(make_outgoing()))
+    works.enqueue(of_another_site(make_outgoing()))
+    works.once()
+    works.once()
+    assert {evidence for _, evidence in learned} == {Evidence.NOTHING}
+    works.enqueue(forged(make_outgoing()))
+    works.once()
+    assert learned[-1][1] is Evidence.REFUSED
+
+
+def test_of_an_unknown_key_no_envelope_is_believed(works):
+    works.enqueue(of_another_key(make_outgoing()))
+    (lease,) = works.backend.fetch(["default"], 1, 30.0)
+    refused = works.cycle.gatekeeper.admit(lease, works.clock.now())
+    assert refused.envelope is None
+
+
+@pytest.mark.parametrize("made", [of_another_site, of_a_newer_version])
+def test_without_verification_the_rest_is_put_off_all_the_same(works, made):
+    opener = replace(make_opener(), verify_signatures=False)
+    cycle = replace(works.cycle, gatekeeper=replace(works.cycle.gatekeeper, opener=opener))
+    works.enqueue(made(unsigned(make_outgoing())))
+    assert cycle.once(["default"]).status == "snoozed"
 
 
 def test_an_unknown_handler_can_be_a_failure_with_retries():
@@ -245,28 +353,28 @@ def test_an_unknown_handler_can_be_a_failure_with_retries():
     assert (failure.reason, failure.error_type) == ("exhausted", "UnknownHandler")
 
 
-@pytest.mark.parametrize("newer", [False, True])
-def test_an_unknown_handler_can_be_a_dead_letter_at_once(newer):
-    works = Works(handlers={"tests.other": lambda: 1}, unknown_handler="dead-letter")
-    outgoing = make_outgoing(max_retries=3)
-    works.enqueue(resigned(outgoing, body_of(outgoing, v=2)) if newer else outgoing)
+@not_judged
+def test_what_cannot_be_judged_can_be_a_dead_letter_at_once(made, reason):
+    works = works_for(made, unknown_handler="dead-letter")
+    works.enqueue(made(make_outgoing(max_retries=3)))
     assert works.once().status == "dead-lettered"
-    assert works.only_dead().reason == "unknown-handler"
+    assert works.only_dead().reason == reason
 
 
-def test_a_newer_version_cannot_be_retried_by_its_terms_and_so_is_a_dead_letter():
+@pytest.mark.parametrize("made", [of_a_newer_version, of_another_key, of_another_site])
+def test_what_was_not_opened_cannot_be_retried_by_its_terms_and_so_is_a_dead_letter(made):
     works = Works(unknown_handler="fail")
-    outgoing = make_outgoing(max_retries=3)
-    works.enqueue(resigned(outgoing, body_of(outgoing, v=99)))
+    works.enqueue(made(make_outgoing(max_retries=3)))
     assert works.once().status == "dead-lettered"
 
 
-def test_an_unknown_handler_can_be_discarded():
-    works = Works(handlers={"tests.other": lambda: 1}, unknown_handler="discard")
-    job = works.enqueue()
+@not_judged
+def test_what_cannot_be_judged_can_be_discarded(made, reason):
+    works = works_for(made, unknown_handler="discard")
+    job = works.enqueue(made(make_outgoing()))
     assert works.once().status == "cancelled"
     assert works.backend.results[job.id].status == "cancelled"
-    assert "no handler is registered as 'tests.noop'" in works.backend.results[job.id].output
+    assert works.backend.results[job.id].output.startswith("discarded: ")
 
 
 @pytest.mark.parametrize("allowed", [(), ("tests.other",)])

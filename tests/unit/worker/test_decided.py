@@ -138,10 +138,11 @@ def test_a_copy_has_a_reason_of_its_own():
     assert decided(lease(replayed=True)).outcome.reason == "rejected-replayed"
 
 
-def unknown(body_changes=None, deliveries=1, **settings):
+def unknown(body_changes=None, deliveries=1, put_off_since=None, **settings):
     """What is said to a message whose handler this process does not have."""
     keeper = Gatekeeper(JobsSettings(**settings), make_opener(), Registry())
-    found = lease(Header(available_at=0, deliveries=deliveries))
+    header = Header(available_at=0, deliveries=deliveries, put_off_since=put_off_since)
+    found = lease(header)
     if body_changes:
         body = json.dumps({**json.loads(found.message.body), **body_changes})
         signed = found.message._replace(body=body, signature=make_signer().sign(body))
@@ -157,13 +158,28 @@ def test_an_unknown_handler_is_waited_for_ever_longer(deliveries, delay):
     assert snoozed.delay == pytest.approx(delay)
 
 
+A_DAY = 86_400 * 1_000_000
+
+
 def test_an_unknown_handler_is_not_waited_for_without_end():
-    assert unknown(deliveries=300).outcome.reason == "unknown-handler"
-    assert unknown(deliveries=299).outcome.delay == 300.0
+    dead = unknown(put_off_since=NOW - 1 - A_DAY).outcome
+    assert (type(dead), dead.reason) == (Rejected, "unknown-handler")
+    snoozed = unknown(put_off_since=NOW - A_DAY, deliveries=9_999).outcome
+    assert (round(snoozed.delay, 6), snoozed.put_off) == (0.000001, True)
+
+
+@pytest.mark.parametrize("forged", [-(2**53), -1, 0])
+def test_a_forged_beginning_long_ago_ends_patience_and_no_more(forged):
+    assert unknown(put_off_since=forged).outcome.reason == "unknown-handler"
+
+
+@pytest.mark.parametrize("forged", [NOW, 2**53 - 1, 2**63 - 1])
+def test_a_forged_beginning_in_the_future_counts_as_now(forged):
+    assert unknown(put_off_since=forged, snooze_delay=5.0).outcome.delay == 5.0
 
 
 def test_of_a_newer_version_nothing_is_known_so_it_cannot_fail_as_a_run_does():
     failed = unknown(unknown_handler=UnknownHandlerPolicy.FAIL)
     assert isinstance(failed.outcome, Failed)
     newer = unknown({"v": 2}, unknown_handler=UnknownHandlerPolicy.FAIL)
-    assert (newer.outcome.reason, newer.envelope) == ("unknown-handler", None)
+    assert (newer.outcome.reason, newer.envelope) == ("unknown-version", None)

@@ -20,11 +20,11 @@ for i, id in ipairs(ids) do
     seen[id], answer[i] = true, 1
     gone[#gone + 1] = id
     -- Most have no keys and no failed runs, as fetch writes it of a first lease.
-    local is_first = string.sub(text, 33, 41) == '|0:1:0:0:' and string.sub(text, 75, 80) == ':0:0::'
+    local is_first = string.sub(text, 33, 41) == '|0:1:0:0:' and string.sub(text, 75, 82) == ':0:0:0::'
     if not is_first then
       marked[#marked + 1] = id
       local attempts, keyed, done_by = string.match(text,
-        '^(%d+):%d+:%d+:%d:%-?%d+:%d+:%d+:(%d):([^:]*)', 34)
+        '^(%d+):%d+:%d+:%d:%-?%d+:%d+:%d+:(%d):%d+:([^:]*)', 34)
       if keyed == '1' then
         local keys = keys_of(redis.call('HGET', base .. 'jobs', id)) or {}
         local done = dones[i] == 1 or done_by ~= ''

@@ -53,7 +53,7 @@ end
 
 -- The state of a job without keys at its first lease, as state_text would write it.
 local fresh = token .. '|0:1:0:0:'
-local after = ':' .. number(now) .. ':0:0::' .. worker
+local after = ':' .. number(now) .. ':0:0:0::' .. worker
 local ends = number(expires)
 local TEXT = 1000000
 
@@ -139,8 +139,8 @@ local function take(base, wanted)
         end
       end
     end
-    if #gone > 0 then
-      redis.call('ZREM', base .. 'ready', unpack(gone))
+    if #gone > 0 then redis.call('ZREM', base .. 'ready', unpack(gone)) end
+    if #leased > 0 then -- or all of them were copies
       redis.call('ZADD', base .. 'leased', unpack(leased))
       redis.call('HSET', base .. 'state', unpack(changed))
     end

@@ -13,6 +13,11 @@ if charge == 'attempt' then state.attempts = state.attempts + 1 end
 if charge == 'crash' then state.crashes = state.crashes + 1 end
 if charge ~= 'nothing' or delay ~= '' then
   state.suspect = (charge == 'crash' or charge == 'suspicion') and 1 or 0
+  if charge ~= 'put-off' then
+    state.put_off = 0
+  elseif state.put_off == 0 or state.put_off > now then
+    state.put_off = now
+  end
 end
 keep_unleased(base, id, state)
 keep_attempt(base, id, ARGV[6])

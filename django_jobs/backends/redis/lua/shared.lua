@@ -38,7 +38,7 @@ local MESSAGE_HEAD = '^[k-]' .. string.rep('%d', 19)
 local PLACE = '^' .. string.rep('%d', 19) .. '[%w_-]+$'
 
 local STATE = '^(' .. string.rep('.', 32)
-  .. ')|(%d+):(%d+):(%d+):(%d):(%-?%d+):(%d+):(%d+):(%d):([^:]*):(.*)$'
+  .. ')|(%d+):(%d+):(%d+):(%d):(%-?%d+):(%d+):(%d+):(%d):(%d+):([^:]*):(.*)$'
 
 -- Of what anybody may have written, a number that is finite and can be written again.
 local function within(n, most)
@@ -76,22 +76,24 @@ end
 -- Counters and lease of a job; those of a fresh one when there are none.
 local function state_of(text)
   local state = {token = NO_TOKEN, attempts = 0, deliveries = 0, crashes = 0, suspect = 0,
-                 due = -1, leased = 0, fence = 0, keyed = 0, done_by = '', worker = ''}
+                 due = -1, leased = 0, fence = 0, keyed = 0, put_off = 0, done_by = '', worker = ''}
   if not text then return state end
-  local token, a, d, c, s, due, leased, fence, keyed, done_by, worker = string.match(text, STATE)
+  local token, a, d, c, s, due, leased, fence, keyed, put_off, done_by, worker =
+    string.match(text, STATE)
   if not token then return nil end
   state.token, state.suspect, state.keyed = token, tonumber(s), tonumber(keyed)
   state.attempts, state.deliveries = within(tonumber(a), LAST_COUNT), within(tonumber(d), LAST_COUNT)
   state.crashes, state.due = within(tonumber(c), LAST_COUNT), within(tonumber(due), LAST_MOMENT)
   state.leased, state.fence = within(tonumber(leased), LAST_MOMENT), within(tonumber(fence), LAST_MOMENT)
+  state.put_off = within(tonumber(put_off), LAST_MOMENT)
   state.done_by, state.worker = done_by, worker
   return state
 end
 
 local function state_text(state)
-  return state.token .. string.format('|%d:%d:%d:%d:%.0f:%.0f:%.0f:%d:', state.attempts,
+  return state.token .. string.format('|%d:%d:%d:%d:%.0f:%.0f:%.0f:%d:%.0f:', state.attempts,
     state.deliveries, state.crashes, state.suspect, state.due, state.leased, state.fence,
-    state.keyed) .. state.done_by .. ':' .. state.worker
+    state.keyed, state.put_off) .. state.done_by .. ':' .. state.worker
 end
 
 -- The keys of a job, from the line of JSON in its message.

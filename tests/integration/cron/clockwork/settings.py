@@ -14,7 +14,6 @@ _CHIME = {
     "TIMEZONE": "UTC",
 }
 DJANGO_JOBS = {
-    "SITE": "testproject.settings",
     "SCHEDULE_HANDLERS": ["tests.integration.cron.clockwork.jobs.chime"],
     "SCHEDULE": {
         "each-minute": {**_CHIME, "CRON": "* * * * *"},

@@ -7,4 +7,4 @@ from testproject.settings import *  # noqa: F403 - that is how one derives setti
 from testproject.settings import INSTALLED_APPS as OF_THE_PROJECT
 
 INSTALLED_APPS = [*OF_THE_PROJECT, "tests.integration.outbox.depot"]
-DJANGO_JOBS = {"SITE": "testproject.settings", **json.loads(os.environ.get("DEPOT_JOBS", "{}"))}
+DJANGO_JOBS = json.loads(os.environ.get("DEPOT_JOBS", "{}"))

@@ -11,4 +11,4 @@ from testproject.settings import TASKS as OF_OURS
 DATABASES = {"default": BOTH["default"]}  # the other one is not there in every run
 INSTALLED_APPS = [*OF_THE_PROJECT, "tests.integration.tasks.chores"]
 TASKS = json.loads(os.environ["CHORES_TASKS"]) if "CHORES_TASKS" in os.environ else OF_OURS
-DJANGO_JOBS = {"SITE": "testproject.settings", **json.loads(os.environ.get("CHORES_JOBS", "{}"))}
+DJANGO_JOBS = json.loads(os.environ.get("CHORES_JOBS", "{}"))

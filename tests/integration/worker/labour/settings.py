@@ -9,4 +9,4 @@ from testproject.settings import INSTALLED_APPS as OF_THE_PROJECT
 
 DATABASES = {"default": BOTH["default"]}  # the other one is not there in every run
 INSTALLED_APPS = [*OF_THE_PROJECT, "tests.integration.worker.labour"]
-DJANGO_JOBS = {"SITE": "testproject.settings", **json.loads(os.environ.get("LABOUR_JOBS", "{}"))}
+DJANGO_JOBS = json.loads(os.environ.get("LABOUR_JOBS", "{}"))

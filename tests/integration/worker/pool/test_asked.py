@@ -23,7 +23,7 @@ def kinds(handle):
 @pytest.mark.parametrize(
     ("processes", "how", "status", "said"),
     [
-        (1, "progress", "cancelled", "an operator asked it to stop"),
+        (1, "calls-off", "cancelled", "asked to stop"),
         (0, "looks", "cancelled", "and it ended with RuntimeError: half done"),
         (1, "looks", "cancelled", "and it ended with RuntimeError: half done"),
         (1, "returns", "succeeded", ""),

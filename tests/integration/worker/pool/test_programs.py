@@ -43,7 +43,7 @@ def open_to_programs(settings, stubborn):
         "ALLOWED_COMMANDS": ["check"],
         "MAX_CRASHES": 1,
     }
-    settings.DJANGO_JOBS = {"SITE": "testproject.settings", **jobs}
+    settings.DJANGO_JOBS = jobs
     return jobs
 
 

@@ -17,7 +17,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 from django.utils import timezone, translation
 
-from django_jobs import job
+from django_jobs import Cancel, job
 from django_jobs.backends.registry import backends
 from testproject.shop.models import Order
 
@@ -281,12 +281,12 @@ def watch(context, diary, how, word="watch"):
     write(diary, f"{word}-begins")
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        if how == "progress":
-            context.progress(0.5)
-        elif how == "looks" and context.cancelled:
+        if how == "calls-off" and context.cancelled:
+            raise Cancel("asked to stop")
+        if how == "looks" and context.cancelled:
             write(diary, f"{word}-saw-it")
             raise RuntimeError("half done")
-        elif how == "returns" and context.cancelled:
+        if how == "returns" and context.cancelled:
             return "tidied up"
         time.sleep(0.02)
     return None

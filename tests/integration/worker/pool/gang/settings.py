@@ -12,7 +12,7 @@ DATABASES = {"default": BOTH["default"]}  # the other one is not there in every 
 if os.environ.get("GANG_LOST_DATABASE"):
     DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "/nowhere/at/all"}}
 INSTALLED_APPS = [*OF_THE_PROJECT, "tests.integration.worker.pool.gang"]
-DJANGO_JOBS = {"SITE": "testproject.settings", **json.loads(os.environ.get("GANG_JOBS", "{}"))}
+DJANGO_JOBS = json.loads(os.environ.get("GANG_JOBS", "{}"))
 if os.environ.get("GANG_LOUD"):
     LOGGING = {
         "version": 1,

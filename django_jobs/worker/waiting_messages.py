@@ -1,0 +1,113 @@
+"""What this process would make of the messages that wait, without leasing or running any.
+
+Wrong keys, another SITE or missing code show only when a message is opened, and then message by
+message. A worker looks at the first ones as it starts, and ``jobs_preflight`` does when asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from django.db import Error
+
+from django_jobs.telemetry import events, trouble_events
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_jobs.backends.base import Backend
+    from django_jobs.worker.admission import Gatekeeper
+
+PER_QUEUE_AT_START = 20
+QUEUES_AT_MOST = 50
+CAUSES_AT_MOST = 10
+SECONDS_AT_MOST = 2.0
+
+WAYS_OUT = {
+    "unknown-key": "Web and worker have different keys: give them the same SIGNING_KEYS (or "
+    "JOBS_SIGNING_KEY, or SECRET_KEY), and keep an old key listed until its jobs have run.",
+    "other-site": "Set SITE to the same word for all processes of this installation; give another "
+    "installation a database or broker of its own.",
+    "unknown-handler": "Start workers with the code that has it, or cancel the jobs: "
+    "jobs_list --handler.",
+    "unknown-version": "Upgrade django_jobs here.",
+    "rejected-signature": "Something changed them in the store, or signed them with another key of "
+    "the same id. Look at who can write there.",
+    "rejected-handler": "Allow the handler in HANDLERS of the queue, or cancel the jobs.",
+    "rejected-too-large": "Raise MAX_PAYLOAD_BYTES here to what it is where they are enqueued.",
+}
+_ANY = "They will be dead letters with this reason: see the page on dead letters."
+
+
+class Unfit(NamedTuple):
+    """Messages that this process would not run, for the same reason."""
+
+    reason: str
+    detail: str
+    messages: int
+    queues: tuple[str, ...]
+
+    @property
+    def way_out(self) -> str:
+        return WAYS_OUT.get(self.reason, _ANY)
+
+
+class Looked(NamedTuple):
+    """How many messages were looked at, and those that are unfit, the most first."""
+
+    messages: int
+    unfit: list[Unfit]
+
+
+def look(
+    backend: Backend,
+    gatekeeper: Gatekeeper,
+    queues: Sequence[str] | None,
+    per_queue: int,
+    seconds: float = float("inf"),
+) -> Looked:
+    """Open the first messages of some queues (None: of all), but begin no queue too late."""
+    if not backend.capabilities.peek:
+        return Looked(0, [])
+    until, seen = time.monotonic() + seconds, 0
+    found: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    for queue in (backend.queues() if queues is None else queues)[:QUEUES_AT_MOST]:
+        if time.monotonic() >= until:
+            break
+        for glimpse in backend.peek(queue, per_queue):
+            seen += 1
+            if refused := gatekeeper.foresee(glimpse.message, queue):
+                # What a rejection says is of one message; the others are of all alike.
+                rejected = refused.reason.startswith("rejected-")
+                cause = (refused.reason, "" if rejected else refused.detail)
+                found[cause].append((queue, refused.detail))
+    causes = [
+        Unfit(reason, them[0][1], len(them), tuple(sorted({queue for queue, _ in them})))
+        for (reason, _), them in found.items()
+    ]
+    return Looked(seen, sorted(causes, key=lambda one: (-one.messages, one.reason, one.detail)))
+
+
+def warn_at_start(backend: Backend, gatekeeper: Gatekeeper, queues: Sequence[str] | None) -> None:
+    """Tell of each cause. Nothing that goes wrong here keeps a worker from starting."""
+    try:
+        looked = look(backend, gatekeeper, queues, PER_QUEUE_AT_START, SECONDS_AT_MOST)
+    except (Error, OSError):
+        return  # the store does not answer: the worker tells of it when it asks next
+    except Exception as error:  # noqa: BLE001 - a warning is not worth a worker
+        events.emit(trouble_events.MessagesUnseen(backend=backend.alias, error=error))
+        return
+    for unfit in looked.unfit[:CAUSES_AT_MOST]:
+        events.emit(
+            trouble_events.MessagesUnfit(
+                backend=backend.alias,
+                reason=unfit.reason,
+                count=unfit.messages,
+                looked_at=looked.messages,
+                queues=", ".join(unfit.queues),
+                why=unfit.detail,
+                way_out=unfit.way_out,
+            )
+        )
