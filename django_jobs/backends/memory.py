@@ -186,6 +186,8 @@ class MemoryBackend(base.Backend):
         with self._lock:
             job = self._held(lease)
             if job is None:
+                if charge is Charge.NOTHING:
+                    self._take_loss_back(lease)
                 return Settled.LOST
             now = self.clock.now()
             if delay_seconds is not None:
@@ -193,8 +195,18 @@ class MemoryBackend(base.Backend):
             self._charge(job, charge, attempt)
             if charge is not Charge.NOTHING or delay_seconds is not None:
                 job.suspect = charge in {Charge.CRASH, Charge.SUSPICION}
+                job.reaped_token = None  # what this lease tells counts, and not an earlier loss
             self._placed(job, now)
             return Settled.SETTLED
+
+    def _take_loss_back(self, lease: Lease) -> None:
+        """Who gives back what was reaped lives: its loss was no crash, and makes no suspect."""
+        job = self.jobs.get(lease.id)
+        if job is None or job.reaped_token != lease.token:
+            return
+        job.crashes -= job.reap_charged
+        job.suspect = job.reap_charged  # one that was a suspect before stays one
+        job.reaped_token = None
 
     def _charge(self, job: Job, charge: Charge, attempt: base.AttemptRecord | None) -> None:
         job.attempts += charge is Charge.ATTEMPT
@@ -230,6 +242,7 @@ class MemoryBackend(base.Backend):
             lost = [job for job in self._of(queue) if self._expired(job, now)][:limit]
             charged = [job.message() for job in lost if job.suspect]
             for job in lost:
+                job.reaped_token, job.reap_charged = job.token, job.suspect
                 job.crashes += job.suspect
                 job.suspect = True
                 self._placed(job, now)

@@ -46,7 +46,8 @@ class Loop:
         self._only = only
         self._on_decided = on_decided
         self._stopped = stopped or self.stop.asked.is_set
-        self._store = Store(Outage(f"of schedules ({self.ticker.alias})"), self._stopped)
+        self._outage = Outage(f"of schedules ({self.ticker.alias})")
+        self._store = Store(self._outage, self._stopped)
         self._outcomes = Outcomes(self.ticker.alias)
         self._due_at = 0.0
         self._outcomes_at = time.monotonic() + OUTCOMES_EVERY * random.random()  # noqa: S311 - spreads load
@@ -92,7 +93,7 @@ class Loop:
         for one in self.ticker.tick(only=self._only):
             if self._on_decided is not None:
                 self._on_decided(one)
-        self.ticker.inline.look_after(self.ticker.inline_aliases)
+        self.ticker.inline.look_after(self.ticker.inline_aliases, self._outage)
         self.ticker.inline.step(self.ticker.inline_aliases)
         self._look_after()
         self._due_at = time.monotonic() + self._pause()

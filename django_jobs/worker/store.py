@@ -33,6 +33,13 @@ class Outage:
         self._threshold = threshold
         self._circuit = CLOSED
         self._began_at: float | None = None
+        self.on_end: list[Callable[[float], None]] = []
+        """Called when the store answers again, with the seconds that it did not."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the store has not answered by now."""
+        return 0.0 if self._began_at is None else time.monotonic() - self._began_at
 
     def begins(self, error: BaseException) -> None:
         """The store did not answer."""
@@ -50,7 +57,9 @@ class Outage:
         """The store answered."""
         if self._began_at is None:
             return
-        lasted, self._began_at = time.monotonic() - self._began_at, None
+        lasted, self._began_at = self.seconds, None
+        for hear in self.on_end:
+            hear(lasted)
         events.emit(events.StoreFound(backend=self._backend, seconds=lasted))
         if self._circuit.is_open:
             events.emit(events.BreakerClosed(**self._about()))

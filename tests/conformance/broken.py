@@ -198,6 +198,29 @@ class ForgetsASuspicion(MemoryBackend):
         return super().nack(lease, delay_seconds, charge=charge, attempt=attempt)
 
 
+@caught_by(
+    "test_whoever_gives_back_late_takes_the_suspicion_away",
+    "test_the_loss_of_the_next_lease_is_then_charged_to_nobody",
+)
+class NeverTakesALossBack(MemoryBackend):
+    def _take_loss_back(self, lease):
+        pass
+
+
+@caught_by("test_whoever_gives_back_late_takes_the_crash_of_that_loss_back")
+class KeepsTheCrashOfALossTakenBack(MemoryBackend):
+    def _take_loss_back(self, lease):
+        crashes = self.jobs[lease.id].crashes
+        super()._take_loss_back(lease)
+        self.jobs[lease.id].crashes = crashes
+
+
+@caught_by("test_a_late_give_back_of_an_earlier_lease_takes_nothing_back")
+class TakesAnyLossBack(MemoryBackend):
+    def _take_loss_back(self, lease):
+        super()._take_loss_back(lease._replace(token=self.jobs[lease.id].reaped_token))
+
+
 @caught_by("test_a_first_loss_charges_nothing")
 class ChargesTheFirstLoss(MemoryBackend):
     def reap_expired(self, queue=None, limit=1000):

@@ -46,23 +46,13 @@ def nack(
     attempt: AttemptRecord | None,
 ) -> Settled:
     """Give a job back; without a delay it returns to the place it had."""
-    changes: dict[str, Any] = {
-        **_WITHOUT_LEASE,
-        "state": JobState.SCHEDULED if delay_seconds else JobState.READY,
-    }
-    # A suspect that was never started, and so returns to its place, stays one.
-    if charge is not Charge.NOTHING or delay_seconds is not None:
-        changes["suspect"] = charge in {Charge.CRASH, Charge.SUSPICION}
-    if delay_seconds is not None:
-        changes["due"] = clock.now() + to_microseconds(delay_seconds)
-    if charge is Charge.ATTEMPT:
-        changes["attempts"] = F("attempts") + 1
-    elif charge is Charge.CRASH:
-        changes["crashes"] = F("crashes") + 1
+    changes = _given_back(clock, delay_seconds, charge)
 
     def work(_: BaseDatabaseWrapper) -> Settled:
         keys = Keys(alias, clock, keys_of([lease]))
         if not held_row(alias, lease).update(**changes):
+            if charge is Charge.NOTHING:
+                _take_losses_back(alias, [lease])
             return Settled.LOST
         keys.wake()
         if attempt is not None:
@@ -70,6 +60,25 @@ def nack(
         return Settled.SETTLED
 
     return in_transition(alias, work)
+
+
+def _given_back(clock: StoreClock, delay_seconds: float | None, charge: Charge) -> dict[str, Any]:
+    """What becomes of the row."""
+    changes: dict[str, Any] = {
+        **_WITHOUT_LEASE,
+        "state": JobState.SCHEDULED if delay_seconds else JobState.READY,
+    }
+    # A suspect that was never started, and so returns to its place, stays one.
+    if charge is not Charge.NOTHING or delay_seconds is not None:
+        changes["suspect"] = charge in {Charge.CRASH, Charge.SUSPICION}
+        changes["reaped_token"] = None  # what this lease tells counts, and not an earlier loss
+    if delay_seconds is not None:
+        changes["due"] = clock.now() + to_microseconds(delay_seconds)
+    if charge is Charge.ATTEMPT:
+        changes["attempts"] = F("attempts") + 1
+    elif charge is Charge.CRASH:
+        changes["crashes"] = F("crashes") + 1
+    return changes
 
 
 def nack_all(alias: str, clock: StoreClock, leases: Sequence[Lease]) -> list[Settled]:
@@ -80,11 +89,24 @@ def nack_all(alias: str, clock: StoreClock, leases: Sequence[Lease]) -> list[Set
         held = lock_held(alias, leases)
         rows = Job.objects.using(alias).filter(pk__in=sorted(held))
         rows.update(**_WITHOUT_LEASE, state=JobState.READY)
+        _take_losses_back(alias, [lease for lease in leases if lease.id not in held])
         keys.wake()
         return held
 
     held = in_transition(alias, work)
     return [Settled.SETTLED if lease.id in held else Settled.LOST for lease in leases]
+
+
+def _take_losses_back(alias: str, lost: Sequence[Lease]) -> None:
+    """Who gives back what was reaped lives: its loss was no crash, and makes no suspect."""
+    by_token: dict[str, list[str]] = {}
+    for lease in lost:
+        by_token.setdefault(lease.token, []).append(lease.id)
+    for token, ids in by_token.items():
+        reaped = Job.objects.using(alias).filter(pk__in=ids, reaped_token=token)
+        reaped.filter(reap_charged=False).update(suspect=False, reaped_token=None)
+        # Those were suspects before, and stay so.
+        reaped.filter(reap_charged=True).update(crashes=F("crashes") - 1, reaped_token=None)
 
 
 def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Settled:
@@ -155,10 +177,12 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
         found = list(chosen.values("pk", *COLUMNS, "suspect", *_TOLD)[:limit])
         if not found:
             return 0, []
-        # Where rows were not locked, one may have been renewed or settled since. crashes
-        # stands before suspect, because MySQL lets later assignments see earlier ones.
+        # Where rows were not locked, one may have been renewed or settled since. Columns stand
+        # before those that they are made of, because MySQL lets later assignments see earlier ones.
         reaped = still.filter(pk__in=[row["pk"] for row in found]).update(
             crashes=F("crashes") + Case(When(suspect=True, then=Value(1)), default=Value(0)),
+            reap_charged=F("suspect"),
+            reaped_token=F("lease_token"),
             suspect=True,
             state=JobState.READY,
             **_WITHOUT_LEASE,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Charge
 from django_jobs.signals import job_crashed
 from django_jobs.testing.conformance.base import MICROSECOND, QUEUE, Suite
+
+if TYPE_CHECKING:
+    from django_jobs.backends.base import Lease, Settled
 
 
 class Reaping(Suite):
@@ -165,6 +168,75 @@ class Reaping(Suite):
         self._suspect()
         self.assert_settled(self.backend.ack([self.take()])[0])
         self.assert_nothing_due()
+
+    # -- who held a reaped lease lives ----------------------------------------------------
+
+    def test_whoever_gives_back_late_takes_the_suspicion_away(self) -> None:
+        for late in (self._nack_late, self._nack_all_late):
+            job_id = self.put()
+            lease = self.take()
+            self.lose(lease)
+            self.assert_lost(late(lease))
+            again = self.take()
+            self.assertEqual((again.id, again.suspect), (job_id, False))
+            self.assertEqual(self.backend.stats(QUEUE).suspect, 0)
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def test_the_loss_of_the_next_lease_is_then_charged_to_nobody(self) -> None:
+        for late in (self._nack_late, self._nack_all_late):
+            stale, current = self.stale_and_current()
+            self.assert_lost(late(stale))
+            self.assert_nothing_due()
+            self.lose(current)
+            again = self.take()
+            self.assertEqual((again.suspect, again.message.header.crashes), (True, 0))
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def test_whoever_gives_back_late_takes_the_crash_of_that_loss_back(self) -> None:
+        for late in (self._nack_late, self._nack_all_late):
+            self._suspect()
+            lease = self.take()
+            self.lose(lease)
+            self.assert_lost(late(lease))
+            self.assert_lost(late(lease))
+            again = self.take()
+            self.assertEqual((again.suspect, again.message.header.crashes), (True, 0))
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def test_a_late_give_back_of_an_earlier_lease_takes_nothing_back(self) -> None:
+        for late in (self._nack_late, self._nack_all_late):
+            stale, current = self.stale_and_current()
+            self.lose(current)
+            self.assert_lost(late(stale))
+            again = self.take()
+            self.assertEqual((again.suspect, again.message.header.crashes), (True, 1))
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def test_what_a_later_lease_tells_of_the_job_is_not_taken_back(self) -> None:
+        for charge, crashes in ((Charge.CRASH, 1), (Charge.SUSPICION, 0)):
+            stale, current = self.stale_and_current()
+            self.assert_settled(self.backend.nack(current, 0, charge=charge))
+            self.assert_lost(self._nack_late(stale))
+            self.assert_lost(self._nack_all_late(stale))
+            again = self.take()
+            self.assertEqual((again.suspect, again.message.header.crashes), (True, crashes))
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def test_only_who_says_that_nothing_happened_takes_a_suspicion_away(self) -> None:
+        for charge in (Charge.CRASH, Charge.SUSPICION, Charge.ATTEMPT):
+            self.put()
+            lease = self.take()
+            self.lose(lease)
+            self.assert_lost(self.backend.nack(lease, None, charge=charge))
+            again = self.take()
+            self.assertEqual((again.suspect, again.message.header.crashes), (True, 0))
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def _nack_late(self, lease: Lease) -> Settled:
+        return self.backend.nack(lease, None, charge=Charge.NOTHING)
+
+    def _nack_all_late(self, lease: Lease) -> Settled:
+        return self.backend.nack_all([lease])[0]
 
     def test_suspects_are_counted_among_what_waits(self) -> None:
         self._suspect()

@@ -74,7 +74,7 @@ class StoreThread:
         self._looking = Looking(backend, settings, queues, poll_interval, self._changed)
         self._ends = self._gives_up = False
         self._store = Store(asker.outage, lambda: self._ends)
-        self._house = Housekeeping(backend, self.shortest_lease)
+        self._house = Housekeeping(backend, self.shortest_lease, asker.outage)
         ended = self._looking.something_ended  # what was moved may be in a queue that is new
         self._relay = RelayThread(relay, poll_interval, self.shortest_lease, ended)
         self._ledger = Ledger(backend)

@@ -18,6 +18,7 @@ for _, id in ipairs(lost) do
       answer[#answer + 1] = string.match(message, '^[^\n]*')
       answer[#answer + 1] = text
     end
+    redis.call('HSET', base .. 'suspects', id, state.token .. state.suspect)
     state.crashes = state.crashes + state.suspect
     state.suspect = 1
     keep_unleased(base, id, state)
