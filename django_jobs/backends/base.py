@@ -153,7 +153,8 @@ class Backend(ABC):
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
         """Return jobs whose lease ended without a verdict; how many were.
 
-        They become suspect. A suspect that is lost again is charged a crash. Which lease it
+        They become suspect. A suspect that is lost again is charged a crash, and waits for
+        ``charged.crash_delay()`` where the backend has delays. Which lease it
         was is remembered until a verdict comes of a later one; see ``nack``.
         """
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from django_jobs.backends import base
 from django_jobs.backends.base import Charge, Enqueued, Lease, OnConflict, ResultRecord, Settled
-from django_jobs.backends.charged import tell_of
+from django_jobs.backends.charged import crash_delay, tell_of
 from django_jobs.backends.memory_jobs import READY, RUNNING, SCHEDULED, Dead, Job, has_place
 from django_jobs.clock import SECOND, Clock, SystemClock, to_microseconds
 from django_jobs.exceptions import DuplicateJob
@@ -243,6 +243,8 @@ class MemoryBackend(base.Backend):
             charged = [job.message() for job in lost if job.suspect]
             for job in lost:
                 job.reaped_token, job.reap_charged = job.token, job.suspect
+                if job.suspect and self.capabilities.delay:
+                    job.due = max(now + to_microseconds(crash_delay(job.crashes)), job.due)
                 job.crashes += job.suspect
                 job.suspect = True
                 self._placed(job, now)

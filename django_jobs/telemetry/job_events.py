@@ -84,6 +84,7 @@ class JobCrashed(JobEvent):
 
     crashes: int
     reason: str
+    delay: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 QUEUES = ("north", "south")
 LEASE, MANY = 30, 8
+CRASH_WAITS = (1, 10, 60)
 # Whole seconds keep the arithmetic exact; some are longer than a lease.
 seconds = st.sampled_from((0, 1, 7, 29, 30, 31, 90))
 charges = st.sampled_from(tuple(Charge))
@@ -239,6 +240,8 @@ class BackendMachine(RuleBasedStateMachine):
         _same(self.backend.reap_expired(queue), len(lost))
         for job in lost:
             job.reaped, job.reap_charged = job.holder, job.suspect
+            if job.suspect:
+                job.due = max(self.model.now + CRASH_WAITS[min(job.crashes, 2)], job.due)
             job.crashes += job.suspect
             job.holder, job.suspect = None, True
 

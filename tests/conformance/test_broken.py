@@ -22,8 +22,8 @@ def test_the_unbroken_backend_passes_the_same_run():
     }
 
 
-# Each fourth of the suite's tests, to see that not everything fails.
-SAMPLE = sorted(name for name in dir(BackendConformance) if name.startswith("test_"))[::4]
+# Each second of the suite's tests, to see that not everything fails.
+SAMPLE = sorted(name for name in dir(BackendConformance) if name.startswith("test_"))[::2]
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Case, F, Value, When
+from django.db.models import BigIntegerField, Case, F, Value, When
+from django.db.models.functions import Greatest
 
+from django_jobs.backends import charged
 from django_jobs.backends.base import Charge, Settled
-from django_jobs.backends.charged import tell_charged
 from django_jobs.backends.database.grouping import bury
 from django_jobs.backends.database.held import candidates, delete, held_row, lock_held, matching
 from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, wake
@@ -177,14 +178,15 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
         found = list(chosen.values("pk", *COLUMNS, "suspect", *_TOLD)[:limit])
         if not found:
             return 0, []
-        # Where rows were not locked, one may have been renewed or settled since. Columns stand
-        # before those that they are made of, because MySQL lets later assignments see earlier ones.
+        # Where rows were not locked, one may have been renewed or settled since. A column stands
+        # behind those that are made of it, because MySQL lets assignments see earlier ones.
         reaped = still.filter(pk__in=[row["pk"] for row in found]).update(
-            crashes=F("crashes") + Case(When(suspect=True, then=Value(1)), default=Value(0)),
+            state=_if_charged(Value(JobState.SCHEDULED), Value(JobState.READY)),
+            due=_if_charged(_due_after_crash(clock), F("due")),
+            crashes=F("crashes") + _if_charged(Value(1), Value(0)),
             reap_charged=F("suspect"),
             reaped_token=F("lease_token"),
             suspect=True,
-            state=JobState.READY,
             **_WITHOUT_LEASE,
         )
         return reaped, found
@@ -193,5 +195,22 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
     wake(alias, clock, {row[name] for row in found for name in COLUMNS if row[name]})
     for row in found:
         if row["suspect"]:
-            tell_charged(str(row["pk"]), **{name: row[name] for name in _TOLD})
+            charged.tell_charged(str(row["pk"]), **{name: row[name] for name in _TOLD})
     return reaped
+
+
+def _if_charged(then: Any, otherwise: Any) -> Case:
+    """What depends on whether the loss of a lease is a crash: it is the loss of a suspect."""
+    return Case(When(suspect=True, then=then), default=otherwise)
+
+
+def _due_after_crash(clock: StoreClock) -> Any:
+    """When a job runs again, by the crashes it had before."""
+    *delays, last = (Value(to_microseconds(seconds)) for seconds in charged.CRASH_DELAYS)
+    whens = (When(crashes=crashes, then=delay) for crashes, delay in enumerate(delays))
+    return _no_earlier(clock.now() + Case(*whens, default=last))
+
+
+def _no_earlier(moment: Any) -> Greatest:
+    """A moment from now, but never before the job was due: clocks may step back."""
+    return Greatest(moment, F("due"), output_field=BigIntegerField())
