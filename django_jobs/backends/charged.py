@@ -9,7 +9,7 @@ from django_jobs.telemetry import events
 if TYPE_CHECKING:
     from django_jobs.wire.envelope import Message
 
-LOST_ALONE = "its worker was lost while it was to run alone"
+LOST_ALONE = "its lease ended without a verdict while it was to run alone"
 CRASH_DELAYS = (1.0, 10.0, 60.0)
 """Seconds until a job runs again after its first crash, its second, and each further one.
 
