@@ -126,7 +126,8 @@ class Backend(ABC):
     ) -> Settled:
         """Give a job back to run again after the delay on the store's clock; one step.
 
-        Without a delay it returns to the place it had. With ``Charge.NOTHING`` and the token
+        Without a delay it returns to the place it had; with one it is due no earlier than it
+        was before, though the clock may have stepped back. With ``Charge.NOTHING`` and the token
         of the lease that was reaped last the answer is ``lost``, but what reaping made of
         that loss is taken back: the suspicion, or the crash. Whoever gives back lives.
         """

@@ -191,7 +191,7 @@ class MemoryBackend(base.Backend):
                 return Settled.LOST
             now = self.clock.now()
             if delay_seconds is not None:
-                job.due = now + to_microseconds(max(delay_seconds, 0))
+                job.due = max(now + to_microseconds(max(delay_seconds, 0)), job.due)
             self._charge(job, charge, attempt)
             if charge is not Charge.NOTHING or delay_seconds is not None:
                 job.suspect = charge in {Charge.CRASH, Charge.SUSPICION}

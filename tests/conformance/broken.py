@@ -83,6 +83,17 @@ class LosesTheDelayOfARetry(MemoryBackend):
         return super().nack(lease, 0, **how)
 
 
+@caught_by("test_a_job_given_back_is_not_due_before_its_schedule_when_the_clock_stepped_back")
+class MakesARetryDueByTheClockAlone(MemoryBackend):
+    def nack(self, lease, delay_seconds=None, **how):
+        answer = super().nack(lease, delay_seconds, **how)
+        if answer is Settled.SETTLED and delay_seconds is not None:
+            job, now = self.jobs[lease.id], self.clock.now()
+            job.due = now + round(delay_seconds * SECOND)
+            self._placed(job, now)
+        return answer
+
+
 @caught_by("test_a_delayed_job_is_fetched_at_its_time_and_not_a_microsecond_early")
 class LosesTheDelayOfAnEnqueue(MemoryBackend):
     def enqueue(self, outgoing, **how):

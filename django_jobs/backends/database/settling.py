@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import BigIntegerField, Case, F, Value, When
 from django.db.models.functions import Greatest
+from django.db.models.lookups import GreaterThan
 
 from django_jobs.backends import charged
 from django_jobs.backends.base import Charge, Settled
@@ -65,16 +66,15 @@ def nack(
 
 def _given_back(clock: StoreClock, delay_seconds: float | None, charge: Charge) -> dict[str, Any]:
     """What becomes of the row."""
-    changes: dict[str, Any] = {
-        **_WITHOUT_LEASE,
-        "state": JobState.SCHEDULED if delay_seconds else JobState.READY,
-    }
+    changes: dict[str, Any] = {**_WITHOUT_LEASE, "state": JobState.READY}
     # A suspect that was never started, and so returns to its place, stays one.
     if charge is not Charge.NOTHING or delay_seconds is not None:
         changes["suspect"] = charge in {Charge.CRASH, Charge.SUSPICION}
         changes["reaped_token"] = None  # what this lease tells counts, and not an earlier loss
     if delay_seconds is not None:
-        changes["due"] = clock.now() + to_microseconds(delay_seconds)
+        due = _no_earlier(clock.now() + to_microseconds(delay_seconds))
+        waits = When(GreaterThan(due, clock.now()), then=Value(JobState.SCHEDULED))
+        changes |= {"state": Case(waits, default=Value(JobState.READY)), "due": due}
     if charge is Charge.ATTEMPT:
         changes["attempts"] = F("attempts") + 1
     elif charge is Charge.CRASH:

@@ -11,7 +11,7 @@ if not is_message(message) then
   bury(guards, base, id, message, state, now)
   return 1
 end
-if delay ~= '' then state.due = now + tonumber(delay) end
+if delay ~= '' then state.due = math.max(now + tonumber(delay), state.due) end
 if charge == 'attempt' then state.attempts = state.attempts + 1 end
 if charge == 'crash' then state.crashes = state.crashes + 1 end
 if charge ~= 'nothing' or delay ~= '' then
