@@ -18,9 +18,9 @@ error_type, error_message."""
 
 job_crashed = Signal()
 """A job was charged a crash and runs again. Keywords: job_id, queue, handler, attempt,
-trace_id, crashes, reason. The crash that is one too many is told by ``job_dead`` alone, unless
-it was charged because a whole worker was lost: then by this one first, and by ``job_dead`` when
-somebody takes the job up."""
+trace_id, crashes, reason, delay. The crash that is one too many is told by ``job_dead`` alone,
+unless it was charged because a lease ended without a verdict: then by this one first, and by
+``job_dead`` when the job is claimed next."""
 
 breaker_opened = Signal()
 """A circuit breaker opened. Keywords: kind (``queue``, ``handler`` or ``backend``), backend,

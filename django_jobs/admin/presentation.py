@@ -21,8 +21,9 @@ _WHY = {
     "exhausted": "Every run it was allowed has failed. The error below is that of the last one.",
     "not-retryable": "It failed with an error that is not to be retried, so no run followed.",
     "timed-out": "Its last allowed run did not end within its timeout.",
-    "crashed": "The process that ran it died, time and again, while it ran nothing else. "
-    "Look for memory that runs out, or native code that fails.",
+    "crashed": "It was to run alone, time and again, and came to no verdict: its process died, or "
+    "its lease ended. The error below tells of the last time. Look for memory that runs out, "
+    "native code that fails, and workers that are killed.",
     "expired": "It had not been run when the time it was given ended.",
     "cannot-wait": "It kept asking to be run later, which a job that runs at its enqueue cannot.",
     "unknown-handler": "No worker knew the handler it asks for. "

@@ -131,7 +131,10 @@ class Backend(ABC):
     ) -> Settled:
         """Give a job back to run again after the delay on the store's clock; one step.
 
-        Without a delay it returns to the place it had.
+        Without a delay it returns to the place it had; with one it is due no earlier than it
+        was before, though the clock may have stepped back. With ``Charge.NOTHING`` and the token
+        of the lease that was reaped last the answer is ``lost``, but what reaping made of
+        that loss is taken back: the suspicion, or the crash. Whoever gives back lives.
         """
 
     def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
@@ -156,7 +159,9 @@ class Backend(ABC):
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
         """Return jobs whose lease ended without a verdict; how many were.
 
-        They become suspect. A suspect that is lost again is charged a crash.
+        They become suspect. A suspect that is lost again is charged a crash, and waits for
+        ``charged.crash_delay()`` where the backend has delays. Which lease it
+        was is remembered until a verdict comes of a later one; see ``nack``.
         """
 
     def return_unheard(self) -> None:  # noqa: B027 - most claims are known to have failed

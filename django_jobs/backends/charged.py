@@ -1,4 +1,4 @@
-"""What is told of a job that is charged for the loss of its worker, whatever carries it."""
+"""A job that is charged a crash: how long it waits, and what is told when reaping charged it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ from django_jobs.telemetry import events
 if TYPE_CHECKING:
     from django_jobs.wire.envelope import Message
 
-LOST_ALONE = "its worker was lost while it was to run alone"
+LOST_ALONE = "its lease ended without a verdict while it was to run alone"
+CRASH_DELAYS = (1.0, 10.0, 60.0)
+"""Seconds until a job runs again after its first crash, its second, and each further one.
+
+What kills a process, such as memory that others use up, is often over soon; all crashes of a
+job are not to be spent on it at once. Without jitter: such a job runs alone, so that there is
+no herd to spread.
+"""
+
+
+def crash_delay(crashes: int) -> float:
+    """Seconds until a job runs again that had so many crashes before this one."""
+    return CRASH_DELAYS[min(crashes, len(CRASH_DELAYS) - 1)]
 
 
 def tell_charged(
@@ -24,6 +36,7 @@ def tell_charged(
             attempt=attempts + 1,
             trace_id=trace_id or job_id.replace("-", ""),
             crashes=crashes + 1,
+            delay=crash_delay(crashes),
             reason=LOST_ALONE,
         )
     )

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from django_jobs.backends import base
 from django_jobs.backends.base import Charge, Enqueued, Lease, OnConflict, ResultRecord, Settled
-from django_jobs.backends.charged import tell_of
+from django_jobs.backends.charged import crash_delay, tell_of
 from django_jobs.backends.memory_jobs import READY, RUNNING, SCHEDULED, Dead, Job, has_place
 from django_jobs.clock import SECOND, Clock, SystemClock, to_microseconds
 from django_jobs.exceptions import DuplicateJob
@@ -186,20 +186,32 @@ class MemoryBackend(base.Backend):
         with self._lock:
             job = self._held(lease)
             if job is None:
+                if charge is Charge.NOTHING:
+                    self._take_loss_back(lease)
                 return Settled.LOST
             now = self.clock.now()
             if delay_seconds is not None:
-                job.due = now + to_microseconds(max(delay_seconds, 0))
+                job.due = max(now + to_microseconds(max(delay_seconds, 0)), job.due)
             self._charge(job, charge, attempt)
             if charge is not Charge.NOTHING or delay_seconds is not None:
                 job.suspect = charge in {Charge.CRASH, Charge.SUSPICION}
                 put_off = charge is Charge.PUT_OFF
                 job.put_off_since = self._put_off_since(job, now) if put_off else None
+                job.reaped_token = None  # what this lease tells counts, and not an earlier loss
             self._placed(job, now)
             return Settled.SETTLED
 
     def _put_off_since(self, job: Job, now: int) -> int:
         return now if job.put_off_since is None else min(job.put_off_since, now)
+
+    def _take_loss_back(self, lease: Lease) -> None:
+        """Who gives back what was reaped lives: its loss was no crash, and makes no suspect."""
+        job = self.jobs.get(lease.id)
+        if job is None or job.reaped_token != lease.token:
+            return
+        job.crashes -= job.reap_charged
+        job.suspect = job.reap_charged  # one that was a suspect before stays one
+        job.reaped_token = None
 
     def _charge(self, job: Job, charge: Charge, attempt: base.AttemptRecord | None) -> None:
         job.attempts += charge is Charge.ATTEMPT
@@ -235,6 +247,9 @@ class MemoryBackend(base.Backend):
             lost = [job for job in self._of(queue) if self._expired(job, now)][:limit]
             charged = [job.message() for job in lost if job.suspect]
             for job in lost:
+                job.reaped_token, job.reap_charged = job.token, job.suspect
+                if job.suspect and self.capabilities.delay:
+                    job.due = max(now + to_microseconds(crash_delay(job.crashes)), job.due)
                 job.crashes += job.suspect
                 job.suspect = True
                 self._placed(job, now)

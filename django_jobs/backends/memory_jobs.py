@@ -39,6 +39,8 @@ class Job:
     suspect: bool = False
     token: str | None = None
     expires_at: int | None = None
+    reaped_token: str | None = None
+    reap_charged: bool = False
     fence: int | None = None
     done_by: str = ""
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.cron.schedule import Schedule
     from django_jobs.enqueue import PreparedJob
+    from django_jobs.worker.store import Outage
 
 AT_ONCE = 4
 POLL_SECONDS = 0.02
@@ -62,12 +63,15 @@ class InlineJobs:
         """Let a child enqueue to a backend that runs its jobs at once."""
         self._to_enqueue.append((name, tick, job.id))
 
-    def look_after(self, aliases: Sequence[str]) -> None:
-        """Give back what schedulers that died had leased, in one bounded step now and then."""
+    def look_after(self, aliases: Sequence[str], outage: Outage | None = None) -> None:
+        """Give back what schedulers that died had leased, in one bounded step now and then.
+
+        ``outage``: how whoever calls it again and again finds the store.
+        """
         for alias in aliases:
             if alias not in self._keepers:
                 lease_seconds = get_settings().effective_lease(INLINE_QUEUE)
-                self._keepers[alias] = Housekeeping(backends[alias], lease_seconds)
+                self._keepers[alias] = Housekeeping(backends[alias], lease_seconds, outage)
             self._keepers[alias].step()
 
     def step(self, aliases: Sequence[str]) -> bool:

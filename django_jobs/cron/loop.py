@@ -47,7 +47,8 @@ class Loop:
         self._on_decided = on_decided
         self._stopped = stopped or self.stop.asked.is_set
         alias = self.ticker.alias
-        self._store = Store(Outage(f"of schedules ({alias})", database=alias), self._stopped)
+        self._outage = Outage(f"of schedules ({alias})", database=alias)
+        self._store = Store(self._outage, self._stopped)
         self._outcomes = Outcomes(self.ticker.alias)
         self._due_at = 0.0
         self._outcomes_at = time.monotonic() + OUTCOMES_EVERY * random.random()  # noqa: S311 - spreads load
@@ -93,7 +94,7 @@ class Loop:
         for one in self.ticker.tick(only=self._only):
             if self._on_decided is not None:
                 self._on_decided(one)
-        self.ticker.inline.look_after(self.ticker.inline_aliases)
+        self.ticker.inline.look_after(self.ticker.inline_aliases, self._outage)
         self.ticker.inline.step(self.ticker.inline_aliases)
         self._look_after()
         self._due_at = time.monotonic() + self._pause()

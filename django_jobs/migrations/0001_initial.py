@@ -238,6 +238,8 @@ class Migration(migrations.Migration):
                 ("lease_expires", models.BigIntegerField(blank=True, null=True)),
                 ("worker", models.CharField(blank=True, max_length=128, null=True)),
                 ("leased_at", models.BigIntegerField(blank=True, null=True)),
+                ("reaped_token", models.CharField(blank=True, max_length=32, null=True)),
+                ("reap_charged", models.BooleanField(blank=True, null=True)),
                 ("unique_key", models.CharField(blank=True, max_length=64, null=True)),
                 ("concurrency_key", models.CharField(blank=True, max_length=64, null=True)),
                 ("concurrency", models.IntegerField(blank=True, null=True)),

@@ -62,6 +62,10 @@ class Job(Identity):
     lease_expires = models.BigIntegerField(null=True, blank=True)
     worker = models.CharField(max_length=128, null=True, blank=True)
     leased_at = models.BigIntegerField(null=True, blank=True)
+    # The lease that was reaped last, and whether a crash was charged for it: who held it may
+    # live, and say so yet. Null while nothing is to be taken back.
+    reaped_token = models.CharField(max_length=32, null=True, blank=True)
+    reap_charged = models.BooleanField(null=True, blank=True)
     # Digests of the keys: of fixed length, and the same under every collation.
     unique_key = models.CharField(max_length=64, null=True, blank=True)
     concurrency_key = models.CharField(max_length=64, null=True, blank=True)

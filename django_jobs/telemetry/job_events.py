@@ -80,10 +80,11 @@ class JobReturned(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCrashed(JobEvent):
-    """The process of a job died under it. It was charged a crash and runs again."""
+    """A job was to run alone and came to no verdict. It was charged a crash and runs again."""
 
     crashes: int
     reason: str
+    delay: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

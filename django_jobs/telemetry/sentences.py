@@ -38,7 +38,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.JobCrashed: (
         "job.crashed",
         logging.WARNING,
-        f"{_JOB} crashed (%(crashes)d so far) and is run again: %(reason)s",
+        f"{_JOB} crashed (%(crashes)d so far) and is run again in %(delay).1f s: %(reason)s",
     ),
     events.LeaseLost: (
         "lease.lost",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 QUEUES = ("north", "south")
 LEASE, MANY = 30, 8
+CRASH_WAITS = (1, 10, 60)
 # Whole seconds keep the arithmetic exact; some are longer than a lease.
 seconds = st.sampled_from((0, 1, 7, 29, 30, 31, 90))
 charges = st.sampled_from(tuple(Charge))
@@ -54,6 +55,8 @@ class Expected:
     crashes: int = 0
     deliveries: int = 0
     suspect: bool = False
+    reaped: Lease | None = None
+    reap_charged: bool = False
 
 
 class Model:
@@ -89,6 +92,12 @@ class Model:
     def holder_of(self, key: str | None) -> Expected | None:
         found = [job for job in self.jobs.values() if key is not None and job.key == key]
         return found[0] if found else None
+
+    def take_loss_back(self, lease: Lease) -> None:
+        job = self.jobs.get(lease.id)
+        if job is not None and job.reaped is lease:
+            job.crashes -= job.reap_charged
+            job.suspect, job.reaped = job.reap_charged, None
 
     def charge(self, job: Expected, charge: Charge) -> None:
         if charge is Charge.ATTEMPT:
@@ -196,11 +205,14 @@ class BackendMachine(RuleBasedStateMachine):
         lease = self._lease(pick)
         job = self.model.held(lease)
         _same(self.backend.nack(lease, delay, charge=charge), self._verdict(lease))
+        if job is None and charge is Charge.NOTHING:
+            self.model.take_loss_back(lease)
         if job is not None:
             self.model.charge(job, charge)
             job.holder = None
             if charge is not Charge.NOTHING or delay is not None:
                 job.suspect = charge in {Charge.CRASH, Charge.SUSPICION}
+                job.reaped = None
             job.due = job.due if delay is None else self.model.now + delay
 
     @some_run
@@ -227,6 +239,9 @@ class BackendMachine(RuleBasedStateMachine):
         lost = self.model.lost(queue)
         _same(self.backend.reap_expired(queue), len(lost))
         for job in lost:
+            job.reaped, job.reap_charged = job.holder, job.suspect
+            if job.suspect:
+                job.due = max(self.model.now + CRASH_WAITS[min(job.crashes, 2)], job.due)
             job.crashes += job.suspect
             job.holder, job.suspect = None, True
 

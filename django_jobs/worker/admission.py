@@ -171,7 +171,10 @@ class Gatekeeper:
         terms = envelope.terms
         crashes_allowed = terms.max_crashes or self.settings.max_crashes
         if header.crashes >= crashes_allowed:
-            return Rejected("crashed", f"its process died {header.crashes} times running it alone")
+            # Whether processes died, or leases only ended, is not known of each of them.
+            times = "once" if header.crashes == 1 else f"{header.crashes} times"
+            told = f"its lease ended {times} without a verdict while it was to run alone"
+            return Rejected("crashed", told)
         if header.attempts > terms.max_retries:
             return Rejected("exhausted", f"all {header.attempts} attempts were made")
         if terms.expires_at is not None and now >= terms.expires_at:

@@ -50,7 +50,8 @@ def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> l
         case "cancelled" | "skipped-idempotent":
             return [events.JobEnded(**about, status=report.status, reason=verdict.reason)]
         case "crashed":
-            return [events.JobCrashed(**about, crashes=run.crashes + 1, reason=verdict.reason)]
+            about |= {"crashes": run.crashes + 1, "reason": verdict.reason, "delay": verdict.delay}
+            return [events.JobCrashed(**about)]
         case _:
             told: dict[str, Any] = {
                 "delay": verdict.delay,

@@ -71,7 +71,7 @@ class InProcessWorker:
         self._cron = cron
         asker = cast("Asker", cycle.asker)  # in one process it is the store that is asked
         self._store = Store(asker.outage, self.stop.asked.is_set)
-        self._house = Housekeeping(cycle.backend, shortest_lease(cycle.settings))
+        self._house = Housekeeping(cycle.backend, shortest_lease(cycle.settings), asker.outage)
         self._ledger = Ledger(cycle.backend)
         self._presence = Presence(cycle.backend, str(queues))
         self._relaying = Relaying(build_relay(cycle.backend, cycle.settings), poll_interval)

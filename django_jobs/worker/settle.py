@@ -16,6 +16,7 @@ from django_jobs.backends.base import (
     ResultRecord,
     Settled,
 )
+from django_jobs.backends.charged import crash_delay
 from django_jobs.clock import SECOND
 from django_jobs.execution.outcome import (
     Cancelled,
@@ -172,8 +173,9 @@ class Settler:
     def _crashed(self, run: Run, detail: str) -> Verdict:
         allowed = (run.envelope and run.envelope.terms.max_crashes) or self.settings.max_crashes
         if run.crashes + 1 < allowed:
-            answer = self.backend.nack(run.lease, None, charge=Charge.CRASH)
-            return Verdict("crashed", answer, reason=detail)
+            delay = crash_delay(run.crashes) if self.backend.capabilities.delay else None
+            answer = self.backend.nack(run.lease, delay, charge=Charge.CRASH)
+            return Verdict("crashed", answer, delay or 0.0, detail)
         failure = Failure(reason="crashed", error_message=detail, charge=Charge.CRASH)
         return self._abandon(run, "crashed", failure)
 

@@ -72,10 +72,18 @@ class Outage:
         self._threshold = threshold
         self._circuit = CLOSED
         self._began_at: float | None = None
+        self._away_since: float | None = None
         self._met_by: set[int] = set()
         self._answers = False
         self._calm_at = 0.0
         self._lock = threading.Lock()
+        self.on_end: list[Callable[[float], None]] = []
+        """Called when the store can be used again, with the seconds that it served nobody."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the store has served nobody by now; not where it refused single things."""
+        return 0.0 if self._away_since is None else time.monotonic() - self._away_since
 
     def begins(self, error: BaseException) -> None:
         """The store did not answer, or answered with an error."""
@@ -85,6 +93,9 @@ class Outage:
     def _begins(self, error: BaseException) -> None:
         self._met_by.add(threading.get_ident())
         answers, now = is_answer(error), time.monotonic()
+        # A statement that waited for too long has met others at work, and no store that is away.
+        if self._away_since is None and not (isinstance(error, Error) and gave_up(error)):
+            self._away_since = now
         # One that comes back, but without its tables, waits for another remedy.
         if self._began_at is None or (answers and not self._answers):
             self._began_at = self._began_at or now
@@ -114,6 +125,9 @@ class Outage:
                 self._ends(self._began_at)
 
     def _ends(self, began_at: float) -> None:
+        away, self._away_since = self.seconds, None
+        for hear in self.on_end:
+            hear(away)
         lasted, self._began_at = time.monotonic() - began_at, None
         self._answers = False
         events.emit(events.StoreFound(backend=self._backend, seconds=lasted))

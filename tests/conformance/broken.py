@@ -83,6 +83,17 @@ class LosesTheDelayOfARetry(MemoryBackend):
         return super().nack(lease, 0, **how)
 
 
+@caught_by("test_a_job_given_back_is_not_due_before_its_schedule_when_the_clock_stepped_back")
+class MakesARetryDueByTheClockAlone(MemoryBackend):
+    def nack(self, lease, delay_seconds=None, **how):
+        answer = super().nack(lease, delay_seconds, **how)
+        if answer is Settled.SETTLED and delay_seconds is not None:
+            job, now = self.jobs[lease.id], self.clock.now()
+            job.due = now + round(delay_seconds * SECOND)
+            self._placed(job, now)
+        return answer
+
+
 @caught_by("test_a_delayed_job_is_fetched_at_its_time_and_not_a_microsecond_early")
 class LosesTheDelayOfAnEnqueue(MemoryBackend):
     def enqueue(self, outgoing, **how):
@@ -178,6 +189,16 @@ class NeverChargesALoss(MemoryBackend):
         return reaped
 
 
+@caught_by("test_a_crash_is_run_again_after_a_pause_that_grows")
+class RunsACrashAgainAtOnce(MemoryBackend):
+    def reap_expired(self, queue=None, limit=1000):
+        dues = {job.id: job.due for job in self.jobs.values()}
+        reaped = super().reap_expired(queue, limit)
+        for job in self.jobs.values():
+            job.due = dues[job.id]
+        return reaped
+
+
 @caught_by("test_a_crash_that_reaping_charges_is_told")
 class ChargesInSilence(MemoryBackend):
     def reap_expired(self, queue=None, limit=1000):
@@ -208,6 +229,29 @@ class KeepsTheLastTimeAJobWasPutOff(MemoryBackend):
 class BelievesThatAJobIsPutOffFromTheFuture(MemoryBackend):
     def _put_off_since(self, job, now):
         return now if job.put_off_since is None else job.put_off_since
+
+
+@caught_by(
+    "test_whoever_gives_back_late_takes_the_suspicion_away",
+    "test_the_loss_of_the_next_lease_is_then_charged_to_nobody",
+)
+class NeverTakesALossBack(MemoryBackend):
+    def _take_loss_back(self, lease):
+        pass
+
+
+@caught_by("test_whoever_gives_back_late_takes_the_crash_of_that_loss_back")
+class KeepsTheCrashOfALossTakenBack(MemoryBackend):
+    def _take_loss_back(self, lease):
+        crashes = self.jobs[lease.id].crashes
+        super()._take_loss_back(lease)
+        self.jobs[lease.id].crashes = crashes
+
+
+@caught_by("test_a_late_give_back_of_an_earlier_lease_takes_nothing_back")
+class TakesAnyLossBack(MemoryBackend):
+    def _take_loss_back(self, lease):
+        super()._take_loss_back(lease._replace(token=self.jobs[lease.id].reaped_token))
 
 
 @caught_by("test_a_first_loss_charges_nothing")

@@ -23,11 +23,11 @@ def test_the_unbroken_backend_passes_the_same_run():
     }
 
 
-# A fourth of the suite's tests, to see that not everything fails; the same ones whatever is added.
+# A third of the suite's tests, to see that not everything fails; the same ones whatever is added.
 SAMPLE = {
     name
     for name in dir(BackendConformance)
-    if name.startswith("test_") and zlib.crc32(name.encode()) % 4 == 3
+    if name.startswith("test_") and zlib.crc32(name.encode()) % 3 == 0
 }
 
 

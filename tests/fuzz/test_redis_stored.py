@@ -20,7 +20,7 @@ from tests.redis_servers import running
 
 pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
 ROOT = Path(__file__).resolve().parents[2]
-BASE, SHARED = "{django_jobs:default}:2:", "{django_jobs}:2:"
+BASE, SHARED = "{django_jobs:default}:3:", "{django_jobs}:3:"
 TOKEN = "f" * 32
 HEAD = b"-100" + b"0" * 16
 NOISE = (
@@ -112,7 +112,7 @@ class Spoiler:
             self.client.sadd(SHARED + "h:i:" + once, noise)
             self.client.sadd(SHARED + "q:c:" + lock, noise)
             self.client.sadd(SHARED + "queues", noise)
-            self.client.sadd(BASE + "suspects", noise)
+            self.client.hset(BASE + "suspects", noise, noise)
             self.client.lpush(BASE + "wake", noise)
             self.client.hset(BASE + "rate", noise, noise)
             self.client.hset(BASE + "rate", str(len(noise)), noise)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
-from django.db.models import Case, F, Value, When
-from django.db.models.functions import Coalesce, Least
+from django.db.models import BigIntegerField, Case, F, Value, When
+from django.db.models.functions import Coalesce, Greatest, Least
+from django.db.models.lookups import GreaterThan
 
+from django_jobs.backends import charged
 from django_jobs.backends.base import Charge, Settled
-from django_jobs.backends.charged import tell_charged
 from django_jobs.backends.database.grouping import bury
 from django_jobs.backends.database.held import (
     answers_of,
@@ -56,24 +57,13 @@ def nack(
     attempt: AttemptRecord | None,
 ) -> Settled:
     """Give a job back; without a delay it returns to the place it had."""
-    changes: dict[str, Any] = {
-        **_WITHOUT_LEASE,
-        "state": JobState.SCHEDULED if delay_seconds else JobState.READY,
-    }
-    # A suspect that was never started, and so returns to its place, stays one.
-    if charge is not Charge.NOTHING or delay_seconds is not None:
-        changes["suspect"] = charge in {Charge.CRASH, Charge.SUSPICION}
-        changes["put_off_since"] = _put_off_since(clock, charge)
-    if delay_seconds is not None:
-        changes["due"] = clock.now() + to_microseconds(delay_seconds)
-    if charge is Charge.ATTEMPT:
-        changes["attempts"] = F("attempts") + 1
-    elif charge is Charge.CRASH:
-        changes["crashes"] = F("crashes") + 1
+    changes = _given_back(clock, delay_seconds, charge)
 
     def work(_: BaseDatabaseWrapper) -> Settled:
         keys = Keys(alias, clock, keys_of([lease]))
         if not held_row(alias, lease).update(**changes):
+            if charge is Charge.NOTHING:
+                _take_losses_back(alias, [lease])
             return Settled.LOST
         keys.wake()
         if attempt is not None:
@@ -91,6 +81,25 @@ def _put_off_since(clock: StoreClock, charge: Charge) -> Any:
     return Least(Coalesce(F("put_off_since"), now), now)
 
 
+def _given_back(clock: StoreClock, delay_seconds: float | None, charge: Charge) -> dict[str, Any]:
+    """What becomes of the row."""
+    changes: dict[str, Any] = {**_WITHOUT_LEASE, "state": JobState.READY}
+    # A suspect that was never started, and so returns to its place, stays one.
+    if charge is not Charge.NOTHING or delay_seconds is not None:
+        changes["suspect"] = charge in {Charge.CRASH, Charge.SUSPICION}
+        changes["put_off_since"] = _put_off_since(clock, charge)
+        changes["reaped_token"] = None  # what this lease tells counts, and not an earlier loss
+    if delay_seconds is not None:
+        due = _no_earlier(clock.now() + to_microseconds(delay_seconds))
+        waits = When(GreaterThan(due, clock.now()), then=Value(JobState.SCHEDULED))
+        changes |= {"state": Case(waits, default=Value(JobState.READY)), "due": due}
+    if charge is Charge.ATTEMPT:
+        changes["attempts"] = F("attempts") + 1
+    elif charge is Charge.CRASH:
+        changes["crashes"] = F("crashes") + 1
+    return changes
+
+
 def nack_all(alias: str, clock: StoreClock, leases: Sequence[Lease]) -> list[Settled]:
     """Give jobs back to the places they had; a suspect that was never started stays one."""
     waits = connections[alias].in_atomic_block
@@ -100,10 +109,25 @@ def nack_all(alias: str, clock: StoreClock, leases: Sequence[Lease]) -> list[Set
         held = lock_held(alias, leases, waits=waits)
         rows = Job.objects.using(alias).filter(pk__in=sorted(held))
         rows.update(**_WITHOUT_LEASE, state=JobState.READY)
+        answers = answers_of(leases, held, locked_by_others(alias, leases, held))
+        lost = zip(leases, answers, strict=True)
+        _take_losses_back(alias, [lease for lease, answer in lost if answer is Settled.LOST])
         keys.wake()
-        return answers_of(leases, held, locked_by_others(alias, leases, held))
+        return answers
 
     return in_transition(alias, work)
+
+
+def _take_losses_back(alias: str, lost: Sequence[Lease]) -> None:
+    """Who gives back what was reaped lives: its loss was no crash, and makes no suspect."""
+    by_token: dict[str, list[str]] = {}
+    for lease in lost:
+        by_token.setdefault(lease.token, []).append(lease.id)
+    for token, ids in by_token.items():
+        reaped = Job.objects.using(alias).filter(pk__in=ids, reaped_token=token)
+        reaped.filter(reap_charged=False).update(suspect=False, reaped_token=None)
+        # Those were suspects before, and stay so.
+        reaped.filter(reap_charged=True).update(crashes=F("crashes") - 1, reaped_token=None)
 
 
 def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Settled:
@@ -191,12 +215,15 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
         found = list(chosen.values("pk", *COLUMNS, "suspect", *_TOLD)[:limit])
         if not found:
             return 0, []
-        # Where rows were not locked, one may have been renewed or settled since. crashes
-        # stands before suspect, because MySQL lets later assignments see earlier ones.
+        # Where rows were not locked, one may have been renewed or settled since. A column stands
+        # behind those that are made of it, because MySQL lets assignments see earlier ones.
         reaped = still.filter(pk__in=[row["pk"] for row in found]).update(
-            crashes=F("crashes") + Case(When(suspect=True, then=Value(1)), default=Value(0)),
+            state=_if_charged(Value(JobState.SCHEDULED), Value(JobState.READY)),
+            due=_if_charged(_due_after_crash(clock), F("due")),
+            crashes=F("crashes") + _if_charged(Value(1), Value(0)),
+            reap_charged=F("suspect"),
+            reaped_token=F("lease_token"),
             suspect=True,
-            state=JobState.READY,
             **_WITHOUT_LEASE,
         )
         return reaped, found
@@ -205,5 +232,22 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
     wake(alias, clock, {row[name] for row in found for name in COLUMNS if row[name]})
     for row in found:
         if row["suspect"]:
-            tell_charged(str(row["pk"]), **{name: row[name] for name in _TOLD})
+            charged.tell_charged(str(row["pk"]), **{name: row[name] for name in _TOLD})
     return reaped
+
+
+def _if_charged(then: Any, otherwise: Any) -> Case:
+    """What depends on whether the loss of a lease is a crash: it is the loss of a suspect."""
+    return Case(When(suspect=True, then=then), default=otherwise)
+
+
+def _due_after_crash(clock: StoreClock) -> Any:
+    """When a job runs again, by the crashes it had before."""
+    *delays, last = (Value(to_microseconds(seconds)) for seconds in charged.CRASH_DELAYS)
+    whens = (When(crashes=crashes, then=delay) for crashes, delay in enumerate(delays))
+    return _no_earlier(clock.now() + Case(*whens, default=last))
+
+
+def _no_earlier(moment: Any) -> Greatest:
+    """A moment from now, but never before the job was due: clocks may step back."""
+    return Greatest(moment, F("due"), output_field=BigIntegerField())

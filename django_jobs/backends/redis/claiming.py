@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from django_jobs.backends.charged import tell_of
+from django_jobs.backends import charged
 from django_jobs.backends.closed import Closed
 from django_jobs.backends.redis.breaking import Breakers
 from django_jobs.backends.redis.limits import QueueLimits
@@ -132,14 +132,15 @@ class Claims:
 
     def reap(self, queue: str, limit: int) -> int:
         """Return what was lost in a queue; how many. Of those that are charged is told."""
-        count, *told = self._store.run("reap", queue, [limit])
+        delays = map(to_microseconds, charged.CRASH_DELAYS)
+        count, *told = self._store.run("reap", queue, [limit, *delays])
         for at in range(0, len(told), 3):
             place, line, text = told[at : at + 3]
             header = header_of(place, state_of(text))
             _, message = unpack(
                 line, place=place, queue=queue, backend=self._backend, header=header
             )
-            tell_of(message)
+            charged.tell_of(message)
         return int(count)
 
     def held_back(self, queues: Sequence[str]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-LAYOUT = 2
+LAYOUT = 3
 """Part of every key: a layout that changes leaves the keys of the old one alone."""
 
 

@@ -30,7 +30,7 @@ class Command(JobsCommand):
     """Return jobs whose lease ended without a verdict, and move the outbox on."""
 
     help = (
-        "Returns jobs whose worker was lost: their lease has ended and nobody settled them. "
+        "Returns jobs whose lease has ended without a verdict. "
         "They become suspects, which workers run alone. Then it moves what waits in the outbox "
         "to the backend, of every queue. Workers do both by themselves; use it when none is "
         "running, and before an outbox is switched off. Prints how many jobs were returned, "

@@ -92,6 +92,24 @@ class GivingBack(Suite):
         self.backend.nack(lease, 0)
         self.assertEqual(self.fetched_ids(), [urgent, plain])
 
+    def test_a_job_given_back_is_not_due_before_its_schedule_when_the_clock_stepped_back(
+        self,
+    ) -> None:
+        self.needs("delay")
+        for delay in (0.0, 1.0):
+            schedule = self.now() + 60 * SECOND
+            job_id = self.put(schedule=schedule)
+            self.advance(60)
+            lease = self.take()
+            self.advance(-30)
+            self.assert_settled(self.backend.nack(lease, delay))
+            self.advance(30 - MICROSECOND)
+            self.assert_nothing_due()
+            self.advance(MICROSECOND)
+            again = self.take()
+            self.assertEqual((again.id, again.message.header.available_at), (job_id, schedule))
+            self.assert_settled(self.backend.ack([again])[0])
+
     # -- charges --------------------------------------------------------------------------
 
     def test_every_failed_run_is_counted_once(self) -> None:

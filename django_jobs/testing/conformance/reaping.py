@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Charge
 from django_jobs.signals import job_crashed
 from django_jobs.testing.conformance.base import MICROSECOND, QUEUE, Suite
+
+if TYPE_CHECKING:
+    from django_jobs.backends.base import Lease, Settled
+
+LONGEST_PAUSE = 60.0
 
 
 class Reaping(Suite):
@@ -17,6 +22,13 @@ class Reaping(Suite):
         job_id = self.put()
         self.lose(self.take())
         return job_id
+
+    def _lose_suspect(self) -> Lease:
+        """Lose it once more, and wait until it may run again; the lease that was lost."""
+        lease = self.take()
+        self.lose(lease)
+        self.advance(LONGEST_PAUSE)
+        return lease
 
     def test_reaping_leaves_live_leases_alone(self) -> None:
         self.put()
@@ -113,7 +125,7 @@ class Reaping(Suite):
 
     def test_a_suspect_lost_again_is_charged_a_crash(self) -> None:
         self._suspect()
-        self.lose(self.take())
+        self._lose_suspect()
         lease = self.take()
         self.assertTrue(lease.suspect)
         self.assertEqual((lease.message.header.attempts, lease.message.header.crashes), (0, 1))
@@ -130,6 +142,8 @@ class Reaping(Suite):
         self.assertEqual(told, [], "the first loss is charged to nobody")
         self.lose(self.take())
         self.assertEqual([about["job_id"] for about in told], [suspect])
+        if self.backend.capabilities.delay:
+            self.assertEqual(told[0]["delay"], 1)
         self.assertEqual((told[0]["attempt"], told[0]["crashes"]), (1, 1))
         self.assertEqual(told[0]["queue"], QUEUE)
         self.assertEqual(told[0]["trace_id"], suspect.replace("-", ""))
@@ -137,8 +151,25 @@ class Reaping(Suite):
     def test_every_further_loss_of_a_suspect_is_charged(self) -> None:
         self._suspect()
         for _ in range(3):
-            self.lose(self.take())
+            self._lose_suspect()
         self.assertEqual(self.take().message.header.crashes, 3)
+
+    def test_a_crash_is_run_again_after_a_pause_that_grows(self) -> None:
+        self.needs("delay")
+        self._suspect()
+        for pause in (1, 10, 60, 60):
+            self.lose(self.take())
+            self.advance(pause - MICROSECOND)
+            self.assert_nothing_due()
+            self.advance(MICROSECOND)
+            due = self.now()
+            lease = self.take()
+            self.assertEqual(lease.message.header.available_at, due)
+            self.assert_settled(self.backend.nack(lease, None, charge=Charge.NOTHING))
+
+    def test_a_first_loss_makes_no_pause(self) -> None:
+        self._suspect()
+        self.take()
 
     def test_a_suspect_that_fails_in_the_ordinary_way_is_none_any_more(self) -> None:
         self._suspect()
@@ -165,6 +196,75 @@ class Reaping(Suite):
         self._suspect()
         self.assert_settled(self.backend.ack([self.take()])[0])
         self.assert_nothing_due()
+
+    # -- who held a reaped lease lives ----------------------------------------------------
+
+    def test_whoever_gives_back_late_takes_the_suspicion_away(self) -> None:
+        for late in (self._nack_late, self._nack_all_late):
+            job_id = self.put()
+            lease = self.take()
+            self.lose(lease)
+            self.assert_lost(late(lease))
+            again = self.take()
+            self.assertEqual((again.id, again.suspect), (job_id, False))
+            self.assertEqual(self.backend.stats(QUEUE).suspect, 0)
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def test_the_loss_of_the_next_lease_is_then_charged_to_nobody(self) -> None:
+        for late in (self._nack_late, self._nack_all_late):
+            stale, current = self.stale_and_current()
+            self.assert_lost(late(stale))
+            self.assert_nothing_due()
+            self.lose(current)
+            again = self.take()
+            self.assertEqual((again.suspect, again.message.header.crashes), (True, 0))
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def test_whoever_gives_back_late_takes_the_crash_of_that_loss_back(self) -> None:
+        for late in (self._nack_late, self._nack_all_late):
+            self._suspect()
+            lease = self._lose_suspect()
+            self.assert_lost(late(lease))
+            self.assert_lost(late(lease))
+            again = self.take()
+            self.assertEqual((again.suspect, again.message.header.crashes), (True, 0))
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def test_a_late_give_back_of_an_earlier_lease_takes_nothing_back(self) -> None:
+        for late in (self._nack_late, self._nack_all_late):
+            stale, current = self.stale_and_current()
+            self.lose(current)
+            self.advance(LONGEST_PAUSE)
+            self.assert_lost(late(stale))
+            again = self.take()
+            self.assertEqual((again.suspect, again.message.header.crashes), (True, 1))
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def test_what_a_later_lease_tells_of_the_job_is_not_taken_back(self) -> None:
+        for charge, crashes in ((Charge.CRASH, 1), (Charge.SUSPICION, 0)):
+            stale, current = self.stale_and_current()
+            self.assert_settled(self.backend.nack(current, 0, charge=charge))
+            self.assert_lost(self._nack_late(stale))
+            self.assert_lost(self._nack_all_late(stale))
+            again = self.take()
+            self.assertEqual((again.suspect, again.message.header.crashes), (True, crashes))
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def test_only_who_says_that_nothing_happened_takes_a_suspicion_away(self) -> None:
+        for charge in (Charge.CRASH, Charge.SUSPICION, Charge.ATTEMPT):
+            self.put()
+            lease = self.take()
+            self.lose(lease)
+            self.assert_lost(self.backend.nack(lease, None, charge=charge))
+            again = self.take()
+            self.assertEqual((again.suspect, again.message.header.crashes), (True, 0))
+            self.assert_settled(self.backend.ack([again])[0])
+
+    def _nack_late(self, lease: Lease) -> Settled:
+        return self.backend.nack(lease, None, charge=Charge.NOTHING)
+
+    def _nack_all_late(self, lease: Lease) -> Settled:
+        return self.backend.nack_all([lease])[0]
 
     def test_suspects_are_counted_among_what_waits(self) -> None:
         self._suspect()

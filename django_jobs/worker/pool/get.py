@@ -44,7 +44,7 @@ class Get:
         self._tally = shared.tally
         self._report = shared.report
         self._stopped = shared.stopped
-        self._house = Housekeeping(backend, shared.lease)
+        self._house = Housekeeping(backend, shared.lease, shared.asker.outage)
         self._ledger = Ledger(backend)
         self._presence = Presence(
             backend,

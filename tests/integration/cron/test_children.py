@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from django_jobs.backends import charged
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.cron import deciding
@@ -118,8 +119,13 @@ def test_a_schedule_without_a_queue_runs_in_a_child(clock: ManualClock, declare:
     ("handler", "reason"), [("inline_failure", "exhausted"), ("inline_suicide", "crashed")]
 )
 def test_an_inline_job_that_fails_is_a_dead_letter_after_one_attempt(
-    clock: ManualClock, declare: Declare, handler: str, reason: str
+    clock: ManualClock,
+    declare: Declare,
+    monkeypatch: pytest.MonkeyPatch,
+    handler: str,
+    reason: str,
 ) -> None:
+    monkeypatch.setattr(charged, "CRASH_DELAYS", (0.0,))
     declare(handler=handler, **INLINE)
     ticker = Ticker()
     ticker.tick()

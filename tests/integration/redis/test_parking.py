@@ -15,7 +15,7 @@ from django_jobs.testing.factories import make_outgoing
 from tests.integration.worker.pool.conftest import until
 
 pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
-BASE = "{django_jobs:default}:2:"
+BASE = "{django_jobs:default}:3:"
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_a_job_that_was_spoiled_while_it_ran_holds_its_key_until_a_tidy(backend,
     assert take(backend) == []
     backend.tidy()
     assert take(backend) == []
-    client.hset(f"{{django_jobs:{queue}}}:2:jobs", lease.id, "noise")
+    client.hset(f"{{django_jobs:{queue}}}:3:jobs", lease.id, "noise")
     assert backend.ack([lease]) == [Settled.SETTLED]
     backend.tidy()
     assert [one.id for one in take(backend)] == [waiting.id]
@@ -245,7 +245,7 @@ def test_what_has_to_wait_for_a_key_hides_no_job_behind_it(backend, limit):
 
 
 def test_a_parked_entry_of_noise_is_copied_too(backend, client):
-    client.sadd("{django_jobs}:2:queues", "default")
+    client.sadd("{django_jobs}:3:queues", "default")
     client.hset(BASE + "dead", "who knows", b"\xff\x00 no JSON")
     assert backend.tidy() == 1
     assert FailedJob.objects.get().reason == "rejected-malformed"

@@ -57,7 +57,10 @@ def counters(event):
         (events.JobEnded(**ABOUT, status="cancelled"), "jobs_cancelled jobs_fetched"),
         (events.JobReturned(**ABOUT, status="snoozed"), "jobs_fetched jobs_snoozed"),
         (events.JobReturned(**ABOUT, status="requeued"), "jobs_fetched jobs_interrupted"),
-        (events.JobCrashed(**ABOUT, crashes=1, reason="killed"), "jobs_crashed jobs_fetched"),
+        (
+            events.JobCrashed(**ABOUT, crashes=1, reason="killed", delay=1.0),
+            "jobs_crashed jobs_fetched",
+        ),
         (events.LeaseLost(**ABOUT), "jobs_fetched leases_lost"),
         (events.SettleUnknown(**ABOUT), "jobs_fetched settles_unknown"),
         (events.StoreLost(backend="database", error=OSError(), trouble="no"), "store_outages"),

@@ -76,6 +76,13 @@ def test_what_is_over_is_dead_and_not_called_done(header, now, reason):
     assert (refused.outcome.reason, refused.envelope is None) == (reason, False)
 
 
+@pytest.mark.parametrize(("crashes", "times"), [(1, "once"), (4, "4 times")])
+def test_a_job_that_crashed_too_often_is_told_of_what_is_known_and_nothing_else(crashes, times):
+    refused = decided(lease(Header(available_at=0, crashes=crashes), {"max_crashes": 1}))
+    told = f"its lease ended {times} without a verdict while it was to run alone"
+    assert refused.outcome == Rejected("crashed", told)
+
+
 def test_only_what_can_be_opened_is_believed():
     sound = lease()
     assert gatekeeper().believed(sound).identifier == sound.id

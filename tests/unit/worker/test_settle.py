@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -174,8 +175,6 @@ def test_a_snooze_waits_and_consumes_nothing(delay):
 
 
 def test_where_nothing_can_wait_a_snooze_is_a_dead_letter():
-    from dataclasses import replace  # noqa: PLC0415 - for this test alone
-
     desk = Desk(capabilities=lambda can: replace(can, delay=False))
     verdict = desk.settle(Snoozed(12.0, "later"))
     assert (verdict.status, verdict.dead) == ("dead-lettered", True)
@@ -204,11 +203,12 @@ def test_an_interrupted_suspect_stays_one_and_is_charged_nothing():
 @pytest.mark.parametrize(("own", "allowed"), [(None, 3), (1, 1), (5, 5)])
 def test_crashes_are_counted_apart_from_attempts_up_to_their_own_limit(own, allowed):
     desk = Desk(max_crashes=own)
-    for crashes in range(1, allowed):
+    for crashes, delay in zip(range(1, allowed), (1, 10, 60, 60), strict=False):
         verdict = desk.settle(Crashed("signal 9"))
-        assert (verdict.status, verdict.dead) == ("crashed", False)
+        assert (verdict.status, verdict.dead, verdict.delay) == ("crashed", False, delay)
         live = desk.live
         assert (live.attempts, live.crashes, live.suspect) == (0, crashes, True)
+        desk.clock.advance(delay)
     verdict = desk.settle(Crashed("signal 9"))
     assert (verdict.status, verdict.dead) == ("crashed", True)
     message, failure = desk.dead
@@ -217,6 +217,12 @@ def test_crashes_are_counted_apart_from_attempts_up_to_their_own_limit(own, allo
         allowed,
         0,
     )
+
+
+def test_a_crash_is_run_again_at_once_where_the_backend_cannot_wait():
+    desk = Desk(capabilities=lambda can: replace(can, delay=False))
+    verdict = desk.settle(Crashed("signal 9"))
+    assert (verdict.delay, desk.live.state, desk.live.crashes) == (0.0, "ready", 1)
 
 
 def test_the_limit_of_the_site_holds_where_the_job_names_none():

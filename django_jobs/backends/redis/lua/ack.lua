@@ -67,5 +67,5 @@ if #gone > 0 then
   redis.call('ZREM', base .. 'leased', unpack(gone))
   redis.call('SREM', base .. 'stops', unpack(gone))
 end
-if #marked > 0 then redis.call('SREM', base .. 'suspects', unpack(marked)) end
+if #marked > 0 then redis.call('HDEL', base .. 'suspects', unpack(marked)) end
 return #gone == #ids and #gone or answer

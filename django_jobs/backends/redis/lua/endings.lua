@@ -76,12 +76,31 @@ local function held(base, id, token)
   return nil
 end
 
--- Writes what a job has come to, without a lease.
+-- Who gives back what was reaped lives: its loss was no crash, and makes no suspect.
+local function take_loss_back(base, id, token)
+  local lost = redis.call('HGET', base .. 'suspects', id)
+  local state = lost and state_of(redis.call('HGET', base .. 'state', id) or nil)
+  if not state or string.sub(lost, 1, -2) ~= token then return end
+  if string.sub(lost, -1) == '1' then -- it was a suspect before, and stays one
+    state.crashes = math.max(state.crashes - 1, 0)
+    redis.call('HSET', base .. 'suspects', id, '')
+  else
+    state.suspect = 0
+    redis.call('HDEL', base .. 'suspects', id)
+  end
+  redis.call('HSET', base .. 'state', id, state_text(state))
+end
+
+-- Writes what a job has come to, without a lease. What a suspect's last loss was stays as it is.
 local function keep_unleased(base, id, state)
   state.token, state.leased, state.fence, state.done_by, state.worker = NO_TOKEN, 0, 0, '', ''
   redis.call('HSET', base .. 'state', id, state_text(state))
   redis.call('ZREM', base .. 'leased', id)
-  redis.call(state.suspect == 1 and 'SADD' or 'SREM', base .. 'suspects', id)
+  if state.suspect == 1 then
+    redis.call('HSETNX', base .. 'suspects', id, '')
+  else
+    redis.call('HDEL', base .. 'suspects', id)
+  end
 end
 
 -- Parks a dead letter, in the words that the relay reads.

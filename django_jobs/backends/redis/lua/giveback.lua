@@ -16,6 +16,8 @@ for at = 2, #ARGV, 2 do
     else
       bury(guards, base, id, message, state, now)
     end
+  else
+    take_loss_back(base, id, ARGV[at + 1])
   end
 end
 if back > 0 then wake(base, back) end

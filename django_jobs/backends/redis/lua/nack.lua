@@ -2,13 +2,16 @@
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local id, token, delay, charge = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local state = held(base, id, token)
-if not state then return 0 end
+if not state then
+  if charge == 'nothing' then take_loss_back(base, id, token) end
+  return 0
+end
 local message = redis.call('HGET', base .. 'jobs', id)
 if not is_message(message) then
   bury(guards, base, id, message, state, now)
   return 1
 end
-if delay ~= '' then state.due = now + tonumber(delay) end
+if delay ~= '' then state.due = math.max(now + tonumber(delay), state.due) end
 if charge == 'attempt' then state.attempts = state.attempts + 1 end
 if charge == 'crash' then state.crashes = state.crashes + 1 end
 if charge ~= 'nothing' or delay ~= '' then
@@ -18,6 +21,7 @@ if charge ~= 'nothing' or delay ~= '' then
   elseif state.put_off == 0 or state.put_off > now then
     state.put_off = now
   end
+  redis.call('HDEL', base .. 'suspects', id) -- what this lease tells counts, and not an earlier loss
 end
 keep_unleased(base, id, state)
 keep_attempt(base, id, ARGV[6])

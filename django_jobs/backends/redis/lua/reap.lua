@@ -1,5 +1,5 @@
--- ARGV: now, limit. Returns what was leased and ended without a verdict. Answers how many that
--- were, and for each that was charged a crash: its place, its message without the body, and its
+-- ARGV: now, limit, how long jobs wait after their first crash, their second and so on (us).
+-- Returns what was leased and ended without a verdict. Answers how many that were, and for each that was charged a crash: its place, its message without the body, and its
 -- state as it was.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local lost = redis.call('ZRANGEBYSCORE', base .. 'leased', '-inf', number(now), 'LIMIT', 0, ARGV[2])
@@ -17,7 +17,9 @@ for _, id in ipairs(lost) do
       answer[#answer + 1] = place_of(string.sub(message, 2, 4), state.due, id)
       answer[#answer + 1] = string.match(message, '^[^\n]*')
       answer[#answer + 1] = text
+      state.due = math.max(now + tonumber(ARGV[math.min(3 + state.crashes, #ARGV)]), state.due)
     end
+    redis.call('HSET', base .. 'suspects', id, state.token .. state.suspect)
     state.crashes = state.crashes + state.suspect
     state.suspect = 1
     keep_unleased(base, id, state)

@@ -8,7 +8,8 @@
 --   state    hash: id -> counters and lease; absent until the first lease
 --   ready    sorted set of places, all of score 0, and so in the order of their text
 --   later    sorted set of places by the moment they are due
---   suspects set: ids of jobs that are to run alone
+--   suspects hash: ids of jobs that are to run alone -> the token whose loss was reaped last, and
+--            "1" when a crash was charged for it, else "0"; or "" where nothing is to be taken back
 --   stops    set: ids of jobs that were asked to stop while they ran
 --   leased   sorted set of ids by the end of their lease; whatever runs is in it
 --   blocked  hash: id -> the key that it waits for
@@ -192,7 +193,7 @@ local function forget(base, id)
   redis.call('HDEL', base .. 'jobs', id)
   redis.call('HDEL', base .. 'state', id)
   redis.call('ZREM', base .. 'leased', id)
-  redis.call('SREM', base .. 'suspects', id)
+  redis.call('HDEL', base .. 'suspects', id)
   redis.call('SREM', base .. 'stops', id)
 end
 

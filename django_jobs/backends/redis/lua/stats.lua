@@ -16,4 +16,4 @@ while true do
 end
 return {redis.call('ZCARD', base .. 'ready') + early, later, redis.call('ZCARD', base .. 'leased'),
         redis.call('HLEN', base .. 'blocked'),
-        redis.call('SCARD', base .. 'suspects'), number(now - since)}
+        redis.call('HLEN', base .. 'suspects'), number(now - since)}

@@ -95,8 +95,8 @@ class OurRedisSite(OurSite):
 
     vendor = REDIS
     left = (
-        "return redis.call('HLEN', '{django_jobs:default}:2:jobs') "
-        "+ redis.call('HLEN', '{django_jobs:default}:2:dead')"
+        "return redis.call('HLEN', '{django_jobs:default}:3:jobs') "
+        "+ redis.call('HLEN', '{django_jobs:default}:3:dead')"
     )
     ways = (
         Way(DEFAULTS, (("django", "jobs_work"),), "a line of log per job", 8_000),

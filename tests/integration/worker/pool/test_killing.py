@@ -69,6 +69,16 @@ def test_a_dying_child_is_noticed_at_once_and_charges_one_job_alone(start, diary
     assert pool.said.count(" died (of its own): ") == 2
 
 
+def test_a_job_that_crashed_is_run_again_after_a_pause(start, diary):
+    gang.die.using(max_crashes=2).enqueue(str(diary), "killed")
+    pool = start(environment={"GANG_PAUSES": "kept"})
+    dead = until(FailedJob.objects.first)
+    assert (dead.reason, dead.crashes) == ("crashed", 2)
+    first, second = (float(at) for _, word, at in diary.lines if word == "killed-begins")
+    assert second - first >= 1
+    assert "crashed (1 so far) and is run again in 1.0 s" in pool.said
+
+
 def test_a_child_that_closed_its_connection_is_replaced(start, diary):
     gang.die.using(max_crashes=1).enqueue(str(diary), "mute")
     assert start("--until-empty").ended() == 0

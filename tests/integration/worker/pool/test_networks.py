@@ -8,6 +8,7 @@ import pytest
 from django.db import connection, transaction
 
 from django_jobs import enqueue_many
+from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, Worker
 from testproject.databases import server_details
 from testproject.shop.models import Order
@@ -139,6 +140,39 @@ def nothing_is_left_or_charged():
     until(lambda: not Job.objects.exists())
     assert not FailedJob.objects.exists()
     assert not JobAttempt.objects.exists()
+
+
+def test_what_a_living_worker_gives_back_after_it_was_reaped_is_no_suspect(start, diary, proxy):
+    wreck.pulse.enqueue(str(diary), str(diary.gate))
+    start(processes=1, environment=through(proxy), LEASE_SECONDS=LEASE)
+    until(lambda: diary.words)
+    proxy.go_away()
+    until(lambda: backends["database"].reap_expired() == 1)  # as jobs_reap does
+    assert Job.objects.get().suspect
+    proxy.forward()
+    until(lambda: not Job.objects.get().suspect)
+    until(lambda: len(spans(diary)) == 2)
+    assert Job.objects.get().crashes == 0
+    diary.gate.touch()
+    until(JobResult.objects.exists)
+    nothing_is_left_or_charged()
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_worker_whose_store_was_away_reaps_nothing_for_one_lease(start, proxy, processes):
+    pool = start(
+        "--queue", "own", processes=processes, environment=through(proxy), LEASE_SECONDS=LEASE
+    )
+    until(lambda: "[worker.started]" in pool.said)
+    proxy.go_away()
+    gang.note.enqueue("of nobody")
+    assert backends["database"].fetch(["default"], 1, 0.01)
+    until(lambda: proxy.refused >= 6)
+    back_at = time.monotonic()
+    proxy.forward()
+    until(lambda: Job.objects.get().suspect)
+    assert time.monotonic() - back_at >= LEASE
+    until(lambda: "[lease.reaped]" in pool.said)
 
 
 def test_an_ack_whose_answer_is_swallowed_counts_once(start, diary, proxy):

@@ -50,7 +50,8 @@ def test_a_job_that_is_lost_with_its_machine_again_and_again_dies_of_it(start, d
     dead = until(FailedJob.objects.first)
     assert str(dead.job_id) == deadly.id
     assert (dead.reason, dead.crashes, dead.attempts) == ("crashed", 2, 0)
-    assert dead.error_message == "its process died 2 times running it alone"
+    told = "its lease ended 2 times without a verdict while it was to run alone"
+    assert dead.error_message == told
     assert dead.job_id != neighbour.id
     until(JobResult.objects.exists)
     pids = [pid for pid, word, _ in diary.lines if word == "deadly-begins"]
