@@ -7,6 +7,7 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from django_jobs import job
+from django_jobs.exceptions import TablesMissing
 from django_jobs.models import JobResult
 from django_jobs.worker import build, process_once
 
@@ -85,7 +86,7 @@ def test_another_error_is_told_at_once(refusals):
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE django_jobs_job RENAME TO away")
     try:
-        with pytest.raises(OperationalError, match="no such table"):
+        with pytest.raises(TablesMissing, match="no such table"):
             process_once("default")
     finally:
         with connection.cursor() as cursor:
