@@ -16,7 +16,14 @@ from django_jobs.clock import SECOND, SystemClock, to_microseconds
 from django_jobs.execution.attempt import Attempt, StopNow, is_running
 from django_jobs.execution.errors import error_text, fingerprint, printable
 from django_jobs.execution.hygiene import clean_connections
-from django_jobs.execution.outcome import Failed, Interrupted, Outcome, Succeeded, called_off
+from django_jobs.execution.outcome import (
+    ErrorText,
+    Failed,
+    Interrupted,
+    Outcome,
+    Succeeded,
+    called_off,
+)
 from django_jobs.execution.shared_loop import run_among_others
 from django_jobs.execution.timeout import JobTimeout
 from django_jobs.handlers.base import JobContext
@@ -111,7 +118,11 @@ class Cycle:
         """Process one message of the first queue that has any."""
         for queue in queues:
             lease_seconds = self.settings.effective_lease(queue)
+            asked_at = time.monotonic()
             for lease in self.backend.fetch([queue], 1, lease_seconds):
+                if time.monotonic() - asked_at > lease_seconds / 2:
+                    self.backend.nack_all([lease])  # too little of it is left to run a job
+                    return EMPTY
                 tell_claimed([lease])
                 return self.deliver(lease, lease_seconds)
         return EMPTY
@@ -192,13 +203,13 @@ class Cycle:
                 clean_connections(lent=self.lent),
                 self.backend.joint_transaction() as connection,
             ):
-                commits = not connection.savepoint_ids  # else it is part of the caller's
+                depth = len(connection.savepoint_ids)  # 0, unless it is part of the caller's
                 with tracing.of_run(attempt.context, admitted.envelope) as ended:
                     outcome = ended(self._unless_asked(lease, attempt.run()))
-                _success(outcome)
+                _success(outcome, blocks_left=len(connection.savepoint_ids) - depth)
                 run = _run_of(lease, admitted.envelope, started, self.worker)
                 done = Ended(run, _acked(self.settler.settle(run, outcome), outcome), outcome)
-                if commits:
+                if not depth:
                     _contain_hooks(connection, attempt)
             return done
         except (StopNow, JobTimeout):
@@ -277,7 +288,17 @@ def _undone_by(error: Exception, key: str, *, settling: bool) -> Outcome:
     return Failed(error_text(error), fingerprint=fingerprint(key, error))
 
 
-def _success(outcome: Outcome) -> None:
+_LEFT_OPEN = Failed(
+    ErrorText(
+        "TransactionManagementError", "the handler left an atomic() block open or closed ours"
+    )
+)
+
+
+def _success(outcome: Outcome, *, blocks_left: int) -> None:
+    """Raise unless the handler ended well, and what it wrote is going to be committed."""
+    if blocks_left and isinstance(outcome, Succeeded):
+        raise _UndoneError(_LEFT_OPEN)
     if not isinstance(outcome, Succeeded):
         raise _UndoneError(outcome)
 

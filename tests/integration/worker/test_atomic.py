@@ -64,6 +64,13 @@ def swallow_a_broken_transaction():
         connection.needs_rollback = True
 
 
+@job(key="atomic.left-open", atomic=True, timeout=5)
+def leave_a_block_open():
+    place()
+    transaction.atomic().__enter__()
+    place("inside@example.com")
+
+
 @job(key="atomic.hooks", atomic=True, timeout=5)
 def with_hooks(kind, robust):
     place()
@@ -152,6 +159,17 @@ def test_a_transaction_that_the_handler_broke_is_a_failure_and_leaves_no_row():
     assert FailedJob.objects.get().reason == "exhausted"
     order.enqueue()
     assert process_once().status == "acked"
+
+
+def test_a_block_that_the_handler_left_open_is_a_failure_and_leaves_no_row():
+    leave_a_block_open.enqueue()
+    report = process_once()
+    assert (report.status, Order.objects.count()) == ("dead-lettered", 0)
+    assert "left an atomic() block open" in FailedJob.objects.get().error_message
+    assert not Job.objects.exists()
+    order.enqueue()
+    assert process_once().status == "acked"
+    assert Order.objects.count() == 1
 
 
 def test_h3_when_another_process_takes_the_lease_before_the_ack_no_row_is_left(monkeypatch):

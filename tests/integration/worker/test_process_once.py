@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
@@ -13,7 +14,7 @@ from django_jobs import Cancel, Retry, Snooze, define, job
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import InvalidBackend
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
-from django_jobs.worker import process_once
+from django_jobs.worker import cycle, process_once
 from django_jobs.worker.build import run_lease
 from testproject.shop.models import Order
 from tests.integration.worker.labour import jobs as labour
@@ -329,3 +330,22 @@ def test_h8_trouble_of_the_store_is_raised_and_never_empty(monkeypatch):
         process_once()
     with pytest.raises(InvalidBackend):
         process_once(backend="nowhere")
+
+
+@pytest.mark.django_db
+def test_a_claim_that_took_half_of_the_lease_is_given_back_and_not_run(monkeypatch):
+    calls.clear()
+    now = [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
+    monkeypatch.setattr(cycle, "time", clock)
+
+    def slowly(execute, *args):
+        now[0] += 20.0  # of a lease of thirty seconds
+        return execute(*args)
+
+    add.enqueue(1)
+    with connection.execute_wrapper(slowly):
+        assert process_once("default").status == "empty"
+    row = Job.objects.get()
+    assert (row.state, row.attempts, row.suspect, calls) == (JobState.READY, 0, False, [])
+    assert process_once("default").status == "acked"
