@@ -20,7 +20,7 @@ from django_jobs.worker.pool.companion import tend
 from django_jobs.worker.pool.herald import recite
 from django_jobs.worker.pool.loop_child import LoopChild
 from django_jobs.worker.pool.marks import Board
-from django_jobs.worker.pool.messages import lease_from_tuple
+from django_jobs.worker.pool.messages import SKIPPED, lease_from_tuple
 from django_jobs.worker.pool.recording import ParentRenews, ParentSettles, Telling, told_end
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Child:
         self, number: int, lease_seconds: float, lease: Lease, envelope: Envelope | None
     ) -> None:
         if not self._marks.begin(number, _clock.now()):
-            self._tell((0, number, "skipped"))
+            self._tell((0, number, SKIPPED))
             return
         ended = self._cycle.ended(lease, lease_seconds, envelope)
         told = told_end(ended)  # before the deadline is lifted
@@ -126,7 +126,7 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
         connections.close_all()
         if slot in without_jobs:
             os.close(memory)
-            without_jobs[slot](Channel(sock))
+            without_jobs[slot](Channel.for_child(sock))
             connections.close_all()
             return
         keep_alarm()
@@ -137,10 +137,11 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
         cycle = build()
         lanes = [lane(cycle, board.marks(place)) for place in places.of_child(slot)]
         os.environ["DJANGO_JOBS_CHILD"] = str(slot)
+        channel = Channel.for_child(sock)
         if len(lanes) == 1:
-            Child(*lanes[0], Channel(sock)).run()
+            Child(*lanes[0], channel).run()
         else:
-            LoopChild(lanes, Channel(sock)).run()
+            LoopChild(lanes, channel).run()
         connections.close_all()
 
     return main

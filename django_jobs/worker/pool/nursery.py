@@ -60,6 +60,7 @@ class Nursery:
         ours, theirs = socket.socketpair()
         descriptors = array.array("i", [theirs.fileno()])
         try:
+            channel = Channel.for_parent(ours)
             self._sock.sendmsg(
                 [slot.to_bytes(_SLOT_BYTES, "little")],
                 [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
@@ -70,7 +71,7 @@ class Nursery:
             raise
         finally:
             theirs.close()
-        return Channel(ours)
+        return channel
 
     def news(self) -> list[tuple[Any, ...]]:
         """Births, failures and ends, as they came; EOFError when the nursery is gone."""

@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import contextvars
 import ctypes
+import gc
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -18,6 +21,7 @@ from django.db import connection, transaction
 
 from django_jobs import job
 from django_jobs.backends.registry import backends
+from django_jobs.worker.pool.channel import Channel
 from testproject.shop.models import Order
 
 PATIENCE_SECONDS = 60.0
@@ -122,6 +126,31 @@ def die(diary, how):
     if how == "mute":
         os.closerange(3, 64)
         time.sleep(60)
+
+
+def own_channel():
+    """The one that is open; that of the nursery, whose copy this process is, is closed here."""
+    found = (one for one in gc.get_objects() if isinstance(one, Channel))
+    return next(one for one in found if one.fileno() >= 0)
+
+
+GARBAGE = {"request": b"GET / HTTP/1.1\r\n\r\n", "byte": b"\n", "length": b"\xff" * 8}
+UNSOUND = {"no-frame": 7, "no-text": (0, 1, "ran", ("Succeeded", 1, 2, 3), None, (0, 0), (1, 2))}
+
+
+@job(key="gang.garble", max_crashes=2)
+def garble(diary, how):
+    """Write to the connection to the parent, as code does with the number of a descriptor."""
+    write(diary, f"{how}-begins")
+    channel = own_channel()
+    if how in GARBAGE:
+        with socket.socket(fileno=os.dup(channel.fileno())) as stale:
+            stale.sendall(GARBAGE[how])
+    elif how in UNSOUND:
+        channel.send(UNSOUND[how])
+    elif how == "endless":
+        channel.sock.sendall(struct.pack("<II", channel.key, (1 << 32) - 1))
+    time.sleep(PATIENCE_SECONDS if how == "byte" else 0)
 
 
 @job(key="gang.messy")
