@@ -127,6 +127,7 @@ class Births:
             self._selector.unregister(child.channel)
         child.channel.close()
         quick = time.monotonic() - child.born_at < self._nursery.quick_seconds
+        quick = quick or (child.killed == "silent" and not child.is_up)
         own = child.fault or not child.killed
         if quick and own and not any(lane.marks.ran for lane in child.lanes):
             self.failures += 1
@@ -206,6 +207,8 @@ def _told_death(child: Child, how: str, begun: Sequence[Held], returned: int) ->
 def _verdict_on_fault(lane: Lane, number: int, _how: str, *, alone: bool) -> Outcome:
     """Perhaps an earlier job left behind what did it; where it happens again, it was this one."""
     fault = lane.child.fault
+    if lane.child.killed == "silent" and lane.is_occupied:
+        return Interrupted(fault)
     if alone and lane.given[number].lease.suspect:
         return Crashed(fault)
     return Interrupted(fault, suspect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -56,6 +57,7 @@ class Child:
 
     def run(self) -> None:
         """Serve until the parent closes the conversation."""
+        self._marks.beat(time.monotonic())
         with suppress(_ParentGone):
             while True:
                 _, handed_over = self._heard()
@@ -109,8 +111,8 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
 
     def lane(cycle: Cycle, marks: Marks) -> tuple[Cycle, Marks]:
         def starting(timeout: float | None) -> None:
-            end = 0.0 if timeout is None else time.monotonic() + timeout + kill_grace
-            marks.run_until(end)
+            seconds = math.inf if timeout is None else timeout + kill_grace
+            marks.run_until(time.monotonic() + seconds)
 
         cycle = replace(
             cycle,

@@ -37,6 +37,7 @@ KILL_SHARE = 12  # nor is anything given time to be cancelled in this one
 NEIGHBOUR_GRACE = 2.0  # what runs beside an overrun may end within this
 STUCK_SECONDS = 1.5
 PROMPT_SECONDS = 0.05
+LONGEST_LOOK = 1.0
 
 
 @dataclass(slots=True)
@@ -69,6 +70,8 @@ class Lane:
     revoked: set[int] = field(default_factory=set)
     given_at: float = 0.0
     asked: tuple[int, float] = (0, 0.0)
+    quiet: float = 0.0
+    place: tuple[int, ...] = ()
 
     def give(self, held: Sequence[Held]) -> None:
         """Hand leases over, with the child's next frame."""
@@ -94,6 +97,26 @@ class Lane:
         started = self.marks.started
         held = self.given.get(started) if started > self.marks.finished else None
         return None if held is None else (started, held)
+
+    @property
+    def is_occupied(self) -> bool:
+        """Whether user code of a job runs. For how long it may is up to the job."""
+        return self.running() is not None and self.marks.deadline > 0.0
+
+    @property
+    def has_unheard(self) -> bool:
+        """Whether it has ended a job and its verdict has not come."""
+        return bool(self.given) and next(iter(self.given)) <= self.marks.finished
+
+    def watch(self, seconds: float) -> None:
+        """Count for how long it has owed something to the parent, and did nothing for it."""
+        owes = self.given or self.revoked or self.child.dismissed
+        first = next(iter(self.given), 0)
+        place = (self.marks.started, self.marks.finished, first, len(self.revoked))
+        if not owes or self.is_occupied or place != self.place:
+            self.quiet, self.place = 0.0, place
+        else:
+            self.quiet += seconds
 
     def is_running_since(self, moment: int) -> bool:
         """Whether what it runs began before a moment on this machine's clock."""
@@ -205,6 +228,8 @@ class Child:
     worn: str = ""
     replaced: bool = False
     dismissed: bool = False
+    looked_at: float = 0.0
+    received: int = 0
 
     def next_number(self) -> int:
         self.last += 1
@@ -271,6 +296,20 @@ class Child:
         """Whether nothing goes on in it, so that nobody knows which of its runs is to blame."""
         beaten_at = self.lanes[0].marks.beaten_at
         return len(self.lanes) > 1 and now - beaten_at > STUCK_SECONDS
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it has been ready for jobs."""
+        return self.lanes[0].marks.beaten_at > 0.0
+
+    def watch(self, now: float) -> None:
+        """Look at all lanes. Time in which the parent itself did not go on counts little."""
+        seconds = min(now - self.looked_at, LONGEST_LOOK)
+        if self.channel.is_amid and self.channel.received != self.received:
+            seconds = 0.0  # what it has to say is on its way
+        self.looked_at, self.received = now, self.channel.received
+        for lane in self.lanes:
+            lane.watch(seconds)
 
     def kill(self, why: str, number: int = 0, *, fault: str = "") -> None:
         """End it and everything it started, for the sake of the job with a number.

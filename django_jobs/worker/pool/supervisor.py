@@ -130,7 +130,7 @@ class Supervisor:
         """A reason to end, once there is one; then it is told what still runs."""
         if why := self._reason_to_end():
             lanes = (lane for child in self._children.values() for lane in child.lanes)
-            if running := sum(bool(lane.given) for lane in lanes):
+            if running := sum(bool(lane.begun()) for lane in lanes):
                 events.emit(events.WorkerStopping(running=running, why=why))
         return why
 

@@ -23,6 +23,7 @@ from django_jobs import job
 from django_jobs.backends.registry import backends
 from django_jobs.worker.pool.channel import Channel
 from testproject.shop.models import Order
+from tests.integration.worker.pool.gang.haunting import hang_in
 
 PATIENCE_SECONDS = 60.0
 
@@ -153,6 +154,29 @@ def garble(diary, how):
     time.sleep(PATIENCE_SECONDS if how == "byte" else 0)
 
 
+@job(key="gang.haunt", max_crashes=1)
+def haunt(diary, place):
+    """Leave something behind that does not let the process go on, once it comes to a place."""
+    write(diary, "haunt")
+    hang_in(place)
+
+
+@job(key="gang.async_haunt", max_crashes=1)
+async def async_haunt(diary, place):
+    write(diary, "haunt")
+    hang_in(place)
+
+
+HOG_SECONDS = 0.2
+
+
+@job(key="gang.hog", max_crashes=1)
+def hog(diary):
+    """Leave a thread that holds the interpreter, as a bad regex does."""
+    write(diary, "hog")
+    threading.Timer(HOG_SECONDS, ctypes.PyDLL(None).sleep, [60]).start()
+
+
 @job(key="gang.messy")
 def messy(diary):
     """Leaves a transaction open, with something in it, and a thread running."""
@@ -210,6 +234,14 @@ async def async_hold(diary, gate, word="hold"):
     while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240 - a gate of another process
         await asyncio.sleep(0.01)
     write(diary, f"{word}-ends")
+
+
+@job(key="gang.async_block")
+async def async_block(diary, gate):
+    """A mistake that is to be survived: nothing else goes on in its process."""
+    write(diary, "block-begins")
+    while not Path(gate).exists():  # noqa: ASYNC240 - as said
+        time.sleep(0.01)  # noqa: ASYNC251 - as said
 
 
 @job(key="gang.async_stuck", timeout=0.4)
