@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HANGUP = getattr(signal, "SIGHUP", None)  # the terminal is gone; there is none on Windows
+SIGNALS = (signal.SIGTERM, signal.SIGINT, *([HANGUP] if HANGUP else []))
 _EXIT_BASE = 128
 
 
@@ -65,7 +66,9 @@ class Stop:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        previous = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        # Who starts it with nohup wants it to outlive the terminal.
+        heeded = [n for n in SIGNALS if n != HANGUP or signal.getsignal(n) != signal.SIG_IGN]
+        previous = {number: signal.signal(number, self._on_signal) for number in heeded}
         try:
             yield
         finally:
@@ -91,6 +94,8 @@ class Stop:
         os._exit(self.exit_code)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if number == HANGUP and self.asked.is_set():
+            return  # the system and a shell may both tell of one terminal, and nobody is in a hurry
         self.signal_number = number
         self.urgent = self.asked.is_set()
         self.ask()

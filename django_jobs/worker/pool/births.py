@@ -127,9 +127,11 @@ class Births:
             self._selector.unregister(child.channel)
         child.channel.close()
         quick = time.monotonic() - child.born_at < self._nursery.quick_seconds
-        if quick and not child.killed and not any(lane.marks.ran for lane in child.lanes):
+        quick = quick or (child.killed == "silent" and not child.is_up)
+        own = child.fault or not child.killed
+        if quick and own and not any(lane.marks.ran for lane in child.lanes):
             self.failures += 1
-            self.last_failure = how
+            self.last_failure = child.fault or how
 
     def listen(self, child: Child) -> None:
         """Wait for what a child says, and for room when something is still to be sent to it."""
@@ -181,29 +183,40 @@ class Births:
 
 def clear_desk(child: Child, how: str, desk: Desk, dispatch: Dispatch) -> None:
     """What a dead child held: what it ran is judged, the rest goes to another."""
-    begun = [found for lane in child.lanes if (found := lane.begun()) is not None]
-    ran = {number for number, _ in begun}
-    unstarted: list[Held] = []
+    begun = [(lane, number) for lane in child.lanes for number in lane.begun()]
+    ran = []
+    for lane, number in begun:
+        judge = _verdict_on_fault if child.fault else _verdict
+        outcome = judge(lane, number, how, alone=len(begun) == 1)
+        ran.append(lane.given.pop(number))
+        desk.cut_short(ran[-1], lane, outcome)
+    unstarted = [held for lane in child.lanes for held in lane.given.values()]
     for lane in child.lanes:
-        for number, held in lane.given.items():
-            if number in ran:
-                desk.cut_short(held, lane, _verdict(child, number, how, alone=len(begun) == 1))
-            else:
-                unstarted.append(held)
         lane.given.clear()
     dispatch.ready.extendleft(reversed(unstarted))
-    if begun or not (child.killed or child.dismissed):
-        events.emit(_told_death(child, how, [held for _, held in begun], len(unstarted)))
+    if begun or child.fault or not (child.killed or child.dismissed):
+        events.emit(_told_death(child, how, ran, len(unstarted)))
 
 
 def _told_death(child: Child, how: str, begun: Sequence[Held], returned: int) -> events.Event:
     about = begun[0].lease.id if len(begun) == 1 else f"{len(begun)} jobs" if begun else "none"
-    why = child.killed or "of its own"
+    why = child.fault or child.killed or "of its own"
     return events.ChildDied(pid=child.pid, how=how, why=why, job_id=about, returned=returned)
 
 
-def _verdict(child: Child, number: int, how: str, *, alone: bool) -> Outcome:
+def _verdict_on_fault(lane: Lane, number: int, _how: str, *, alone: bool) -> Outcome:
+    """Perhaps an earlier job left behind what did it; where it happens again, it was this one."""
+    fault = lane.child.fault
+    if lane.child.killed == "silent" and lane.is_occupied:
+        return Interrupted(fault)
+    if alone and lane.given[number].lease.suspect:
+        return Crashed(fault)
+    return Interrupted(fault, suspect=True)
+
+
+def _verdict(lane: Lane, number: int, how: str, *, alone: bool) -> Outcome:
     """A crash is charged only to what ran alone; of several nobody knows which it was."""
+    child = lane.child
     if not child.killed and not alone:
         return Interrupted(f"it ran beside others when {how}", suspect=True)
     if not child.killed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -20,7 +21,7 @@ from django_jobs.worker.pool.companion import tend
 from django_jobs.worker.pool.herald import recite
 from django_jobs.worker.pool.loop_child import LoopChild
 from django_jobs.worker.pool.marks import Board
-from django_jobs.worker.pool.messages import lease_from_tuple
+from django_jobs.worker.pool.messages import SKIPPED, lease_from_tuple
 from django_jobs.worker.pool.recording import ParentRenews, ParentSettles, Telling, told_end
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Child:
 
     def run(self) -> None:
         """Serve until the parent closes the conversation."""
+        self._marks.beat(time.monotonic())
         with suppress(_ParentGone):
             while True:
                 _, handed_over = self._heard()
@@ -83,7 +85,7 @@ class Child:
         self, number: int, lease_seconds: float, lease: Lease, envelope: Envelope | None
     ) -> None:
         if not self._marks.begin(number, _clock.now()):
-            self._tell((0, number, "skipped"))
+            self._tell((0, number, SKIPPED))
             return
         ended = self._cycle.ended(lease, lease_seconds, envelope)
         told = told_end(ended)  # before the deadline is lifted
@@ -109,8 +111,8 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
 
     def lane(cycle: Cycle, marks: Marks) -> tuple[Cycle, Marks]:
         def starting(timeout: float | None) -> None:
-            end = 0.0 if timeout is None else time.monotonic() + timeout + kill_grace
-            marks.run_until(end)
+            seconds = math.inf if timeout is None else timeout + kill_grace
+            marks.run_until(time.monotonic() + seconds)
 
         cycle = replace(
             cycle,
@@ -126,7 +128,7 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
         connections.close_all()
         if slot in without_jobs:
             os.close(memory)
-            without_jobs[slot](Channel(sock))
+            without_jobs[slot](Channel.for_child(sock))
             connections.close_all()
             return
         keep_alarm()
@@ -137,10 +139,11 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
         cycle = build()
         lanes = [lane(cycle, board.marks(place)) for place in places.of_child(slot)]
         os.environ["DJANGO_JOBS_CHILD"] = str(slot)
+        channel = Channel.for_child(sock)
         if len(lanes) == 1:
-            Child(*lanes[0], Channel(sock)).run()
+            Child(*lanes[0], channel).run()
         else:
-            LoopChild(lanes, Channel(sock)).run()
+            LoopChild(lanes, channel).run()
         connections.close_all()
 
     return main

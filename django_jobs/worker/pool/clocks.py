@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 MUTE_SECONDS = 1.0
+SILENT_SECONDS = 8.0
+BIRTH_SECONDS = 60.0  # a child that is started afresh sets up a whole project first
 
 
 def look(children: Iterable[Child], dispatch: Dispatch) -> None:
@@ -22,6 +24,9 @@ def look(children: Iterable[Child], dispatch: Dispatch) -> None:
     for child in children:
         if child.mute_since and now - child.mute_since > MUTE_SECONDS:
             child.kill("mute", child.lanes[0].marks.ran)
+        if now - child.looked_at > LOOK_SECONDS and not (child.killed or child.mute_since):
+            child.watch(now)
+            _look_at_silence(child, now, dispatch)
         for lane in child.lanes:
             if lane.given:
                 _look_at(lane, now)
@@ -47,6 +52,28 @@ def _look_at(lane: Lane, now: float) -> None:
         lane.stop("fence", number)
     elif lane.asked[0] == number and now > lane.asked[1]:
         lane.stop("asked", number)
+
+
+def _look_at_silence(child: Child, now: float, dispatch: Dispatch) -> None:
+    """A child that hangs where no job runs is replaced, and no job is charged for it.
+
+    It may hang in a signal handler, in what a thread left behind does, in a lock. Beside
+    user code that runs it is left alone, for that may take as long as its job allows.
+    """
+    limit = SILENT_SECONDS if child.is_up else BIRTH_SECONDS
+    silent = [lane for lane in child.lanes if lane.quiet > limit]
+    if not silent:
+        return
+    # With a verdict that does not come, what runs beside it could not tell its own either.
+    if any(lane.has_unheard for lane in silent) or not any(x.is_occupied for x in child.lanes):
+        where = "between two jobs" if child.is_up else "before it was ready for jobs"
+        child.kill("silent", fault=f"nothing went on in it for {limit:g} seconds {where}")
+        return
+    for lane in silent:
+        if taken := lane.take_back_all():
+            dispatch.ready.extend(taken)
+        elif not child.is_stuck(now):  # its loop goes on, and it does not come to them
+            child.worn = child.worn or "it does not come to jobs that it was handed"
 
 
 def _look_at_overruns(child: Child, now: float, dispatch: Dispatch) -> None:

@@ -11,7 +11,16 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.worker.pool.messages import NOTHING_SAID, RAN, lease_to_tuple, said_of
+from django_jobs.worker.pool.messages import (
+    ALIKE,
+    MOMENT_BITS,
+    NOTHING_SAID,
+    RAN,
+    BadFrame,
+    check_rest,
+    lease_to_tuple,
+    said_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +30,14 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.marks import Marks
     from django_jobs.worker.pool.messages import Said
 
+    Ran = tuple[Said, tuple[int, int]]
+
 FENCE_SHARE = 6  # nothing runs in this last part of a lease
 KILL_SHARE = 12  # nor is anything given time to be cancelled in this one
 NEIGHBOUR_GRACE = 2.0  # what runs beside an overrun may end within this
 STUCK_SECONDS = 1.5
 PROMPT_SECONDS = 0.05
+LONGEST_LOOK = 1.0
 
 
 @dataclass(slots=True)
@@ -58,6 +70,8 @@ class Lane:
     revoked: set[int] = field(default_factory=set)
     given_at: float = 0.0
     asked: tuple[int, float] = (0, 0.0)
+    quiet: float = 0.0
+    place: tuple[int, ...] = ()
 
     def give(self, held: Sequence[Held]) -> None:
         """Hand leases over, with the child's next frame."""
@@ -84,15 +98,37 @@ class Lane:
         held = self.given.get(started) if started > self.marks.finished else None
         return None if held is None else (started, held)
 
+    @property
+    def is_occupied(self) -> bool:
+        """Whether user code of a job runs. For how long it may is up to the job."""
+        return self.running() is not None and self.marks.deadline > 0.0
+
+    @property
+    def has_unheard(self) -> bool:
+        """Whether it has ended a job and its verdict has not come."""
+        return bool(self.given) and next(iter(self.given)) <= self.marks.finished
+
+    def watch(self, seconds: float) -> None:
+        """Count for how long it has owed something to the parent, and did nothing for it."""
+        owes = self.given or self.revoked or self.child.dismissed
+        first = next(iter(self.given), 0)
+        place = (self.marks.started, self.marks.finished, first, len(self.revoked))
+        if not owes or self.is_occupied or place != self.place:
+            self.quiet, self.place = 0.0, place
+        else:
+            self.quiet += seconds
+
     def is_running_since(self, moment: int) -> bool:
         """Whether what it runs began before a moment on this machine's clock."""
         return self.running() is not None and self.marks.began_at < moment
 
-    def begun(self) -> tuple[int, Held] | None:
-        """What it really ran and has not told the end of."""
+    def begun(self) -> list[int]:
+        """What it really ran and has not told the end of.
+
+        That is one job; more of them where the parent stopped to listen before it died.
+        """
         ran = self.marks.ran
-        held = self.given.get(ran)
-        return None if held is None else (ran, held)
+        return [number for number in self.given if number <= ran]
 
     def makes_wait(self, now: float) -> bool:
         """Whether some of what it holds may wait behind something else.
@@ -121,12 +157,24 @@ class Lane:
         return self.take_back(len(self.given))
 
     def seen(self, number: int) -> Held | None:
-        """It is done with a number, run or not; what it held by it, if that was not taken back."""
+        """It is done with a number, run or not; what it held by it, if that was not taken back.
+
+        It comes to numbers one after the other: one that was passed over is a BadFrame.
+        """
         if self.revoked:
             self.revoked.discard(number)
             if not self.revoked:
                 self.marks.allow_all()
-        return self.given.pop(number, None)
+        if not self.given:
+            return None
+        first, held = self.given.popitem(last=False)
+        if first == number:
+            return held
+        self.given[first] = held
+        self.given.move_to_end(first, last=False)
+        if number in self.given:
+            raise BadFrame("an end that came before that of the job before it")
+        return None
 
     def ask_to_stop(self, number: int, kill_at: float) -> None:
         """Let what it runs see that it is to stop; one that does not is stopped in time."""
@@ -170,14 +218,18 @@ class Child:
     overruns: dict[int, Overrun] = field(default_factory=dict)
     killed: str = ""
     blamed: int = 0
+    fault: str = ""
     mute_since: float = 0.0
     born_at: float = 0.0
     said: Said = NOTHING_SAID
+    terms: tuple[Any, ...] | None = None
     last: int = 0
     ended: int = 0
     worn: str = ""
     replaced: bool = False
     dismissed: bool = False
+    looked_at: float = 0.0
+    received: int = 0
 
     def next_number(self) -> int:
         self.last += 1
@@ -189,15 +241,32 @@ class Child:
             frame, self.outbox = self.outbox, []
             self.post(("run", frame))
 
-    def hear(self, kind: str, told: list[Any]) -> tuple[Said, tuple[int, int]]:
-        """How something ended, and when it began and ended."""
-        if kind == RAN:
-            *what, times = told
-            self.said = said_of(*what)
-        else:
-            started, lasted = told
-            times = started, started + lasted
-        return self.said, times
+    def heard(self, frame: Any) -> tuple[Held | None, Ran | None]:
+        """The job that a frame is about; what it tells of its run, where that is to be settled.
+
+        BadFrame where no child of ours sends such: a value of another type would raise in
+        the store's thread, on which all jobs of this worker depend.
+        """
+        try:
+            index, number, kind = frame[:3]
+            if kind == ALIKE:
+                _, _, _, started, lasted = frame
+                finished = started + lasted
+            elif kind == RAN:
+                _, _, _, outcome, terms, counts, (started, finished) = frame
+                known = self.said.terms if terms == self.terms else None
+                self.said = said_of(outcome, terms, counts, known)
+                self.terms = terms
+            else:
+                check_rest(kind, frame)
+                return self.lanes[index].seen(number), None
+            if (started | finished) >> MOMENT_BITS:  # no number, below 0, or beyond any store
+                raise BadFrame(f"a run from {started} to {finished}")  # noqa: TRY301 - as the others
+            return self.lanes[index].seen(number), (self.said, (started, finished))
+        except BadFrame:
+            raise
+        except Exception as error:  # what is no frame of ours raises one of many
+            raise BadFrame(f"a frame of another shape: {error!r}") from error
 
     def post(self, frame: tuple[Any, ...]) -> None:
         with contextlib.suppress(OSError):  # its end is on the way and returns what it held
@@ -228,11 +297,28 @@ class Child:
         beaten_at = self.lanes[0].marks.beaten_at
         return len(self.lanes) > 1 and now - beaten_at > STUCK_SECONDS
 
-    def kill(self, why: str, number: int = 0) -> None:
-        """End it and everything it started, for the sake of the job with a number."""
+    @property
+    def is_up(self) -> bool:
+        """Whether it has been ready for jobs."""
+        return self.lanes[0].marks.beaten_at > 0.0
+
+    def watch(self, now: float) -> None:
+        """Look at all lanes. Time in which the parent itself did not go on counts little."""
+        seconds = min(now - self.looked_at, LONGEST_LOOK)
+        if self.channel.is_amid and self.channel.received != self.received:
+            seconds = 0.0  # what it has to say is on its way
+        self.looked_at, self.received = now, self.channel.received
+        for lane in self.lanes:
+            lane.watch(seconds)
+
+    def kill(self, why: str, number: int = 0, *, fault: str = "") -> None:
+        """End it and everything it started, for the sake of the job with a number.
+
+        ``fault``: what is wrong with the child itself, which perhaps no job is to blame for.
+        """
         if self.killed:
             return
-        self.killed, self.blamed = why, number
+        self.killed, self.blamed, self.fault = why, number, fault
         kill_group(self.pid)
 
 

@@ -49,6 +49,7 @@ class Dispatch:
     def receive(self, held: Sequence[Held]) -> None:
         """Leases have come. A suspect comes alone, and others like it may be next."""
         self.ready.extend(held)
+        self._pace.weigh([len(one.lease.message.body) for one in held])
         self._suspicious = held[-1].lease.suspect
 
     def waiting(self) -> list[Held]:

@@ -123,7 +123,9 @@ class Herald:
         except (EOFError, OSError):
             self._leave()
             return
-        if frames:
+        if self._channel.garbled:  # a receiver wrote to it; nobody knows what was sent
+            self._leave()
+        elif frames:
             self._is_ready, self._told, self._late_at, self._failures = True, None, 0.0, 0
             self._idle_until = time.monotonic() + IDLE_SECONDS
 

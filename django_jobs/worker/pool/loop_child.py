@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.clock import SystemClock
 from django_jobs.execution.outcome import ASKED_TO_STOP
 from django_jobs.execution.shared_loop import Cut
-from django_jobs.worker.pool.messages import lease_from_tuple
+from django_jobs.worker.pool.messages import SKIPPED, lease_from_tuple
 from django_jobs.worker.pool.recording import Telling, told_end
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class LoopChild:
         try:
             frames = self._channel.receive_ready()
         except (EOFError, ConnectionError):
+            frames = None
+        if frames is None or self._channel.garbled:
             self._loop.remove_reader(self._channel.fileno())
             self._end()
             return
@@ -136,7 +138,7 @@ class _Lane:
             while self._waiting:
                 number, lease_seconds, told = self._waiting.popleft()
                 if not self._marks.begin(number, _clock.now()):
-                    self._child.tell((self._index, number, "skipped"))
+                    self._child.tell((self._index, number, SKIPPED))
                     continue
                 ended = await self._ended(number, lease_from_tuple(told), lease_seconds)
                 told = told_end(ended)  # before the deadline is lifted

@@ -138,7 +138,7 @@ class Marks:
         self._moments[_FENCE] = moment
 
     def run_until(self, moment: float) -> None:
-        """The handler starts now and has until a moment on the monotonic clock; 0: no end."""
+        """The handler starts now and has until a moment on the monotonic clock; inf: no end."""
         self._moments[_DEADLINE] = moment
 
     def done(self, number: int) -> None:
@@ -147,7 +147,7 @@ class Marks:
         self._numbers[_DONE] = number
 
     def beat(self, moment: float) -> None:
-        """Show that the process of this lane goes on."""
+        """Show that the process of this lane is ready for jobs, and, now and then, goes on."""
         self._moments[_BEAT] = moment
 
     def ask_to_stop(self, number: int) -> None:
@@ -196,4 +196,5 @@ class Marks:
 
     @property
     def deadline(self) -> float:
+        """The moment by which what runs has to end; 0 while no user code has been started."""
         return self._moments[_DEADLINE]

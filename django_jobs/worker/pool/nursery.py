@@ -35,7 +35,9 @@ _SLOT_BYTES = 2
 _LEAVE = 0xFFFF
 LEAVE_SECONDS = 2.0
 QUICK_SECONDS = 5.0
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 
 
 class Nursery:
@@ -60,6 +62,7 @@ class Nursery:
         ours, theirs = socket.socketpair()
         descriptors = array.array("i", [theirs.fileno()])
         try:
+            channel = Channel.for_parent(ours)
             self._sock.sendmsg(
                 [slot.to_bytes(_SLOT_BYTES, "little")],
                 [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
@@ -70,7 +73,7 @@ class Nursery:
             raise
         finally:
             theirs.close()
-        return Channel(ours)
+        return channel
 
     def news(self) -> list[tuple[Any, ...]]:
         """Births, failures and ends, as they came; EOFError when the nursery is gone."""
@@ -249,7 +252,6 @@ def leave_signals_to_parent() -> None:
     """
     for number in STOP_SIGNALS:
         signal.signal(number, _unmoved)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.backends.base import Settled
 from django_jobs.execution.outcome import ErrorText, Failed
 from django_jobs.worker.cycle import report_of
-from django_jobs.worker.pool.messages import ALIKE, RAN, outcome_to_tuple, terms_to_tuple
+from django_jobs.worker.pool.messages import ALIKE, RAN, SETTLED, outcome_to_tuple, terms_to_tuple
 from django_jobs.worker.settle import Verdict
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def told_end(ended: Ended) -> tuple[Any, ...]:
     run, verdict, outcome = ended
     if verdict is not _LEFT_TO_THE_PARENT:
         report = report_of(run, verdict)
-        return ("settled", report.status, report.seconds)
+        return (SETTLED, report.status, report.seconds)
     return (
         RAN,
         outcome_to_tuple(outcome),

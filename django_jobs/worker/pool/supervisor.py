@@ -22,6 +22,7 @@ from django_jobs.worker.pool.crew import Held, told_end
 from django_jobs.worker.pool.dispatch import Dispatch
 from django_jobs.worker.pool.facts import AllDone, Fetched, StopAsked
 from django_jobs.worker.pool.herald import Herald
+from django_jobs.worker.pool.messages import SKIPPED, BadFrame
 from django_jobs.worker.pool.recycling import Recycling
 from django_jobs.worker.presence import DRAINING
 
@@ -130,7 +131,7 @@ class Supervisor:
         """A reason to end, once there is one; then it is told what still runs."""
         if why := self._reason_to_end():
             lanes = (lane for child in self._children.values() for lane in child.lanes)
-            if running := sum(bool(lane.given) for lane in lanes):
+            if running := sum(bool(lane.begun()) for lane in lanes):
                 events.emit(events.WorkerStopping(running=running, why=why))
         return why
 
@@ -248,27 +249,39 @@ class Supervisor:
             return  # its death was told in the same breath
         try:
             child.channel.flush()
-            for frame in child.channel.receive_ready():
-                self._on_frame(child, frame)
+            frames = child.channel.receive_ready()
         except (EOFError, OSError):
             self._births.mute(child)
+        else:
+            self._on_frames(child, frames)
         if not self._why:
             self._recycling.look(child)
 
-    def _on_frame(self, child: Child, frame: tuple[Any, ...]) -> None:
-        index, number, kind, *told = frame
-        ran = None if kind in {"skipped", "settled"} else child.hear(kind, told)
-        held = child.lanes[index].seen(number)
+    def _on_frames(self, child: Child, frames: list[Any]) -> None:
+        """What comes before something that no child says counts; from there on nothing does."""
+        try:
+            for frame in frames:
+                self._on_frame(child, frame)
+        except BadFrame as error:
+            child.channel.garbled = str(error)
+        if child.channel.garbled:
+            self._births.mute(child)
+            told = f"what it sent cannot be read: {child.channel.garbled}"
+            child.kill("garbled", fault=told)
+
+    def _on_frame(self, child: Child, frame: Any) -> None:
+        held, ran = child.heard(frame)
         if held is None:
             return
-        if kind == "skipped":
+        if frame[2] == SKIPPED:
             self._dispatch.ready.appendleft(held)
             return
         self._births.failures = 0
         child.ended += 1
         if ran is None:
-            self._dispatch.observe(held, told[1])
-            self._desk.settled_by(child, held, *told)
+            _, _, _, status, seconds = frame
+            self._dispatch.observe(held, seconds)
+            self._desk.settled_by(child, held, status, seconds)
             return
         said, (started, finished) = ran
         self._dispatch.observe(held, max(finished - started, 1) / 1e6)
@@ -285,7 +298,7 @@ class Supervisor:
                 self._on_death(child, "the process was killed by SIGKILL")
 
     def _on_death(self, child: Child, how: str) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, BadFrame):
             for frame in child.channel.receive_rest():  # what it said last still counts
                 self._on_frame(child, frame)
         self._births.bury(child, how)

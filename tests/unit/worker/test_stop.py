@@ -50,6 +50,30 @@ def test_a_second_signal_interrupts_the_handler_and_is_the_exit_code(stop, numbe
     assert (stop.urgent, stop.exit_code) == (True, code)
 
 
+def test_a_terminal_that_is_told_gone_twice_is_no_hurry(stop):
+    def handler():
+        send(signal.SIGHUP)
+        send(signal.SIGHUP)
+        return "done"
+
+    assert run(handler) == Succeeded("done")
+    assert (stop.asked.is_set(), stop.urgent, stop.exit_code) == (True, False, 0)
+    send()
+    assert (stop.urgent, stop.exit_code) == (True, 143)
+
+
+def test_under_nohup_it_outlives_the_terminal():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        stop = Stop()
+        with stop.listening():
+            send(signal.SIGHUP)
+            assert not stop.asked.is_set()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_second_signal_outside_a_handler_lets_the_work_on_the_store_end(stop):
     send()
     send()

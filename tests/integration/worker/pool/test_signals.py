@@ -119,6 +119,16 @@ def test_a_receiver_that_hangs_or_dies_hinders_no_job_and_no_other_signal(
     assert pool.process.poll() is None
 
 
+def test_a_receiver_that_writes_to_the_parent_hinders_no_other_signal(listening, start, diary):
+    pool = start()
+    gang.fail.enqueue("garble")
+    until(lambda: "signal.lost" in pool.said)
+    gang.fail.enqueue("after")
+    until(lambda: "after" in errors_told(diary))
+    assert diary.words.count("garble-begins") == 1
+    assert pool.process.poll() is None
+
+
 def test_a_receiver_that_takes_too_long_is_interrupted(listening, start, diary):
     gang.fail.enqueue("exceed")
     gang.fail.enqueue("after")

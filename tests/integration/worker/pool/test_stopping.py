@@ -22,14 +22,17 @@ def charges():
     return set(Job.objects.values_list("state", "attempts", "crashes", "suspect"))
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("everybody", [False, True], ids=["the-parent", "the-whole-group"])
-def test_the_first_signal_lets_running_jobs_end_and_gives_the_rest_back(start, diary, everybody):
+def test_the_first_signal_lets_running_jobs_end_and_gives_the_rest_back(
+    start, diary, everybody, number
+):
     enqueue_many([gang.hold.prepare(str(diary), str(diary.gate), f"h{n}") for n in range(2)])
     pool = start()
     until(lambda: len(diary.words) == 2)
     enqueue_many([gang.note.prepare(str(diary)) for _ in range(20)])
     for pid in [pool.pid, *(pool.family if everybody else [])]:
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, number)
     until(lambda: STOPPING in pool.said)
     assert pool.process.poll() is None
     diary.gate.touch()

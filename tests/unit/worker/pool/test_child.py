@@ -24,6 +24,7 @@ from django_jobs.worker.policies import Policies
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.child import SMALL, TOGETHER, Child
 from django_jobs.worker.pool.crew import Child as Crewed
+from django_jobs.worker.pool.crew import Lane
 from django_jobs.worker.pool.marks import Board, shared_memory
 from django_jobs.worker.pool.messages import lease_to_tuple, outcome_from_tuple
 from django_jobs.worker.pool.recording import ParentRenews, ParentSettles
@@ -145,7 +146,8 @@ def test_what_ends_alike_is_told_shortly_until_something_does_not(backend, cycle
         (0, 1, "ran"), (0, 2, "alike"), (0, 3, "alike"), (0, 4, "ran"), (0, 5, "alike"),
     ]  # fmt: skip
     child = Crewed(slot=0, pid=1, channel=None)
-    heard = [child.hear(kind, told) for _, _, kind, *told in frames]
+    child.lanes.append(Lane(child, 0, marks))
+    heard = [child.heard(frame)[1] for frame in frames]
     assert [said.terms.job for said, _ in heard] == ["nobody.knows"] * 3 + ["nor.this"] * 2
     assert {type(said.outcome) for said, _ in heard} == {Snoozed}
     moments = [moment for _, times in heard for moment in times]

@@ -11,6 +11,7 @@ from django_jobs.wire.envelope import Header, Message
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.crew import Child, Held, Lane, told_end
 from django_jobs.worker.pool.marks import Board, shared_memory
+from django_jobs.worker.pool.messages import BadFrame
 
 
 def held(number):
@@ -95,6 +96,16 @@ def test_a_number_come_across_after_it_was_taken_back_is_returned_once(lane, mar
     assert not marks.begin(1)
     assert lane.seen(1).lease.id == "job1"  # it still counted as the child's
     assert lane.seen(1) is None
+
+
+def test_an_end_that_overtakes_another_is_not_believed(lane):
+    lane.give([held(n) for n in (1, 2, 3)])
+    with pytest.raises(BadFrame):
+        lane.seen(2)
+    assert list(lane.given) == [1, 2, 3]
+    assert lane.seen(9) is None
+    assert ids([lane.seen(1), lane.seen(2), lane.seen(3)]) == ["job1", "job2", "job3"]
+    assert lane.seen(3) is None
 
 
 def test_nothing_is_taken_when_nothing_is_asked_for(lane):

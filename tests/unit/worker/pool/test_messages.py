@@ -20,7 +20,9 @@ from django_jobs.execution.outcome import (
     Succeeded,
 )
 from django_jobs.wire.envelope import Envelope, Header, Message, Terms
+from django_jobs.worker.pool.crew import Child, Held, Lane
 from django_jobs.worker.pool.messages import (
+    BadFrame,
     lease_from_tuple,
     lease_to_tuple,
     outcome_from_tuple,
@@ -99,3 +101,64 @@ def test_settling_finds_what_it_has_to_know():
     assert run.envelope.terms == replace(terms, backend="", site="")
     assert (run.attempts, run.crashes, run.started_at, run.finished_at) == (1, 2, 10, 20)
     assert run_of(LEASE, None, (0, 0), (1, 1), "w").envelope is None
+
+
+TERMS = ("shop.send", "default", 3, None, [1.0, 2], 60, None, False)
+SUCCEEDED = ("Succeeded", "7", "", "")
+FAILED = ("Failed", ("ValueError", "no", ""), True, None, "", False, "")
+SOUND = (0, 1, "ran", SUCCEEDED, TERMS, (0, 0), (5, 6))
+
+
+def changed(frame, place, value):
+    return (*frame[:place], value, *frame[place + 1 :])
+
+
+def outcome(*told):
+    return changed(SOUND, 3, told)
+
+
+def terms(place, value):
+    return changed(SOUND, 4, changed(TERMS, place, value))
+
+
+UNSOUND = [
+    7, None, "text", (), (0, 1), (0, 1, "sung"), (0, 1, ["ran"]), (0, 1, "skipped", 2),
+    (0, 1, "settled", "acked"), (0, 1, "settled", 5, 0.1), (0, 1, "settled", "acked", "soon"),
+    (0, 1, "settled", "acked", float("nan")), (0, 1, "alike", 5), (0, 1, "alike", 5, "soon"),
+    (0, 1, "alike", -5, 1), (0, 1, "alike", 5.0, 1), (0, 1, "alike", 1 << 63, 1),
+    (7, 1, "skipped"), ("0", 1, "skipped"), (0, [1], "skipped"),
+    SOUND[:-1], (*SOUND, 1), changed(SOUND, 5, (0,)), changed(SOUND, 5, (-1, 0)),
+    changed(SOUND, 5, ("0", 0)), changed(SOUND, 5, (1 << 40, 0)), changed(SOUND, 6, (5,)),
+    changed(SOUND, 6, ("5", "6")), changed(SOUND, 6, (5, -6)), changed(SOUND, 4, ()),
+    changed(SOUND, 3, ()), outcome("Vanished"), outcome("Succeeded", "7", ""),
+    outcome("Succeeded", 7, "", ""), outcome(*SUCCEEDED, ""), outcome(["Succeeded"], "7", "", ""),
+    outcome(*changed(FAILED, 1, ("ValueError", "no"))), outcome(*changed(FAILED, 1, (1, 2, 3))),
+    outcome(*changed(FAILED, 3, -1.0)), outcome(*changed(FAILED, 3, float("nan"))),
+    outcome(*changed(FAILED, 3, float("inf"))), outcome(*changed(FAILED, 2, "yes")),
+    outcome("Snoozed", -1, ""), outcome("Snoozed", "soon", ""), outcome("Crashed", b"how"),
+    outcome("Interrupted", "why"), terms(0, 7), terms(2, "3"), terms(2, 3.5), terms(4, 7),
+    terms(4, ["soon"]), terms(4, {}), terms(4, {"strategy": "fixed", "base": "x"}), terms(7, 0),
+]  # fmt: skip
+
+
+@pytest.fixture
+def child():
+    child = Child(slot=0, pid=1, channel=None)
+    child.lanes.append(Lane(child, 0, marks=None))
+    child.lanes[0].given[1] = Held.of(LEASE, 30.0, 1e9)
+    return child
+
+
+@pytest.mark.parametrize("retry", [None, "none", "shop.Policy", [3, 4.5], {"strategy": "fixed"}])
+def test_what_children_send_is_believed(child, retry):
+    held, ran = child.heard(terms(4, retry))
+    assert held.lease == LEASE
+    assert ran == (child.said, (5, 6))
+    assert child.said.terms.retry == retry
+
+
+@pytest.mark.parametrize("frame", UNSOUND, ids=repr)
+def test_what_no_child_sends_is_refused_before_anything_is_done_with_it(child, frame):
+    with pytest.raises(BadFrame):
+        child.heard(frame)
+    assert list(child.lanes[0].given) == [1]

@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import contextvars
 import ctypes
+import gc
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -19,7 +22,9 @@ from django.utils import timezone, translation
 
 from django_jobs import Cancel, job
 from django_jobs.backends.registry import backends
+from django_jobs.worker.pool.channel import Channel
 from testproject.shop.models import Order
+from tests.integration.worker.pool.gang.haunting import hang_in
 
 PATIENCE_SECONDS = 60.0
 
@@ -125,6 +130,54 @@ def die(diary, how):
         time.sleep(60)
 
 
+def own_channel():
+    """The one that is open; that of the nursery, whose copy this process is, is closed here."""
+    found = (one for one in gc.get_objects() if isinstance(one, Channel))
+    return next(one for one in found if one.fileno() >= 0)
+
+
+GARBAGE = {"request": b"GET / HTTP/1.1\r\n\r\n", "byte": b"\n", "length": b"\xff" * 8}
+UNSOUND = {"no-frame": 7, "no-text": (0, 1, "ran", ("Succeeded", 1, 2, 3), None, (0, 0), (1, 2))}
+
+
+@job(key="gang.garble", max_crashes=2)
+def garble(diary, how):
+    """Write to the connection to the parent, as code does with the number of a descriptor."""
+    write(diary, f"{how}-begins")
+    channel = own_channel()
+    if how in GARBAGE:
+        with socket.socket(fileno=os.dup(channel.fileno())) as stale:
+            stale.sendall(GARBAGE[how])
+    elif how in UNSOUND:
+        channel.send(UNSOUND[how])
+    elif how == "endless":
+        channel.sock.sendall(struct.pack("<II", channel.key, (1 << 32) - 1))
+    time.sleep(PATIENCE_SECONDS if how == "byte" else 0)
+
+
+@job(key="gang.haunt", max_crashes=1)
+def haunt(diary, place):
+    """Leave something behind that does not let the process go on, once it comes to a place."""
+    write(diary, "haunt")
+    hang_in(place)
+
+
+@job(key="gang.async_haunt", max_crashes=1)
+async def async_haunt(diary, place):
+    write(diary, "haunt")
+    hang_in(place)
+
+
+HOG_SECONDS = 0.2
+
+
+@job(key="gang.hog", max_crashes=1)
+def hog(diary):
+    """Leave a thread that holds the interpreter, as a bad regex does."""
+    write(diary, "hog")
+    threading.Timer(HOG_SECONDS, ctypes.PyDLL(None).sleep, [60]).start()
+
+
 @job(key="gang.messy")
 def messy(diary):
     """Leaves a transaction open, with something in it, and a thread running."""
@@ -196,6 +249,14 @@ async def async_hold(diary, gate, word="hold"):
     while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240 - a gate of another process
         await asyncio.sleep(0.01)
     write(diary, f"{word}-ends")
+
+
+@job(key="gang.async_block")
+async def async_block(diary, gate):
+    """A mistake that is to be survived: nothing else goes on in its process."""
+    write(diary, "block-begins")
+    while not Path(gate).exists():  # noqa: ASYNC240 - as said
+        time.sleep(0.01)  # noqa: ASYNC251 - as said
 
 
 @job(key="gang.async_stuck", timeout=0.4)

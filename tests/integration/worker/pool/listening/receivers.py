@@ -6,7 +6,7 @@ import time
 
 from django.db import connection, transaction
 
-from tests.integration.worker.pool.gang.jobs import write
+from tests.integration.worker.pool.gang.jobs import GARBAGE, own_channel, write
 
 DIARY = os.environ.get("GANG_LISTENS")
 
@@ -39,7 +39,12 @@ def stumble():
     raise LookupError("a receiver stumbled")
 
 
+def garble():
+    own_channel().sock.sendall(GARBAGE["request"])
+
+
 KINDS = {
+    "garble": garble,
     "hang": hang,
     "exceed": exceed,
     "leave": leave,
