@@ -117,11 +117,12 @@ class Outage:
 
     def ends(self) -> None:
         """The store did what it was asked."""
-        if self._began_at is None or time.monotonic() < self._calm_at:
+        if self._began_at is None:
             return
         with self._lock:
-            self._met_by.discard(threading.get_ident())
-            if not self._met_by and self._began_at is not None:
+            self._met_by.discard(threading.get_ident())  # it may have nothing to ask from now on
+            calm = time.monotonic() >= self._calm_at
+            if calm and not self._met_by and self._began_at is not None:
                 self._ends(self._began_at)
 
     def _ends(self, began_at: float) -> None:
