@@ -218,3 +218,35 @@ def test_what_a_constraint_refuses_is_refused_for_good():
         Order.objects.create(pk=1, email="b@example.com", total=1)
     assert is_refusal(failed.value)
     assert trouble_of(failed.value) is Trouble.REFUSED
+
+
+@pytest.fixture
+def guest():
+    """Connects as a user of its own, who may have one connection."""
+    mine = connection.copy()
+    name = f"'guest_{mine.settings_dict['NAME'][-20:]}'@'%'"
+    execute(f"CREATE USER {name} IDENTIFIED BY 'right' WITH MAX_USER_CONNECTIONS 1")
+    execute(f"GRANT ALL ON {mine.settings_dict['NAME']}.* TO {name}")
+    opened = []
+
+    def connect(password="right"):
+        other = connection.copy()
+        user = name.partition("@")[0].strip("'")
+        other.settings_dict = {**other.settings_dict, "USER": user, "PASSWORD": password}
+        opened.append(other)
+        other.ensure_connection()
+
+    yield connect
+    for other in opened:
+        other.close()
+    execute(f"DROP USER {name}")
+
+
+@pytest.mark.only_on("mariadb", "mysql")
+@pytest.mark.parametrize("password", ["right", "wrong"], ids=["too many", "not let in"])
+def test_a_server_that_lets_nobody_in_has_refused_no_settle(guest, password):
+    guest()
+    with pytest.raises(Error) as failed:
+        guest(password)
+    assert trouble_of(failed.value) is Trouble.STORE
+    assert trouble_of(failed.value, twice=True) is Trouble.STORE
