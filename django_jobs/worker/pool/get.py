@@ -46,6 +46,7 @@ class Get:
         self._tally = shared.tally
         self._report = shared.report
         self._stopped = shared.stopped
+        self._wake = shared.wake
         self._house = Housekeeping(backend, shared.lease, shared.asker.outage)
         self._ledger = Ledger(backend)
         self._presence = Presence(
@@ -98,6 +99,7 @@ class Get:
             self.store.call(self._fetch)
         finally:
             self.looking.fetching = False
+            self._wake()
         return True
 
     def _keep_house(self) -> None:

@@ -71,6 +71,7 @@ class Keeping:
             tally=Tally(self.backend),
             lease=LEASE,
             report=self.facts.append,
+            wake=lambda: None,
             stopped=lambda: True,  # so that an outage is not waited out
         )
         self.keep = Keep(shared, threading.Condition(), lambda: None)
