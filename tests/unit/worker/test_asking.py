@@ -227,6 +227,13 @@ def test_a_row_that_is_gone_is_told():
     assert desk.asker.is_gone(run, LEASE)
 
 
+def test_of_a_row_that_the_store_will_not_show_nobody_says_that_it_is_gone():
+    desk = Desk()
+    desk.backend.find = lambda _: (_ for _ in ()).throw(of_driver(DataError, "22P02"))
+    run = Run(desk.lease, None, 0, 0, 0, 1)
+    assert desk.asker.is_gone(run, LEASE) is False
+
+
 # -- the store of the worker -------------------------------------------------------------------
 
 
