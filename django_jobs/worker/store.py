@@ -93,8 +93,9 @@ class Outage:
     def _begins(self, error: BaseException) -> None:
         self._met_by.add(threading.get_ident())
         answers, now = is_answer(error), time.monotonic()
-        # A statement that waited for too long has met others at work, and no store that is away.
-        if self._away_since is None and not (isinstance(error, Error) and gave_up(error)):
+        # What was refused, or waited for others at work, tells of no store that is away.
+        served = isinstance(error, Error) and (gave_up(error) or is_refusal(error))
+        if self._away_since is None and not served:
             self._away_since = now
         # One that comes back, but without its tables, waits for another remedy.
         if self._began_at is None or (answers and not self._answers):
