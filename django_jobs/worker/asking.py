@@ -150,7 +150,7 @@ class Asker:
         find = self.settler.backend.find
         try:
             return self._patiently(lambda: find(run.lease.id) is None, seconds, again=False)
-        except NoAnswerError:
+        except (NoAnswerError, SettleRefusedError):
             return False
 
     def _counted(self, run: Run, verdict: Verdict) -> bool:

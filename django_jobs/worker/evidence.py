@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeGuard
 
+from django.db import Error, connections
+
 from django_jobs.backends.base import Evidence, Settled
 from django_jobs.execution.outcome import (
     Cancelled,
@@ -44,14 +46,18 @@ def learn_of_probes(backend: Backend, told: Sequence[Told]) -> None:
 
 
 def learn_of_others(backend: Backend, told: Sequence[Told], answers: Sequence[Settled]) -> None:
-    """Of those whose settle counted."""
-    backend.learn(
-        [
-            one
-            for one, answer in zip(told, answers, strict=True)
-            if answer is Settled.SETTLED and not one[0].probe
-        ]
-    )
+    """Of those whose settle counted, and goes on counting should the breakers not be told."""
+    settled = [
+        one
+        for one, answer in zip(told, answers, strict=True)
+        if answer is Settled.SETTLED and not one[0].probe
+    ]
+    try:
+        backend.learn(settled)
+    except (Error, OSError):
+        database = getattr(backend, "database", None)
+        if database is not None and connections[database].in_atomic_block:
+            raise  # nothing counts yet, and the transaction may be broken
 
 
 def learned(backend: Backend, run: Run, outcome: Unended, settle: Callable[[], Verdict]) -> Verdict:

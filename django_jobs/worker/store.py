@@ -93,8 +93,9 @@ class Outage:
     def _begins(self, error: BaseException) -> None:
         self._met_by.add(threading.get_ident())
         answers, now = is_answer(error), time.monotonic()
-        # A statement that waited for too long has met others at work, and no store that is away.
-        if self._away_since is None and not (isinstance(error, Error) and gave_up(error)):
+        # What was refused, or waited for others at work, tells of no store that is away.
+        served = isinstance(error, Error) and (gave_up(error) or is_refusal(error))
+        if self._away_since is None and not served:
             self._away_since = now
         # One that comes back, but without its tables, waits for another remedy.
         if self._began_at is None or (answers and not self._answers):
@@ -117,11 +118,12 @@ class Outage:
 
     def ends(self) -> None:
         """The store did what it was asked."""
-        if self._began_at is None or time.monotonic() < self._calm_at:
+        if self._began_at is None:
             return
         with self._lock:
-            self._met_by.discard(threading.get_ident())
-            if not self._met_by and self._began_at is not None:
+            self._met_by.discard(threading.get_ident())  # it may have nothing to ask from now on
+            calm = time.monotonic() >= self._calm_at
+            if calm and not self._met_by and self._began_at is not None:
                 self._ends(self._began_at)
 
     def _ends(self, began_at: float) -> None:

@@ -6,6 +6,7 @@ import pytest
 from django.db import Error, connection, connections, transaction
 from django.db.models import F
 
+from django_jobs.backends.base import Settled
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.backends.database.timeouts import Limits, is_limited, limit_connection
 from django_jobs.backends.database.transactions import (
@@ -16,9 +17,14 @@ from django_jobs.backends.database.transactions import (
     is_schema_missing,
     serves_nobody,
 )
-from django_jobs.models import Job, QueueControl
-from django_jobs.testing.factories import make_outgoing
-from django_jobs.worker.store import Trouble, trouble_of
+from django_jobs.conf import JobsSettings
+from django_jobs.execution.outcome import Succeeded
+from django_jobs.models import Breaker, Job, JobResult, QueueControl
+from django_jobs.testing.factories import make_opener, make_outgoing
+from django_jobs.worker.asking import Asker
+from django_jobs.worker.batch import settle_many
+from django_jobs.worker.settle import Run, Settler
+from django_jobs.worker.store import Outage, Trouble, trouble_of
 from testproject.shop.models import Order
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -130,6 +136,27 @@ def test_a_whole_job_goes_over_a_limited_connection(limited):
     assert is_limited(limited)
 
 
+@ON_SERVERS
+def test_what_was_settled_is_not_lost_because_a_breaker_is_locked(limited):
+    Breaker.objects.create(backend="database", kind="queue", name="default", failures=1)
+    backend = DatabaseBackend("database", {"NOTIFY": False})
+    backend.enqueue([make_outgoing(backend="database") for _ in range(4)])
+    leases = backend.fetch(["default"], 4, 30.0)
+    opener = make_opener(backend="database")
+    runs = [Run(lease, opener.open(lease.message, "default"), 0, 0, 1, 2) for lease in leases]
+    holder = connection.copy()
+    with holder.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT 1 FROM django_jobs_breaker FOR UPDATE")
+    asker = Asker(Settler(backend, JobsSettings()), Outage("database"))
+    try:
+        verdicts = settle_many(asker, [(run, Succeeded(1)) for run in runs])
+    finally:
+        holder.close()
+    assert {verdict.answer for verdict in verdicts} == {Settled.SETTLED}
+    assert JobResult.objects.count() == 4
+
+
 @pytest.mark.only_on("postgres")
 def test_nothing_is_left_of_them_in_a_session_that_a_pooler_may_lend_to_another(limited):
     def settings():
@@ -191,3 +218,35 @@ def test_what_a_constraint_refuses_is_refused_for_good():
         Order.objects.create(pk=1, email="b@example.com", total=1)
     assert is_refusal(failed.value)
     assert trouble_of(failed.value) is Trouble.REFUSED
+
+
+@pytest.fixture
+def guest():
+    """Connects as a user of its own, who may have one connection."""
+    mine = connection.copy()
+    name = f"'guest_{mine.settings_dict['NAME'][-20:]}'@'%'"
+    execute(f"CREATE USER {name} IDENTIFIED BY 'right' WITH MAX_USER_CONNECTIONS 1")
+    execute(f"GRANT ALL ON {mine.settings_dict['NAME']}.* TO {name}")
+    opened = []
+
+    def connect(password="right"):
+        other = connection.copy()
+        user = name.partition("@")[0].strip("'")
+        other.settings_dict = {**other.settings_dict, "USER": user, "PASSWORD": password}
+        opened.append(other)
+        other.ensure_connection()
+
+    yield connect
+    for other in opened:
+        other.close()
+    execute(f"DROP USER {name}")
+
+
+@pytest.mark.only_on("mariadb", "mysql")
+@pytest.mark.parametrize("password", ["right", "wrong"], ids=["too many", "not let in"])
+def test_a_server_that_lets_nobody_in_has_refused_no_settle(guest, password):
+    guest()
+    with pytest.raises(Error) as failed:
+        guest(password)
+    assert trouble_of(failed.value) is Trouble.STORE
+    assert trouble_of(failed.value, twice=True) is Trouble.STORE

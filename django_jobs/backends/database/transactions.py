@@ -54,6 +54,9 @@ _POSTGRESQL_SERVES_NOBODY_CLASSES = ("53", "57", "58")
 # too many connections, disk full, out of memory, out of resources, table full, access denied
 # (to a table), read-only, a read-only server, no such grant
 _MYSQL_SERVES_NOBODY = frozenset({1040, 1021, 1037, 1041, 1114, 1142, 1143, 1290, 1836, 1792, 1044})
+# not let in: wrong password, unknown database, host blocked or not allowed, too many connections
+# of this user (its own number and that of its account); a cluster's node that is not ready
+_MYSQL_LETS_NOBODY_IN = frozenset({1045, 1049, 1129, 1130, 1203, 1226, 1047})
 # What a value may be refused for where the driver calls it an OperationalError: incorrect string
 # or value, SIGNAL, too big a packet, a CHECK constraint
 _MYSQL_REFUSED = frozenset({1366, 1292, 1644, 1153, 3819, 4025})
@@ -211,7 +214,7 @@ def serves_nobody(error: Error) -> bool:
     return (
         state in _POSTGRESQL_SERVES_NOBODY
         or state.startswith(_POSTGRESQL_SERVES_NOBODY_CLASSES)
-        or _number(cause) in _MYSQL_SERVES_NOBODY
+        or _number(cause) in _MYSQL_SERVES_NOBODY | _MYSQL_LETS_NOBODY_IN
     )
 
 

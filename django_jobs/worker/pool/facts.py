@@ -103,6 +103,7 @@ class Shared:
     tally: Tally
     lease: float
     report: Callable[[Fact], None]
+    wake: Callable[[], None]
     stopped: Callable[[], bool]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from django_jobs.worker.housekeeping import Housekeeping
 from django_jobs.worker.ledger import Ledger
 from django_jobs.worker.pool.facts import StopAsked
+from django_jobs.worker.pool.holdings import LOOKS_PER_LEASE
 from django_jobs.worker.pool.looking import Looking
 from django_jobs.worker.presence import Presence
 from django_jobs.worker.store import Store
@@ -41,9 +42,11 @@ class Get:
         self.looking = Looking(backend, shared.settings, queues, poll_interval, changed)
         self._backend = backend
         self._holdings = shared.holdings
+        self._lease = shared.lease
         self._tally = shared.tally
         self._report = shared.report
         self._stopped = shared.stopped
+        self._wake = shared.wake
         self._house = Housekeeping(backend, shared.lease, shared.asker.outage)
         self._ledger = Ledger(backend)
         self._presence = Presence(
@@ -72,7 +75,9 @@ class Get:
         """How long there is nothing to do."""
         if self._stopped():
             return float("inf")
-        return min(self._house.seconds_left(), self.looking.seconds_left())
+        # What has its own times, such as asking which jobs are to stop, is looked after as often.
+        most = self._lease / LOOKS_PER_LEASE
+        return min(most, self._house.seconds_left(), self.looking.seconds_left())
 
     def turn(self) -> bool:
         """Claim, or keep house; False when nothing is left to do now."""
@@ -94,6 +99,7 @@ class Get:
             self.store.call(self._fetch)
         finally:
             self.looking.fetching = False
+            self._wake()
         return True
 
     def _keep_house(self) -> None:

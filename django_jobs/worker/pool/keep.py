@@ -97,9 +97,15 @@ class Keep:
             self.store.call(lambda: self._settle(waiting))
         elif self.finished:
             self.store.call(self._settle_new)
+        elif self.store.fails and not len(self._holdings):
+            self.store.call(self._ask_if_back)
         else:
             return False
         return True
+
+    def _ask_if_back(self) -> None:
+        """Or an outage that this thread met would last until it has something to keep again."""
+        self._backend.wait(None, 0.0)
 
     def end(self) -> None:
         """Count what was settled last."""

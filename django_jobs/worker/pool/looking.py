@@ -90,7 +90,10 @@ class Looking:
         changes, hints = self._changes, self._hints
         # When there was less than wanted, there is hardly more: asking is cheaper than trying.
         tries = not self._was_short or hints != self._hints_seen or self._may_be_work()
-        if tries and (fetched := self._fetch()):
+        wanted = self._target - self._fetched
+        if wanted <= 0:  # wishes change at any time
+            return None
+        if tries and (fetched := self._fetch(wanted)):
             self._hints_seen = hints
             return fetched
         if tries and not (self._looked_again and hints == self._hints_seen) and self._may_be_work():
@@ -101,8 +104,7 @@ class Looking:
             self._nothing(changes, hints)
         return None
 
-    def _fetch(self) -> Fetched | None:
-        wanted = self._target - self._fetched
+    def _fetch(self, wanted: int) -> Fetched | None:
         for seconds, alike in self._by_lease(self._queues.next()):
             asked_at = time.monotonic()
             if leases := self._backend.fetch(alike, wanted, seconds):

@@ -73,6 +73,7 @@ class StoreThreads:
             tally=Tally(backend),
             lease=lease,
             report=self._report,
+            wake=wake.wake,
             stopped=lambda: self._ends,
         )
         keeping = threading.Condition()

@@ -3,9 +3,10 @@
 import time
 
 import pytest
+from django.db import IntegrityError, transaction
 
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.models import Job, JobKey, JobState
+from django_jobs.models import Job, JobKey, JobState, QueueControl
 from django_jobs.testing.factories import make_outgoing
 from django_jobs.worker import housekeeping
 from django_jobs.worker.store import Outage
@@ -98,3 +99,16 @@ def test_a_broken_connection_after_an_outage_does_not_end_the_pause(lost):
     outage.ends()
     house.step()
     assert states() == [JobState.RUNNING, JobState.READY]
+
+
+@pytest.mark.django_db
+def test_what_the_store_refuses_again_and_again_puts_no_reaping_off(lost):
+    outage = Outage("database")
+    house = housekeeping.Housekeeping(lost, LEASE, outage)
+    QueueControl.objects.create(backend="database", queue="one")
+    with pytest.raises(IntegrityError) as refused, transaction.atomic():
+        QueueControl.objects.create(backend="database", queue="one")
+    outage.begins(refused.value)
+    time.sleep(LEASE / housekeeping.HICCUP_SHARE)
+    assert house.step()
+    assert states() == [JobState.READY, JobState.READY]

@@ -1,5 +1,8 @@
 """A settle that was not answered is asked again, until it is clear whether it counted."""
 
+import threading
+from types import SimpleNamespace
+
 import pytest
 from django.db import DataError, OperationalError, ProgrammingError
 
@@ -224,6 +227,13 @@ def test_a_row_that_is_gone_is_told():
     assert desk.asker.is_gone(run, LEASE)
 
 
+def test_of_a_row_that_the_store_will_not_show_nobody_says_that_it_is_gone():
+    desk = Desk()
+    desk.backend.find = lambda _: (_ for _ in ()).throw(of_driver(DataError, "22P02"))
+    run = Run(desk.lease, None, 0, 0, 0, 1)
+    assert desk.asker.is_gone(run, LEASE) is False
+
+
 # -- the store of the worker -------------------------------------------------------------------
 
 
@@ -317,6 +327,24 @@ def test_while_some_calls_still_fail_those_that_go_well_end_no_outage(troubles, 
     outage.begins(of_driver(ProgrammingError, "42703"))
     outage.ends()
     assert troubles[1:] == ["found"]
+
+
+def test_an_outage_ends_though_a_thread_that_met_it_has_nothing_more_to_ask(troubles, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(store, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    outage = Outage("default")
+
+    def fail_and_go_well():
+        outage.begins(of_driver(OperationalError, "53100"))
+        outage.ends()
+
+    beside = threading.Thread(target=fail_and_go_well)
+    beside.start()
+    beside.join()
+    now[0] += store.CALM_SECONDS + 1.0
+    outage.ends()
+    assert troubles[1:] == ["found"]
+    assert outage.seconds == 0.0
 
 
 def test_a_settle_waits_for_tables_that_are_missing(told, monkeypatch):

@@ -1,6 +1,7 @@
 """What running jobs and workers do when somebody asks them to stop, and why jobs wait for them."""
 
 import signal
+import time
 
 import pytest
 
@@ -40,6 +41,18 @@ def test_a_handler_hears_that_it_is_to_stop(start, diary, processes, how, status
     assert said in result.output
     assert is_alive(child)
     assert not JobAttempt.objects.exists()
+    pool.signal(signal.SIGTERM)
+    assert pool.ended() == 0
+
+
+def test_a_busy_worker_hears_it_long_before_its_house_is_due(start, diary):
+    handle = gang.watch.enqueue(str(diary), "calls-off")
+    pool = start(processes=1, KILL_GRACE=20, LEASE_SECONDS=90)
+    until(lambda: "watch-begins" in diary.words)
+    began = time.monotonic()
+    operations.call_off(handle.id, by="ada")
+    assert ended(handle).status == "cancelled"
+    assert time.monotonic() - began < 12.0
     pool.signal(signal.SIGTERM)
     assert pool.ended() == 0
 

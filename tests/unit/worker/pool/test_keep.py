@@ -58,7 +58,8 @@ class Keeping:
         self.backend = LockedRows()
         self.backend.enqueue([make_outgoing() for _ in range(jobs)])
         self.leases = self.backend.fetch(["default"], jobs, LEASE)
-        asker = Asker(Settler(self.backend, JobsSettings()), Outage("default"))
+        self.outage = Outage("default")
+        asker = Asker(Settler(self.backend, JobsSettings()), self.outage)
         self.facts = []
         self.holdings = Holdings(LEASE)
         self.holdings.add(self.leases, LEASE, self.now)
@@ -70,6 +71,7 @@ class Keeping:
             tally=Tally(self.backend),
             lease=LEASE,
             report=self.facts.append,
+            wake=lambda: None,
             stopped=lambda: True,  # so that an outage is not waited out
         )
         self.keep = Keep(shared, threading.Condition(), lambda: None)
@@ -166,6 +168,18 @@ def test_a_store_that_answers_nobody_loses_no_outcome(keeping):
     works.turns()
     assert {verdict.answer for verdict in works.settled.values()} == {Settled.SETTLED}
     assert not works.keep.is_stuck
+
+
+def test_with_nothing_left_to_keep_it_hears_that_the_store_is_back(keeping):
+    works = keeping(1)
+    works.backend.renew = lambda *_: (_ for _ in ()).throw(OSError("gone"))
+    due = [{LEASE: list(works.leases)}]
+    works.holdings.due = lambda: due.pop() if due else {}
+    assert works.keep.turn()
+    works.holdings.drop(works.leases)  # a child has settled it
+    works.turns()
+    assert not works.keep.store.fails
+    assert works.outage.seconds == 0.0
 
 
 def test_a_dead_letter_that_cannot_be_written_now_waits_by_itself(keeping):
