@@ -229,10 +229,10 @@ def guest():
     execute(f"GRANT ALL ON {mine.settings_dict['NAME']}.* TO {name}")
     opened = []
 
-    def connect(password="right"):
+    def connect(word="right"):
         other = connection.copy()
         user = name.partition("@")[0].strip("'")
-        other.settings_dict = {**other.settings_dict, "USER": user, "PASSWORD": password}
+        other.settings_dict = {**other.settings_dict, "USER": user, "PASSWORD": word}
         opened.append(other)
         other.ensure_connection()
 
