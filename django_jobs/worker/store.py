@@ -186,7 +186,9 @@ class Store:
             answer = work()
         except (Error, OSError) as error:
             self.fails = True
-            self._outage.begins(error)
+            # What hung while another thread met the outage, and its end, tells of none that is new.
+            if self._outages == self._outage.over or is_answer(error):
+                self._outage.begins(error)
             close_idle_connections()
             # Jittered, so that a fleet does not fall on a database that just came back. What
             # a call that hung has taken is part of the pause.

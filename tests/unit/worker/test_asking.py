@@ -366,6 +366,18 @@ def test_a_connection_from_before_an_outage_is_not_asked_after_it():
     assert connection.connection is not before
 
 
+def test_a_call_that_hung_until_an_outage_was_over_tells_of_no_new_one(told):
+    outage = Outage("default")
+
+    def hang():
+        outage.begins(OSError("met by another thread"))
+        outage.ends()
+        raise OSError("cut")
+
+    assert Store(outage, lambda: True).call(hang) is None
+    assert told == [events.StoreLost, events.StoreFound]
+
+
 def test_a_stopped_worker_does_not_wait_for_its_store():
     calls = Store(Outage("default"), lambda: True)
     calls._pause = 1000.0
