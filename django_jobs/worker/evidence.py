@@ -52,6 +52,8 @@ def learn_of_others(backend: Backend, told: Sequence[Told], answers: Sequence[Se
         for one, answer in zip(told, answers, strict=True)
         if answer is Settled.SETTLED and not one[0].probe
     ]
+    if not settled:  # to ask the store now would hide that the settle broke its connection
+        return
     try:
         backend.learn(settled)
     except (Error, OSError):

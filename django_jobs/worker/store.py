@@ -77,6 +77,8 @@ class Outage:
         self._answers = False
         self._calm_at = 0.0
         self._lock = threading.Lock()
+        self.over = 0
+        """How many there have been: a connection from before one may be broken."""
         self.on_end: list[Callable[[float], None]] = []
         """Called when the store can be used again, with the seconds that it served nobody."""
 
@@ -131,6 +133,7 @@ class Outage:
         for hear in self.on_end:
             hear(away)
         lasted, self._began_at = time.monotonic() - began_at, None
+        self.over += 1
         self._answers = False
         events.emit(events.StoreFound(backend=self._backend, seconds=lasted))
         if self._circuit.is_open:
@@ -167,6 +170,7 @@ class Store:
         self._outage = outage
         self._stopped = stopped
         self._pause = FIRST_PAUSE
+        self._outages = outage.over
         self.fails = False
 
     def call(self, work: Callable[[], T], *, proves: bool = True) -> T | None:
@@ -175,11 +179,16 @@ class Store:
         ``proves``: the work asks the store in any case, so that its success ends an outage.
         """
         began_at = time.monotonic()
+        if self._outages != self._outage.over:  # which broke this thread's connection as well
+            self._outages = self._outage.over
+            close_idle_connections()
         try:
             answer = work()
         except (Error, OSError) as error:
             self.fails = True
-            self._outage.begins(error)
+            # What hung while another thread met the outage, and its end, tells of none that is new.
+            if self._outages == self._outage.over or is_answer(error):
+                self._outage.begins(error)
             close_idle_connections()
             # Jittered, so that a fleet does not fall on a database that just came back. What
             # a call that hung has taken is part of the pause.
@@ -190,6 +199,7 @@ class Store:
         if proves:
             self._pause, self.fails = FIRST_PAUSE, False
             self._outage.ends()
+            self._outages = self._outage.over
         return answer
 
     def _nap(self, seconds: float) -> None:

@@ -4,7 +4,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from django.db import DataError, OperationalError, ProgrammingError
+from django.db import DataError, OperationalError, ProgrammingError, connection
 
 from django_jobs.backends.base import Settled
 from django_jobs.backends.memory import MemoryBackend
@@ -352,6 +352,30 @@ def test_a_settle_waits_for_tables_that_are_missing(told, monkeypatch):
     desk = Desk(of_driver(ProgrammingError, "42P01"))
     assert desk.settle(Succeeded(1)).answer is Settled.SETTLED
     assert (desk.backend.settles, told) == (2, [events.StoreLost, events.StoreFound])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_from_before_an_outage_is_not_asked_after_it():
+    outage = Outage("default")
+    calls = Store(outage, lambda: True)
+    connection.ensure_connection()
+    before = connection.connection
+    outage.begins(OSError("gone"))
+    outage.ends()
+    assert calls.call(lambda: connection.ensure_connection() or "went well") == "went well"
+    assert connection.connection is not before
+
+
+def test_a_call_that_hung_until_an_outage_was_over_tells_of_no_new_one(told):
+    outage = Outage("default")
+
+    def hang():
+        outage.begins(OSError("met by another thread"))
+        outage.ends()
+        raise OSError("cut")
+
+    assert Store(outage, lambda: True).call(hang) is None
+    assert told == [events.StoreLost, events.StoreFound]
 
 
 def test_a_stopped_worker_does_not_wait_for_its_store():
