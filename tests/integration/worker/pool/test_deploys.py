@@ -24,12 +24,14 @@ def test_what_an_old_worker_cannot_judge_is_told_and_run_by_a_new_one(
 ):
     settings.DJANGO_JOBS = deployed
     handle = gang.note.enqueue(str(diary))
+    gang.note.using(delay=3600).enqueue(str(diary))  # waits whenever the worker looks
+    mine = Job.objects.filter(pk=handle.id)
     old = start(processes=1, **OLD)
-    until(lambda: Job.objects.get().put_off_since is not None)
+    until(lambda: mine.get().put_off_since is not None)
     until(lambda: f"would not be run here ({told}, in default)" in old.said)
     old.stop_at_once()
     assert (diary.words, FailedJob.objects.exists()) == ([], False)
-    assert Job.objects.get().state == JobState.SCHEDULED
+    assert mine.get().state != JobState.RUNNING  # by now it may be due again
     assert start("--max-jobs", "1", processes=1, **deployed).ended() == 0
     assert len(diary.words) == 1
     assert handle.status == "succeeded"
