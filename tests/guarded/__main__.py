@@ -28,7 +28,7 @@ GUARDED = (
 CONFORMANCE = "tests/conformance/test_database.py"
 OF_DATABASES = [
     "tests/integration/test_claiming.py", "tests/integration/guards/test_forgotten.py",
-    "tests/integration/test_attempts_kept.py",
+    "tests/integration/test_attempts_kept.py", "tests/integration/test_unheard.py",
 ]  # fmt: skip
 # Of the suites those that need no database to be emptied after each test.
 OF_SERVERS = [f"{CONFORMANCE}::TestDatabaseBackendInsideATransaction", *OF_DATABASES]
@@ -36,13 +36,15 @@ TESTS = {
     "sqlite": [
         "tests/unit/wire", "tests/unit/handlers", "tests/unit/worker/test_admission.py",
         "tests/unit/worker/test_decided.py", "tests/unit/worker/test_finding_handlers.py",
-        "tests/unit/test_conf.py",
+        "tests/unit/test_conf.py", "tests/integration/worker/test_waiting_messages.py",
         "tests/unit/test_conf_reach.py", "tests/unit/test_conf_urls.py",
         "tests/unit/test_checks_reach.py", "tests/integration/test_handlers.py",
         f"{CONFORMANCE}::TestDatabaseBackend",
         f"{CONFORMANCE}::TestDatabaseBackendWithoutSkipLocked", *OF_DATABASES,
     ],
-    "postgres": [*OF_SERVERS, "tests/integration/test_cursors.py"],
+    "postgres": [
+        *OF_SERVERS, "tests/integration/test_cursors.py", "tests/integration/test_locked_rows.py",
+    ],
     "mariadb": OF_SERVERS,
 }  # fmt: skip
 
