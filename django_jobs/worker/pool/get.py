@@ -85,8 +85,8 @@ class Get:
             return False
         if self.store.fails:  # so that its return is noticed soon, also where nothing is wanted
             self._house.hurry()
-        if self._may_have_unheard:
-            self.store.call(self._return_unheard)
+        if self._may_have_unheard:  # which proves nothing: mostly there is nothing to return
+            self.store.call(self._return_unheard, proves=False)
             return True
         # Work first, for somebody waits for it; but the house is never passed over twice.
         if self._house_waits or not self.looking.begin():
@@ -136,6 +136,6 @@ class Get:
     def end(self) -> None:
         """Take leave. Should the store not answer, what is left is forgotten in time."""
         if self._may_have_unheard:
-            self.store.call(self._return_unheard)
+            self.store.call(self._return_unheard, proves=False)
         self.store.call(self._tally.end, proves=False)
         self.store.call(self._presence.end, proves=False)
