@@ -17,6 +17,7 @@ from django_jobs.backends.database.held import (
     delete,
     lock_held,
     locked_by_others,
+    past_brief_locks,
 )
 from django_jobs.backends.database.keys import Keys, keys_of
 from django_jobs.backends.database.rows import maybe_for_people, results_of
@@ -82,15 +83,18 @@ def ack(
             return answers_of(leases, settled, set())
     waits = connections[alias].in_atomic_block
 
-    def locking(connection: BaseDatabaseWrapper) -> list[Settled]:
-        keys = Keys(alias, clock, keys_of(leases))
-        held = lock_held(alias, leases, waits=waits)
-        _gone_with_results(alias, connection, clock, leases, held, results)
-        keys.done([x for x in leases if x.id in held and x.id not in undone])
-        keys.wake()
-        return answers_of(leases, held, locked_by_others(alias, leases, held))
+    def settle(leases: Sequence[Lease]) -> list[Settled]:
+        def locking(connection: BaseDatabaseWrapper) -> list[Settled]:
+            keys = Keys(alias, clock, keys_of(leases))
+            held = lock_held(alias, leases, waits=waits)
+            _gone_with_results(alias, connection, clock, leases, held, results)
+            keys.done([x for x in leases if x.id in held and x.id not in undone])
+            keys.wake()
+            return answers_of(leases, held, locked_by_others(alias, leases, held))
 
-    return in_transition(alias, locking)
+        return in_transition(alias, locking)
+
+    return past_brief_locks(settle, leases)
 
 
 def _gone_with_results(

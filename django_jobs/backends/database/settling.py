@@ -24,6 +24,7 @@ from django_jobs.backends.database.held import (
     lock_held,
     locked_by_others,
     matching,
+    past_brief_locks,
 )
 from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, wake
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
@@ -104,18 +105,24 @@ def nack_all(alias: str, clock: StoreClock, leases: Sequence[Lease]) -> list[Set
     """Give jobs back to the places they had; a suspect that was never started stays one."""
     waits = connections[alias].in_atomic_block
 
-    def work(_: BaseDatabaseWrapper) -> list[Settled]:
-        keys = Keys(alias, clock, keys_of(leases))
-        held = lock_held(alias, leases, waits=waits)
-        rows = Job.objects.using(alias).filter(pk__in=sorted(held))
-        rows.update(**_WITHOUT_LEASE, state=JobState.READY)
-        answers = answers_of(leases, held, locked_by_others(alias, leases, held))
-        lost = zip(leases, answers, strict=True)
-        _take_losses_back(alias, [lease for lease, answer in lost if answer is Settled.LOST])
-        keys.wake()
-        return answers
+    def settle(leases: Sequence[Lease]) -> list[Settled]:
+        return in_transition(alias, lambda _: _give_back_all(alias, clock, leases, waits=waits))
 
-    return in_transition(alias, work)
+    return past_brief_locks(settle, leases)
+
+
+def _give_back_all(
+    alias: str, clock: StoreClock, leases: Sequence[Lease], *, waits: bool
+) -> list[Settled]:
+    keys = Keys(alias, clock, keys_of(leases))
+    held = lock_held(alias, leases, waits=waits)
+    rows = Job.objects.using(alias).filter(pk__in=sorted(held))
+    rows.update(**_WITHOUT_LEASE, state=JobState.READY)
+    answers = answers_of(leases, held, locked_by_others(alias, leases, held))
+    lost = zip(leases, answers, strict=True)
+    _take_losses_back(alias, [lease for lease, answer in lost if answer is Settled.LOST])
+    keys.wake()
+    return answers
 
 
 def _take_losses_back(alias: str, lost: Sequence[Lease]) -> None:

@@ -41,9 +41,10 @@ PATIENCE = 3  # leases for which a settle is tried again
 
 @dataclass(slots=True)
 class _Waiting:
-    """A settle that could not be done, and when it is tried again."""
+    """A settle that could not be done, since when it waits, and when it is tried again."""
 
     finished: Finished
+    since: float
     ask_at: float
     pause: float
     until: float
@@ -67,6 +68,8 @@ class Keep:
         self._changed = changed
         self._ended = ended
         self._was_new = False
+        self._at_once = SETTLE_AT_ONCE
+        self._answered_at = 0.0
 
     @property
     def is_over(self) -> bool:
@@ -120,10 +123,10 @@ class Keep:
 
     def _settle_new(self) -> None:
         """Everything that finished since the last round trip, in as few steps as can be."""
-        batch = next_batch(self.finished)
+        batch = next_batch(self.finished, self._at_once)
         now = time.monotonic()
         until = now + PATIENCE * self._lease
-        self._settle([_Waiting(one, now, FIRST_PAUSE, until) for one in batch])
+        self._settle([_Waiting(one, now, now, FIRST_PAUSE, until) for one in batch])
 
     def _settle(self, waiting: Sequence[_Waiting]) -> None:
         batch = [one.finished for one in waiting]
@@ -131,27 +134,50 @@ class Keep:
         items = [(one.run, one.outcome) for one in batch]
         limit = self._lease / BATCH_SHARE
         verdicts = settle_many(self._asker, items, again, seconds=limit)
-        unanswered: list[Finished] = []
+        unanswered: list[_Waiting] = []
         settled: list[Done] = []
         for wait, verdict in zip(waiting, verdicts, strict=True):
             one = wait.finished
             if verdict is UNANSWERED:
-                unanswered.append(one._replace(again=True))
+                unanswered.append(wait)
             elif verdict is LATER and self._may_wait(wait):
                 continue
             else:
                 if verdict.answer is not Settled.SETTLED:
                     verdict = self._judged(one, verdict)  # noqa: PLW2901 - most need no second look
                 settled.append(Done(one.run, one.outcome, verdict))
+        self._end(settled)
+        if unanswered:
+            self._put_back(unanswered)
+            raise ConnectionError("the connection broke while jobs were settled")
+        self._at_once = min(self._at_once * 2, SETTLE_AT_ONCE)
+        self._answered_at = time.monotonic()
+
+    def _end(self, settled: list[Done]) -> None:
         if settled:
             self._holdings.drop([done.run.lease for done in settled])
             self._tally.done(settled)
             self._ended()
             self._report(AllDone(settled))
-        if unanswered:
-            with self._changed:
-                self.finished.extendleft(reversed(unanswered))
-            raise ConnectionError("the connection broke while jobs were settled")
+
+    def _put_back(self, unanswered: Sequence[_Waiting]) -> None:
+        """Settle fewer at once next: should one of them break the connection, it is found.
+
+        One that was alone, and not for the first time, waits by itself. It is given up only where
+        others were answered meanwhile: not in an outage.
+        """
+        self._at_once = max(len(unanswered) // 2, 1)
+        wait = unanswered[0]
+        if len(unanswered) == 1 and wait.finished.again:
+            if self._answered_at < wait.since:
+                wait.until = time.monotonic() + PATIENCE * self._lease
+            if self._may_wait(wait):
+                return
+            self._end([Done(wait.finished.run, wait.finished.outcome, LATER)])
+            return
+        with self._changed:
+            again = [one.finished._replace(again=True) for one in unanswered]
+            self.finished.extendleft(reversed(again))
 
     def _may_wait(self, waiting: _Waiting) -> bool:
         """Put off what could not be settled; False when it was tried for long enough."""
@@ -160,7 +186,7 @@ class Keep:
             return False
         finished = waiting.finished._replace(again=True)
         pause = min(waiting.pause, self._lease / BATCH_SHARE)
-        later = _Waiting(finished, now + pause, min(pause * 2, LONGEST_PAUSE), waiting.until)
+        later = _Waiting(finished, now, now + pause, min(pause * 2, LONGEST_PAUSE), waiting.until)
         self._later.append(later)
         return True
 
@@ -184,11 +210,11 @@ class Keep:
                 raise ConnectionError("the connection broke while leases were renewed")
 
 
-def next_batch(finished: deque[Finished]) -> list[Finished]:
+def next_batch(finished: deque[Finished], most: int = SETTLE_AT_ONCE) -> list[Finished]:
     """Take what to settle next: bounded in number and size."""
     batch: list[Finished] = []
     alone = size = 0
-    while finished and len(batch) < SETTLE_AT_ONCE and alone < ONE_BY_ONE:
+    while finished and len(batch) < most and alone < ONE_BY_ONE:
         head = finished[0]
         size += _size(head)
         if batch and size > SETTLE_BYTES:

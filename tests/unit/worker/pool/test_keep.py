@@ -29,12 +29,13 @@ class LockedRows(MemoryBackend):
     def __init__(self):
         super().__init__("default", {"CLOCK": ManualClock()})
         self.locked, self.asked, self.down = set(), [], False
+        self.breaks = set()
 
     def is_connected(self):
         return not self.down
 
     def ack(self, leases, results=None, **how):
-        if self.down:
+        if self.down or self.breaks & {lease.id for lease in leases}:
             raise OSError("gone")
         self.asked.append([lease.id for lease in leases])
         free = [lease for lease in leases if lease.id not in self.locked]
@@ -83,8 +84,9 @@ class Keeping:
         self.keep.finished.append(Finished(run, outcome or Succeeded(1)))
 
     def turns(self):
-        while self.keep.turn():
-            pass
+        for _ in range(50):
+            if not self.keep.turn():
+                return
 
     @property
     def settled(self):
@@ -180,6 +182,41 @@ def test_with_nothing_left_to_keep_it_hears_that_the_store_is_back(keeping):
     works.turns()
     assert not works.keep.store.fails
     assert works.outage.seconds == 0.0
+
+
+def test_a_settle_that_breaks_its_connection_each_time_stops_no_other_and_is_given_up(keeping):
+    works = keeping(9)
+    works.backend.breaks.add(works.leases[4].id)
+    for lease in works.leases:
+        works.finish(lease)
+    for _ in range(30):
+        works.turns()
+    assert len(works.settled) == 8
+    assert not works.keep.is_stuck
+    for _ in range(1000):
+        works.turns()
+        if works.now % 1 == 0:  # others end meanwhile, and are answered
+            works.finish(works.leases[0])
+        works.now += 0.25
+    assert works.settled[works.leases[4].id].answer is Settled.UNKNOWN
+    assert works.keep.is_over
+
+
+def test_an_outage_however_long_gives_up_no_settle(keeping):
+    works = keeping(3)
+    works.backend.down = True
+    for lease in works.leases:
+        works.finish(lease)
+    for _ in range(1000):
+        works.turns()
+        works.now += 0.5
+    assert not works.settled
+    works.backend.down = False
+    for _ in range(100):
+        works.turns()
+        works.now += 0.5
+    assert {verdict.answer for verdict in works.settled.values()} == {Settled.SETTLED}
+    assert len(works.settled) == 3
 
 
 def test_a_dead_letter_that_cannot_be_written_now_waits_by_itself(keeping):
