@@ -105,7 +105,7 @@ class JobsBackend(BaseTaskBackend):
         result = results.blank(task, new_id(), self.alias, list(args), kwargs)
         payload = made.handler.payload(tuple(result.args), result.kwargs)
         prepared: PreparedJob[Any] = PreparedJob(result.id, made.plan, payload)
-        token = sending.pending.set((type(self), result))
+        token = sending.pending.set([(type(self), result)])
         try:
             handle = prepared.enqueue()
             if handle.created:

@@ -20,8 +20,11 @@ task_enqueued, task_started, task_finished = (
     signals.task_finished,
 )
 
-pending: ContextVar[tuple[type, Any] | None] = ContextVar("django_jobs_task_pending", default=None)
-"""The sender and result of an enqueue that goes on just now and was not told of yet."""
+pending: ContextVar[list[tuple[type, Any]]] = ContextVar("django_jobs_task_pending")
+"""The sender and result of an enqueue that goes on just now; empty once it was told of.
+
+A list, because a task that runs inside of its enqueue has a copy of the context.
+"""
 
 
 def send_in_run(signal: Signal, sender: type, result: Any) -> None:
@@ -36,9 +39,8 @@ def send_in_run(signal: Signal, sender: type, result: Any) -> None:
 
 def tell_enqueued(job_id: str | None = None) -> None:
     """Tell of the enqueue that goes on, once: before its task runs, where it runs inside it."""
-    waiting = pending.get()
-    if waiting is None or (job_id is not None and waiting[1].id != job_id):
+    waiting = pending.get([])
+    if not waiting or (job_id is not None and waiting[0][1].id != job_id):
         return
-    pending.set(None)
-    sender, result = waiting
+    sender, result = waiting.pop()
     task_enqueued.send_robust(sender=sender, task_result=result)

@@ -173,6 +173,16 @@ def test_signals_tell_of_a_task_that_succeeds():
     assert told[-1][4].finished_at is not None
 
 
+def test_a_task_that_runs_inside_its_enqueue_is_told_of_in_order_and_once(settings):
+    settings.DJANGO_JOBS = {
+        "BACKENDS": {"sync": {"BACKEND": "django_jobs.backends.sync.SyncBackend"}},
+        "DEFAULT_BACKEND": "sync",
+    }
+    with receiving(*EVERY) as told:
+        chores.add.enqueue(1)
+    assert [one[0] for one in told] == list(EVERY)
+
+
 def test_the_end_of_a_coroutine_is_told_too():
     with receiving("task_finished") as told:
         ran(chores.aecho, "x")
