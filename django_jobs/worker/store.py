@@ -77,8 +77,8 @@ class Outage:
         self._answers = False
         self._calm_at = 0.0
         self._lock = threading.Lock()
-        self.over = 0
-        """How many there have been: a connection from before one may be broken."""
+        self._over = 0
+        self._known_by: dict[int, int] = {}
         self.on_end: list[Callable[[float], None]] = []
         """Called when the store can be used again, with the seconds that it served nobody."""
 
@@ -87,10 +87,22 @@ class Outage:
         """How long the store has served nobody by now; not where it refused single things."""
         return 0.0 if self._away_since is None else time.monotonic() - self._away_since
 
+    def asks(self) -> bool:
+        """Note that this thread is about to ask; whether an outage has ended since it last did.
+
+        Then its connection is from before that, and may be broken.
+        """
+        thread, over = threading.get_ident(), self._over
+        before, self._known_by[thread] = self._known_by.get(thread, over), over
+        return before != over
+
     def begins(self, error: BaseException) -> None:
         """The store did not answer, or answered with an error."""
         with self._lock:
-            self._begins(error)
+            # What hung while others met an outage, and its end, tells of none that is new.
+            known = self._known_by.get(threading.get_ident(), self._over)
+            if known == self._over or is_answer(error):
+                self._begins(error)
 
     def _begins(self, error: BaseException) -> None:
         self._met_by.add(threading.get_ident())
@@ -120,8 +132,11 @@ class Outage:
 
     def ends(self) -> None:
         """The store did what it was asked."""
-        if self._began_at is None:
-            return
+        if self._began_at is not None:
+            self._answered()
+        self._known_by[threading.get_ident()] = self._over
+
+    def _answered(self) -> None:
         with self._lock:
             self._met_by.discard(threading.get_ident())  # it may have nothing to ask from now on
             calm = time.monotonic() >= self._calm_at
@@ -133,7 +148,7 @@ class Outage:
         for hear in self.on_end:
             hear(away)
         lasted, self._began_at = time.monotonic() - began_at, None
-        self.over += 1
+        self._over += 1
         self._answers = False
         events.emit(events.StoreFound(backend=self._backend, seconds=lasted))
         if self._circuit.is_open:
@@ -170,7 +185,6 @@ class Store:
         self._outage = outage
         self._stopped = stopped
         self._pause = FIRST_PAUSE
-        self._outages = outage.over
         self.fails = False
 
     def call(self, work: Callable[[], T], *, proves: bool = True) -> T | None:
@@ -179,16 +193,13 @@ class Store:
         ``proves``: the work asks the store in any case, so that its success ends an outage.
         """
         began_at = time.monotonic()
-        if self._outages != self._outage.over:  # which broke this thread's connection as well
-            self._outages = self._outage.over
+        if self._outage.asks():
             close_idle_connections()
         try:
             answer = work()
         except (Error, OSError) as error:
             self.fails = True
-            # What hung while another thread met the outage, and its end, tells of none that is new.
-            if self._outages == self._outage.over or is_answer(error):
-                self._outage.begins(error)
+            self._outage.begins(error)
             close_idle_connections()
             # Jittered, so that a fleet does not fall on a database that just came back. What
             # a call that hung has taken is part of the pause.
@@ -199,7 +210,6 @@ class Store:
         if proves:
             self._pause, self.fails = FIRST_PAUSE, False
             self._outage.ends()
-            self._outages = self._outage.over
         return answer
 
     def _nap(self, seconds: float) -> None:

@@ -354,14 +354,20 @@ def test_a_settle_waits_for_tables_that_are_missing(told, monkeypatch):
     assert (desk.backend.settles, told) == (2, [events.StoreLost, events.StoreFound])
 
 
+def beside(work):
+    """Do something in a thread of its own, to its end."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_connection_from_before_an_outage_is_not_asked_after_it():
     outage = Outage("default")
     calls = Store(outage, lambda: True)
-    connection.ensure_connection()
+    calls.call(connection.ensure_connection)
     before = connection.connection
-    outage.begins(OSError("gone"))
-    outage.ends()
+    beside(lambda: outage.begins(OSError("gone")) or outage.ends())
     assert calls.call(lambda: connection.ensure_connection() or "went well") == "went well"
     assert connection.connection is not before
 
@@ -370,12 +376,15 @@ def test_a_call_that_hung_until_an_outage_was_over_tells_of_no_new_one(told):
     outage = Outage("default")
 
     def hang():
-        outage.begins(OSError("met by another thread"))
-        outage.ends()
+        beside(lambda: outage.begins(OSError("met by another thread")) or outage.ends())
+        outage.begins(OSError("told by what settles, inside of the call"))
         raise OSError("cut")
 
-    assert Store(outage, lambda: True).call(hang) is None
+    calls = Store(outage, lambda: True)
+    assert calls.call(hang) is None
     assert told == [events.StoreLost, events.StoreFound]
+    calls.call(lambda: (_ for _ in ()).throw(OSError("again")))
+    assert told == [events.StoreLost, events.StoreFound, events.StoreLost]
 
 
 def test_a_stopped_worker_does_not_wait_for_its_store():
