@@ -75,7 +75,7 @@ class Get:
         """How long there is nothing to do."""
         if self._stopped():
             return float("inf")
-        # What has its own times, such as asking which jobs are to stop, is looked after as often.
+        # So that jobs that are asked to stop hear of it, also while the worker is busy.
         most = self._lease / LOOKS_PER_LEASE
         return min(most, self._house.seconds_left(), self.looking.seconds_left())
 
