@@ -25,6 +25,7 @@ LIMIT = 100
 HOUR = 3_600_000_000
 QUEUE = "queue-1"
 CLAIM, PROMOTE, REAP = "dj_job_claim", "dj_job_promote", "dj_job_reap"
+CONTROL = "dj_control_queue"
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +160,8 @@ def assert_updates_by_primary_key(plan, at_most):
 def assert_claims_well(plans, limit=LIMIT):
     if connection.vendor == "postgresql":
         (claim,) = plans
-        assert claim.indexes == {CLAIM, PROMOTE}, claim.text
+        # By what it knows of that small table's size, it finds a pause with its index or without.
+        assert claim.indexes - {CONTROL} == {CLAIM, PROMOTE}, claim.text
         assert claim.sorted_rows == 0, claim.text
         # Each row is read in the index's order, and once more where it is updated; and the next
         # job that is scheduled.
