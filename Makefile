@@ -20,7 +20,7 @@ RIVALS_PIP := $(RIVALS_VENV)/bin/python -m pip install -qq --disable-pip-version
 RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-long test-upstream coverage coverage-guarded chaos mutants bench \
+.PHONY: help setup dev demo test test-long test-upstream coverage coverage-guarded chaos plans mutants bench \
 	bench-drain bench-latency bench-idle bench-admin bench-rivals bench-hardships bench-tasks bench-redis bench-ticks \
 	bench-notify screenshots lint format types layers docs audit check clean
 
@@ -118,6 +118,9 @@ screenshots: setup ## Take the pictures of the documentation anew, in the Chromi
 chaos: setup ## Freeze and kill database servers of its own under a worker
 	@DJANGO_JOBS_TEST_DB=postgres $(BIN)/python -m pytest $(PYTEST_ARGS) tests/chaos
 	@DJANGO_JOBS_TEST_DB=mariadb $(BIN)/python -m pytest $(PYTEST_ARGS) tests/chaos
+
+plans: setup ## Read query plans among a million rows, on PostgreSQL or DJANGO_JOBS_TEST_DB
+	@DJANGO_JOBS_TEST_DB=$(or $(DJANGO_JOBS_TEST_DB),postgres) $(BIN)/python -m pytest $(PYTEST_ARGS) tests/plans
 
 lint: dev ## Check style and formatting
 	@$(BIN)/ruff check .
