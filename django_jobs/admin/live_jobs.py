@@ -20,9 +20,10 @@ from django_jobs.admin.cells import badge, handler_cell, moment_cell, moment_of
 from django_jobs.admin.databases import all_databases
 from django_jobs.admin.presentation import meta_of, payload_of, visible
 from django_jobs.admin.tables import OfAJob, is_kept, with_a_broker
+from django_jobs.backends.database.reading import queues
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobAttempt, JobState
-from django_jobs.operations import jobs_database
+from django_jobs.operations import jobs_database, live
 from django_jobs.operations.explaining import explain, explain_row
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from django_jobs.admin.acting import Log
 
 ATTEMPTS_SHOWN = 50
+FEW = 2_000
 CANCEL = Verb(
     label="Cancel or stop",
     permission="cancel_job",
@@ -69,7 +71,25 @@ class StateFilter(admin.SimpleListFilter):
         states = {state.label: state for state in JobState}
         if value == "suspect":
             return queryset.filter(suspect=True)
-        return queryset.filter(state=states[value]) if value in states else queryset
+        if value not in states:
+            return queryset
+        few = _few_in(states[value], queryset.db)
+        return queryset.filter(state=states[value]) if few is None else queryset.filter(pk__in=few)
+
+
+def _few_in(state: JobState, alias: str) -> list[Any] | None:
+    """Keys of all jobs in a state, or None for more than a few.
+
+    The list shows the latest first, by their keys. Where a state is rare among millions, the
+    database would read all others on its way from one of its jobs to the next.
+    """
+    keys: list[Any] = []
+    for name in queues(alias):
+        jobs = live(name, using=alias).filter(state=state)
+        keys += jobs.values_list("pk", flat=True)[: FEW + 1 - len(keys)]
+        if len(keys) > FEW:
+            return None
+    return keys
 
 
 @admin.register(Job)

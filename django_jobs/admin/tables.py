@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
 EVENTS_SHOWN = 20
+TRACES_AMONG = 100_000
 A_MINUTE = timedelta(minutes=1)
 PAYLOAD_FIELDS = ("payload", "meta_data", "shown_value")
 
@@ -39,7 +40,7 @@ class OfAJob(ReadOnlyAdmin):
 
     in_each_database = True
     id_field = "job_id"
-    search_help_text = "The id of a job, or a trace id."
+    search_help_text = f"The id of a job, or a trace id among the latest {TRACES_AMONG:,}."
     trace_field: str | None = "trace_id"
 
     def get_search_results(
@@ -49,10 +50,18 @@ class OfAJob(ReadOnlyAdmin):
             if job_id := parse_id(word):
                 queryset = queryset.filter(**{self.id_field: job_id})
             elif self.trace_field:
-                queryset = queryset.filter(**{self.trace_field: word})
+                queryset = self._latest(queryset).filter(**{self.trace_field: word})
             else:
                 queryset = queryset.none()
         return queryset, False
+
+    def _latest(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Those of the latest jobs, by their ids, which rise: traces have no index."""
+        ids = self.model._default_manager.using(rows.db).order_by(f"-{self.id_field}")
+        before = ids.values_list(self.id_field, flat=True)[TRACES_AMONG : TRACES_AMONG + 1]
+        for last in before:
+            rows = rows.filter(**{f"{self.id_field}__gt": last})
+        return rows
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         fields = super().get_fields(request, obj)

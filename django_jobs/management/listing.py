@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.backends.database.reading import queues
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, SystemClock, from_datetime
 from django_jobs.conf import get_settings
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from django.db.models import QuerySet
+
     from django_jobs.backends.base import Backend
     from django_jobs.models import Job
 
 LIVE = ("scheduled", "ready", "running", "blocked")
 ENDED = ("succeeded", "cancelled", "skipped")
 STATES = (*LIVE, "dead", *ENDED)
+PAGE = 100
+LOOKS_AT_MOST = 100_000
 HEADERS = ("id", "state", "handler", "queue", "attempts", "due", "error")
 
 
@@ -69,15 +74,35 @@ class Listed:
         }
 
 
-def listed(state: str | None, queue: str | None, handler: str | None) -> Iterator[Listed]:
-    """Jobs in one state, or all live ones; read as far as they are asked for."""
+@dataclass(slots=True)
+class Wanted:
+    """Which jobs, and how many. ``looks``: how many more may be looked at in search of them.
+
+    Among millions, a handler that few of them have, or none, could be looked for for minutes.
+    """
+
+    state: str | None
+    queue: str | None
+    handler: str | None
+    count: int
+    looks: int = field(default_factory=lambda: LOOKS_AT_MOST)
+
+    @property
+    def may_miss_some(self) -> bool:
+        """Whether it was looked among the first ones only."""
+        return self.looks <= 0
+
+
+def listed(wanted: Wanted) -> Iterator[Listed]:
+    """Jobs in one state, or all live ones."""
+    state, queue, handler = wanted.state, wanted.queue, wanted.handler
     for alias in job_databases(get_settings()):
         if state == "dead":
-            yield from _dead(alias, queue, handler)
+            yield from _dead(alias, wanted)
         elif state in ENDED:
-            yield from _ended(alias, state, queue, handler)
+            yield from _ended(alias, wanted)
         else:
-            yield from _live(alias, state, queue, handler)
+            yield from _live(alias, wanted)
     for config in get_settings().backends.values():
         backend = backends[config.alias]
         if database_of(config) is not None or not backend.capabilities.peek:
@@ -88,19 +113,23 @@ def listed(state: str | None, queue: str | None, handler: str | None) -> Iterato
             yield from _kept(backend, state, queue, handler)
 
 
-PAGE = 100
-
-
-def _live(alias: str, state: Any, queue: str | None, handler: str | None) -> Iterator[Listed]:
+def _live(alias: str, wanted: Wanted) -> Iterator[Listed]:
     now = store_now(alias)
-    jobs = live(queue, handler, state, using=alias)
-    page: list[Job] = []
-    for job in jobs.defer("body", "meta").iterator(PAGE):
-        page.append(job)
-        if len(page) == PAGE:
-            yield from _with_errors(alias, page, now)
-            page = []
-    yield from _with_errors(alias, page, now)
+    for name in [wanted.queue] if wanted.queue else queues(alias):
+        # One after the other: each is a piece of an index, and all together have to be sorted.
+        for state in JobState if wanted.state is None else [JobState[wanted.state.upper()]]:
+            jobs = live(name, using=alias).filter(state=state)
+            if wanted.handler is not None:
+                jobs = live(using=alias).filter(pk__in=_of_handler(jobs, wanted))
+            found = list(jobs.defer("body", "meta")[: wanted.count])
+            for start in range(0, len(found), PAGE):
+                yield from _with_errors(alias, found[start : start + PAGE], now)
+
+
+def _of_handler(jobs: QuerySet[Job], wanted: Wanted) -> list[Any]:
+    looked_at = list(jobs.values_list("pk", "handler")[: max(wanted.looks, 0)])
+    wanted.looks -= len(looked_at)
+    return [pk for pk, handler in looked_at if handler == wanted.handler][: wanted.count]
 
 
 def _with_errors(alias: str, page: list[Job], now: int) -> Iterator[Listed]:
@@ -127,9 +156,10 @@ def _with_errors(alias: str, page: list[Job], now: int) -> Iterator[Listed]:
         )
 
 
-def _dead(alias: str, queue: str | None, handler: str | None) -> Iterator[Listed]:
+def _dead(alias: str, wanted: Wanted) -> Iterator[Listed]:
     now = store_now(alias)
-    for dead in select(queue=queue, handler=handler, using=alias).iterator(PAGE):
+    found = select(queue=wanted.queue, handler=wanted.handler, using=alias)
+    for dead in found[: wanted.count]:
         yield Listed(
             id=str(dead.job_id),
             state="dead",
@@ -148,13 +178,15 @@ def _dead(alias: str, queue: str | None, handler: str | None) -> Iterator[Listed
         )
 
 
-def _ended(alias: str, state: str, queue: str | None, handler: str | None) -> Iterator[Listed]:
+def _ended(alias: str, wanted: Wanted) -> Iterator[Listed]:
     """The latest first, by their ids: these rise with time, and are the key of the table."""
     now = store_now(alias)
-    wanted = {"status": state, "queue": queue, "handler": handler}
-    ended = JobResult.objects.using(alias).order_by("-job_id")
-    ended = ended.filter(**{name: value for name, value in wanted.items() if value is not None})
-    for result in ended.defer("body", "value").iterator(PAGE):
+    latest = JobResult.objects.using(alias).order_by("-job_id")
+    named = {"status": wanted.state, "queue": wanted.queue, "handler": wanted.handler}
+    ended = latest.filter(**{name: value for name, value in named.items() if value is not None})
+    for last in latest.values_list("job_id", flat=True)[LOOKS_AT_MOST : LOOKS_AT_MOST + 1]:
+        ended, wanted.looks = ended.filter(job_id__gt=last), 0
+    for result in ended.defer("body", "value")[: wanted.count]:
         yield Listed(
             id=str(result.job_id),
             state=result.status,

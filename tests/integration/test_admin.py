@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from django_jobs.admin import live_jobs, tables
 from django_jobs.admin.base import CappedPaginator
 from django_jobs.models import FailedJob, Job, JobResult, OperatorEvent
 from testproject.shop.jobs import doomed, send_receipt
@@ -127,6 +128,28 @@ class TestOtherTables:
         assert [found("job", word) for word in (handle.id, "t-1", "t")] == [1, 1, 0]
         assert found("jobattempt", str(died.job_id)) == 1
         assert found("jobattempt", "t-1") == 0
+
+    def test_look_for_a_trace_among_the_latest_jobs(self, admin_client, monkeypatch):
+        monkeypatch.setattr(tables, "TRACES_AMONG", 2)
+        for trace in ("t-1", "t-2", "t-3"):
+            doomed.using(trace_id=trace).enqueue()
+        url = reverse("admin:django_jobs_job_changelist")
+        found = [
+            len(admin_client.get(url, {"q": word}).context["cl"].result_list)
+            for word in ("t-1", "t-2", "t-3")
+        ]
+        assert found == [0, 1, 1]
+
+    @pytest.mark.parametrize("few", [0, 1, 2])
+    def test_find_a_state_that_few_jobs_have_and_one_that_many_have(
+        self, admin_client, monkeypatch, few
+    ):
+        monkeypatch.setattr(live_jobs, "FEW", few)
+        ids = {doomed.using(queue=queue).enqueue().id for queue in ("a", "b")}
+        doomed.using(delay=3600).enqueue()
+        url = reverse("admin:django_jobs_job_changelist")
+        found = admin_client.get(url, {"state": "ready"}).context["cl"].result_list
+        assert {str(job.pk) for job in found} == ids
 
     def test_say_when_a_job_is_due(self, admin_client):
         doomed.using(delay=3700).enqueue()

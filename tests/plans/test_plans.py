@@ -14,6 +14,10 @@ from django_jobs.backends.base import Failure, ResultRecord
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.backends.database.claiming import promote
 from django_jobs.backends.database.settling import return_claimed
+from django_jobs.management.listing import Wanted, listed
+from django_jobs.models import Job
+from django_jobs.operations.explaining import explain as explain_job
+from django_jobs.operations.hindrances import COUNTED_AT_MOST
 from tests.benchmarks import bare
 from tests.plans.explaining import explain
 from tests.plans.filling import BACKEND, QUEUES, READY, RUNNING, SCHEDULED, Table
@@ -261,9 +265,28 @@ class TestAmongAMillionReadyJobs:
     def test_an_idle_look_reads_a_few_rows_per_queue(self, backend):
         assert_looks_cheaply(backend, None)
 
+    @pytest.mark.parametrize("state", [None, "ready", "running", "blocked"])
+    def test_a_list_reads_what_it_shows(self, state):
+        for plan in plans_of(lambda: list(listed(Wanted(state, None, None, LIMIT)))):
+            if "django_jobs_jobattempt" not in plan.sql:  # which has no rows here
+                # Of a state in which there are none, PostgreSQL sorts what it does not find.
+                assert plan.sorted_rows <= 1, plan.text
+                assert_reads_little(plan, at_most=LIMIT)
+
+    def test_an_explanation_reads_as_far_as_it_counts(self, backend):
+        last = Job.objects.filter(queue=QUEUE, state=READY).order_by("-rank", "-due").first()
+        for plan in plans_of(lambda: explain_job(str(last.pk))):
+            assert_reads_little(plan, at_most=2 * COUNTED_AT_MOST)
+
 
 class TestBesideAMillionScheduledJobs:
     pytestmark = pytest.mark.usefixtures("many_scheduled")
+
+    def test_a_look_at_what_comes_reads_what_it_shows(self, backend):
+        for plan in plans_of(lambda: backend.peek(QUEUE, 3_000)):
+            # A few that are ready may be sorted by hand.
+            assert plan.sorted_rows <= 10_000 // QUEUES, plan.text
+            assert_reads_little(plan, at_most=3_000)
 
     def test_they_cost_a_claim_nothing(self, many_scheduled, few_ready, backend):
         print(
@@ -298,6 +321,13 @@ def test_a_claim_stays_in_order_before_the_statistics_are_renewed(suddenly_ready
 def test_an_idle_look_stays_cheap_before_the_statistics_are_renewed(suddenly_ready, backend):
     # MariaDB finds the names in one read of the index, until it notices by itself, within
     # seconds, how the table has grown.
+    unnamed = [] if connection.vendor == "mysql" else [None]
+    assert_looks_cheaply(backend, *unnamed)
+
+
+def test_an_idle_look_beside_scheduled_jobs_stays_cheap_before_the_statistics_are_renewed(
+    suddenly_scheduled, backend
+):
     unnamed = [] if connection.vendor == "mysql" else [None]
     assert_looks_cheaply(backend, *unnamed)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.management.arguments import positive_int, queue_name
 from django_jobs.management.base import JobsCommand, add_json
-from django_jobs.management.listing import HEADERS, STATES, listed
+from django_jobs.management.listing import HEADERS, LOOKS_AT_MOST, STATES, Wanted, listed
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -39,10 +39,11 @@ class Command(JobsCommand):
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
         state, limit = options["state"], options["limit"]
-        found = listed(state, options["queue"], options["handler"])
-        jobs = list(islice(found, limit + 1))
+        wanted = Wanted(state, options["queue"], options["handler"], limit + 1)
+        jobs = list(islice(listed(wanted), limit + 1))
         shown, more = jobs[:limit], len(jobs) > limit
         if options["json"]:
+            more = more or wanted.may_miss_some
             output.document({"jobs": [job.document() for job in shown], "more": more})
         elif shown:
             output.table(HEADERS, [job.row() for job in shown])
@@ -50,4 +51,9 @@ class Command(JobsCommand):
                 output.line(f"There are more; --limit {limit * 10} shows more of them.")
         else:
             output.line(f"There are no {state or 'live'} jobs like that.")
+        if wanted.may_miss_some and not more:
+            output.line(
+                f"It was looked among the first {LOOKS_AT_MOST:,} only; --queue or --state "
+                "narrow it down."
+            )
         return 0

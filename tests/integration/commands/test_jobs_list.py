@@ -6,6 +6,7 @@ import pytest
 
 from django_jobs import operations
 from django_jobs.backends.registry import backends
+from django_jobs.management import listing
 from django_jobs.models import Job, JobAttempt, JobResult
 from django_jobs.worker.build import process_once
 from testproject.shop.jobs import doomed, flaky
@@ -72,6 +73,30 @@ def test_jobs_that_ended(run, die):
     assert one["id"] == str(dead.job_id)
     assert one["error"] == {"type": "RuntimeError", "message": "this handler never succeeds"}
     assert "ended now" in run("jobs_list", "--state", "dead").out
+
+
+def test_a_handler_is_looked_for_among_so_many_and_no_more(run, monkeypatch):
+    for _ in range(3):
+        doomed.enqueue()
+    found = flaky.using(queue="z").enqueue()
+    monkeypatch.setattr(listing, "LOOKS_AT_MOST", 3)
+    done = run("jobs_list", "--handler", flaky.key)
+    assert done.out.startswith("There are no live jobs like that.\nIt was looked among the first")
+    assert run("jobs_list", "--handler", flaky.key, "--json").json() == {"jobs": [], "more": True}
+    assert found.id in run("jobs_list", "--handler", flaky.key, "--queue", "z").out
+
+
+def test_results_are_looked_for_among_the_latest(run, monkeypatch):
+    cancelled = doomed.enqueue()
+    operations.cancel(cancelled.id, by="me")
+    for _ in range(2):
+        flaky.using(retry=[0]).enqueue()
+    while process_once():
+        pass
+    assert cancelled.id in run("jobs_list", "--state", "cancelled").out
+    monkeypatch.setattr(listing, "LOOKS_AT_MOST", 2)
+    assert run("jobs_list", "--state", "cancelled", "--json").json() == {"jobs": [], "more": True}
+    assert len(run("jobs_list", "--state", "succeeded", "--json").json()["jobs"]) == 2
 
 
 def test_filters_and_limit(run):
