@@ -231,6 +231,15 @@ def surroundings(diary, word):
     return found
 
 
+@job(key="gang.sets_the_clock_back")
+def sets_the_clock_back(diary, seconds):
+    """By an hour, in its own process."""
+    write(diary, "sets-the-clock-back")
+    time.sleep(seconds)
+    times = time.time, time.time_ns
+    time.time, time.time_ns = (lambda: times[0]() - 3600), (lambda: times[1]() - 3600 * 10**9)
+
+
 @job(key="gang.async_nap")
 async def async_nap(diary, seconds, word="nap"):
     write(diary, f"{word}-begins")
