@@ -64,6 +64,8 @@ def can_interrupt() -> bool:
 def keep_alarm() -> None:
     """Leave the signal to timeouts from now on, in a process that does nothing but run jobs."""
     _Alarm.kept = True
+    if can_interrupt():
+        signal.signal(signal.SIGALRM, _on_alarm)
 
 
 @contextmanager

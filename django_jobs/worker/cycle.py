@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextvars import copy_context
 from dataclasses import dataclass
+from decimal import getcontext, setcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -139,12 +140,14 @@ class Cycle:
         """Take one leased message to its end; how it ended is for the caller to tell.
 
         ``envelope``: the message's, where it has been opened before. Context variables that
-        a handler sets end with its run, and so do its language and its time zone.
+        a handler sets end with its run, and so do its language, its time zone and the precision
+        of its decimals.
         """
         return copy_context().run(self._ended, lease, lease_seconds, envelope)
 
     def _ended(self, lease: Lease, lease_seconds: float, envelope: Envelope | None) -> Ended:
         watch = Stopwatch()
+        setcontext(getcontext().copy())  # else all copies of a context share one object
         decision = self._decision(lease, lease_seconds, envelope)
         if isinstance(decision, Admitted):
             with self.renewer.holding(lease, lease_seconds):
@@ -155,6 +158,7 @@ class Cycle:
     async def ended_async(self, lease: Lease, lease_seconds: float, cut: Cut) -> Ended:
         """As ``ended``, for a coroutine handler, on a loop that it shares with others."""
         watch = Stopwatch()
+        setcontext(getcontext().copy())  # as above
         decision = self._decision(lease, lease_seconds)
         if isinstance(decision, Admitted):
             attempt = self._attempt(lease, decision)

@@ -15,6 +15,7 @@ from django.db import connections
 from django_jobs.clock import SystemClock
 from django_jobs.execution.capture import keep_routers
 from django_jobs.execution.hygiene import keep_connections
+from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.timeout import keep_alarm
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.companion import tend
@@ -54,6 +55,7 @@ class Child:
         self._channel = channel
         self._telling = Telling(self._tell)
         self._marks = marks
+        self._state = ProcessState()
 
     def run(self) -> None:
         """Serve until the parent closes the conversation."""
@@ -91,6 +93,7 @@ class Child:
         told = told_end(ended)  # before the deadline is lifted
         self._marks.done(number)
         self._telling.end(0, number, told)
+        self._state.restore()  # what goes wrong here is no fault of the next job
 
     def _heard(self) -> Any:
         try:
