@@ -24,6 +24,7 @@ from django_jobs import Cancel, job
 from django_jobs.backends.registry import backends
 from django_jobs.worker.pool.channel import Channel
 from testproject.shop.models import Order
+from tests.integration.worker.pool.gang import parting
 from tests.integration.worker.pool.gang.haunting import hang_in
 
 PATIENCE_SECONDS = 60.0
@@ -238,6 +239,23 @@ def sets_the_clock_back(diary, seconds):
     time.sleep(seconds)
     times = time.time, time.time_ns
     time.time, time.time_ns = (lambda: times[0]() - 3600), (lambda: times[1]() - 3600 * 10**9)
+
+
+@job(key="gang.parts")
+def parts(diary, *hows, told="", dies=False):
+    """Have exit hooks, as libraries have that are first used in a job."""
+    write(diary, "parts")
+    parting.register(diary, *hows)
+    if told:
+        parting.tracker.tell(diary, told)
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@job(key="gang.has_folder")
+def has_folder(diary, word):
+    write(diary, word)
+    return parting.has_folder()
 
 
 @job(key="gang.async_nap")
