@@ -29,6 +29,23 @@ class SystemClock:
         return time.time_ns() // 1000
 
 
+class Stopwatch:
+    """A moment of this machine's clock, and later ones by a clock that nobody sets.
+
+    So a length of time between them is right, also where somebody sets the first.
+    """
+
+    __slots__ = ("_began", "started")
+
+    def __init__(self) -> None:
+        self.started = time.time_ns() // 1000
+        self._began = time.monotonic_ns()
+
+    def now(self) -> int:
+        """Microseconds since the epoch, never before it was started."""
+        return self.started + (time.monotonic_ns() - self._began) // 1000
+
+
 class ManualClock:
     """A clock that stands still until it is told to move; for tests."""
 

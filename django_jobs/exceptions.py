@@ -21,7 +21,7 @@
     ├── StoreUnavailable            (also ConnectionError) what carries the jobs does not serve
     ├── TablesMissing               (also Django's DatabaseError) migrate has to be run
     ├── Rejection                   a message failed a check and must not run
-    ├── InvalidResult               (also ValueError) a task returned what cannot be kept
+    ├── InvalidResult               (also ValueError) what was returned cannot be kept
     ├── CommandFailed               a management command ended with an exit code that is not 0
     ├── ProgramFailed               a program could not be started, or did not end well
     ├── EventFailed                 receivers of an event raised
@@ -270,4 +270,4 @@ class ResultUnavailable(JobsError):
 
 
 class InvalidResult(JobsError, ValueError):
-    """A Django task returned what is no strict JSON, or too much of it."""
+    """A handler returned work that nobody has done, or a Django task what cannot be kept."""

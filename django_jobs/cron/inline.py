@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.registry import backends
-from django_jobs.clock import SystemClock
+from django_jobs.clock import Stopwatch
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import INLINE_QUEUE
 from django_jobs.cron.children import Child
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 4
 POLL_SECONDS = 0.02
-_clock = SystemClock()
 
 
 class InlineJobs:
@@ -44,7 +43,7 @@ class InlineJobs:
         self.not_enqueued: dict[str, str] = {}
         """Why, by the ids that the jobs would have had."""
         self._at_once = at_once
-        self._running: list[tuple[Child, Lease | None, Backend | None, int]] = []
+        self._running: list[tuple[Child, Lease | None, Backend | None, Stopwatch]] = []
         """Those that enqueue a job have no lease of it."""
         self._to_enqueue: list[tuple[str, int, str]] = []
         self._keepers: dict[str, Housekeeping] = {}
@@ -81,7 +80,7 @@ class InlineJobs:
         began = False
         while self._to_enqueue and len(self._running) < self._at_once:
             given = self._to_enqueue.pop(0)
-            self._running.append((Child("enqueue", given, None), None, None, _clock.now()))
+            self._running.append((Child("enqueue", given, None), None, None, Stopwatch()))
             began = True
         for backend in map(backends.__getitem__, aliases):
             while len(self._running) < self._at_once and self._start(backend):
@@ -105,7 +104,7 @@ class InlineJobs:
         for lease in backend.fetch([INLINE_QUEUE], 1, lease_seconds):
             seconds = _patience(backend, lease)
             child = Child("run", (backend.alias, lease, lease_seconds), seconds)
-            self._running.append((child, lease, backend, _clock.now()))
+            self._running.append((child, lease, backend, Stopwatch()))
             return True
         return False
 
@@ -142,7 +141,7 @@ def _verdict(child: Child, how: str, told: str) -> Outcome:
     return Crashed(told if how == "died" else f"its process failed: {told}")
 
 
-def _settle(backend: Backend, lease: Lease, began: int, outcome: Outcome) -> None:
+def _settle(backend: Backend, lease: Lease, began: Stopwatch, outcome: Outcome) -> None:
     """What its child could not say any more."""
     cycle = build_cycle(backend, get_settings())
     header = lease.message.header
@@ -153,8 +152,8 @@ def _settle(backend: Backend, lease: Lease, began: int, outcome: Outcome) -> Non
             envelope=envelope,
             attempts=header.attempts,
             crashes=header.crashes,
-            started_at=began,
-            finished_at=_clock.now(),
+            started_at=began.started,
+            finished_at=began.now(),
             worker=cycle.worker,
         ),
         outcome,

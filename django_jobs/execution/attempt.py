@@ -125,7 +125,9 @@ class Attempt:
 
     def _called(self) -> Any:
         """Before-hook, handler and after-hook, all inside the timeout."""
-        with soft_timeout(self._alarm_after()):
+        # The event loop has a time limit of its own; the alarm is for what blocks it.
+        grace = LOOP_GRACE if getattr(self.handler, "is_coroutine", False) else 0.0
+        with soft_timeout(self.timeout, grace):
             error: BaseException | None = None
             try:
                 with EndingCopies():
@@ -136,11 +138,6 @@ class Attempt:
                 raise
             finally:
                 self.after(error)
-
-    def _alarm_after(self) -> float | None:
-        # The event loop has a time limit of its own; the alarm is for what blocks it.
-        grace = LOOP_GRACE if getattr(self.handler, "is_coroutine", False) else 0.0
-        return None if self.timeout is None else self.timeout + grace
 
     def after(self, error: BaseException | None) -> None:
         """Run the after-hook; what it raises changes nothing."""

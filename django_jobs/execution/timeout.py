@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-__all__ = ["JobTimeout", "can_interrupt", "soft_timeout"]
+__all__ = ["JobTimeout", "can_interrupt", "handler_of", "keep_alarm", "soft_timeout"]
 
 REPEAT_SECONDS = 5.0
 """A handler that swallows the interrupt, or cleans up for too long, gets another."""
@@ -43,14 +43,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_find_main)  # which may have been another thread
 # What stands behind signal.getsignal, which looks for a member of an enum first: for a function
 # there is none, and to find that out costs more than the rest of an alarm.
-_getsignal: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
+handler_of: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
 
 
-def soft_timeout(seconds: float | None) -> AbstractContextManager[None]:
-    """Raise JobTimeout inside the block after the given time; None sets no limit."""
+def soft_timeout(seconds: float | None, grace: float = 0.0) -> AbstractContextManager[None]:
+    """Raise JobTimeout inside the block after the given time; None sets no limit.
+
+    ``grace``: so much later, for something else looks at the time as well.
+    """
     if seconds is None:
         return nullcontext()
-    return _Alarm(seconds) if can_interrupt() else _looked_at_afterwards(seconds)
+    return (_Alarm if can_interrupt() else _looked_at_afterwards)(seconds, grace)
 
 
 def can_interrupt() -> bool:
@@ -61,13 +64,15 @@ def can_interrupt() -> bool:
 def keep_alarm() -> None:
     """Leave the signal to timeouts from now on, in a process that does nothing but run jobs."""
     _Alarm.kept = True
+    if can_interrupt():
+        signal.signal(signal.SIGALRM, _on_alarm)
 
 
 @contextmanager
-def _looked_at_afterwards(seconds: float) -> Iterator[None]:
+def _looked_at_afterwards(seconds: float, grace: float) -> Iterator[None]:
     started = time.monotonic()
     yield
-    if time.monotonic() - started > seconds:
+    if time.monotonic() - started > seconds + grace:
         raise JobTimeout(seconds)
 
 
@@ -77,16 +82,18 @@ class _Alarm:
     kept = False
     running: ClassVar[list[_Alarm]] = []
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, grace: float) -> None:
         self.seconds = seconds
+        self._grace = grace
         self._previous: Any = None
 
     def __enter__(self) -> None:
-        if _getsignal(signal.SIGALRM) is not _on_alarm:
+        if handler_of(signal.SIGALRM) is not _on_alarm:
             self._previous = signal.signal(signal.SIGALRM, _on_alarm)
         self.running.append(self)
         self._started = time.monotonic()
-        self._around = signal.setitimer(signal.ITIMER_REAL, self.seconds, REPEAT_SECONDS)
+        after = self.seconds + self._grace
+        self._around = signal.setitimer(signal.ITIMER_REAL, after, REPEAT_SECONDS)
 
     def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -26,6 +26,9 @@ class JobContext:
     trace_id: str = ""
     fence: int | None = None
     deadline: float | None = None
+    timeout: float | None = None
+    ends_at: float | None = field(default=None, repr=False)
+    """When its time is up, on the monotonic clock."""
     is_cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
 
     @property

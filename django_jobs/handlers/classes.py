@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from django_jobs.definition import Options
 from django_jobs.handlers.base import Conduct, JobContext
+from django_jobs.handlers.function import refuse_generator, refuse_hooks
 from django_jobs.handlers.typed import Payload
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class ClassHandler:
         conduct: Conduct | None = None,
         options: Options | None = None,
     ) -> None:
+        refuse_generator(key, target.handle)
         self.key = key
         self.target = target
         # Where it was written: the same code may be registered again, after a reload.
@@ -48,8 +50,10 @@ class ClassHandler:
         conduct = conduct or Conduct()
         self.retry_on = conduct.retry_on or tuple(getattr(target, "retry_on", ()))
         self.discard_on = conduct.discard_on or tuple(getattr(target, "discard_on", ()))
-        self.before = self._typed(conduct.before or getattr(target, "before", None), payload)
-        self.after = self._typed(conduct.after or getattr(target, "after", None), payload)
+        before = conduct.before or getattr(target, "before", None)
+        after = conduct.after or getattr(target, "after", None)
+        refuse_hooks(key, before=before, after=after)
+        self.before, self.after = self._typed(before, payload), self._typed(after, payload)
         self.retry = conduct.retry
         self._payload = payload
         self._handle = self._typed(target.handle, payload)

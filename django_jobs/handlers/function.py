@@ -57,6 +57,7 @@ class FunctionHandler:
         conduct: Conduct | None = None,
         options: Options | None = None,
     ) -> None:
+        refuse_generator(key, function)
         self.key = key
         self.function = function
         self.takes_context = takes_context
@@ -64,6 +65,7 @@ class FunctionHandler:
         conduct = conduct or Conduct()
         self.retry_on, self.discard_on = conduct.retry_on, conduct.discard_on
         self.before, self.after = conduct.before, conduct.after
+        refuse_hooks(key, before=self.before, after=self.after)
         self.retry = conduct.retry
         self.is_coroutine = inspect.iscoroutinefunction(function)
         self._signature = _payload_signature(key, function, takes_context=takes_context)
@@ -105,6 +107,30 @@ class FunctionHandler:
         if self.takes_context:
             return self.function(context, *args, **kwargs)
         return self.function(*args, **kwargs)
+
+
+def refuse_generator(key: str, function: Callable[..., Any]) -> None:
+    """Raise InvalidJob for a function that yields: to call it runs nothing of it."""
+    if _yields(function):
+        raise InvalidJob(
+            f"{key} is a generator function, and nobody would iterate over what it returns; do "
+            "the work in a function without yield"
+        )
+
+
+def refuse_hooks(key: str, **hooks: Callable[..., Any] | None) -> None:
+    """Raise InvalidJob for a hook that is more than called: to call it runs nothing of it."""
+    for name, hook in hooks.items():
+        if inspect.iscoroutinefunction(hook) or (hook is not None and _yields(hook)):
+            kind = "coroutine" if inspect.iscoroutinefunction(hook) else "generator"
+            raise InvalidJob(
+                f"{name} of {key} is a {kind} function, and hooks are only called; make it a "
+                "plain function"
+            )
+
+
+def _yields(function: Callable[..., Any]) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _payload_signature(

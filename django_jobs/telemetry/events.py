@@ -48,6 +48,7 @@ __all__ = [
     "ChildRecycled",
     "CommitHookFailed",
     "Event",
+    "ExitHooksCut",
     "JobClaimed",
     "JobCrashed",
     "JobDied",
@@ -239,6 +240,14 @@ class ChildRecycled(Event):
     pid: int
     jobs: int
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitHooksCut(Event):
+    """What libraries registered with ``atexit`` took too long in a child, which ended without."""
+
+    pid: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,6 +150,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.INFO,
         "child %(pid)d is replaced after %(jobs)d jobs: %(why)s",
     ),
+    events.ExitHooksCut: (
+        "worker.exit_hooks_cut",
+        logging.WARNING,
+        "child %(pid)d ends, though its exit hooks have not after %(seconds)g s",
+    ),
     events.TickDecided: (
         "cron.tick",
         logging.INFO,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextvars import copy_context
 from dataclasses import dataclass
+from decimal import getcontext, setcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -12,7 +13,7 @@ from django.db import Error
 
 from django_jobs.backends.base import Settled
 from django_jobs.backends.database.transactions import is_schema_missing
-from django_jobs.clock import SECOND, SystemClock, to_microseconds
+from django_jobs.clock import SECOND, Stopwatch, to_microseconds
 from django_jobs.execution.attempt import Attempt, StopNow, is_running
 from django_jobs.execution.errors import error_text, fingerprint, printable
 from django_jobs.execution.hygiene import clean_connections
@@ -139,22 +140,25 @@ class Cycle:
         """Take one leased message to its end; how it ended is for the caller to tell.
 
         ``envelope``: the message's, where it has been opened before. Context variables that
-        a handler sets end with its run, and so do its language and its time zone.
+        a handler sets end with its run, and so do its language, its time zone and the precision
+        of its decimals.
         """
         return copy_context().run(self._ended, lease, lease_seconds, envelope)
 
     def _ended(self, lease: Lease, lease_seconds: float, envelope: Envelope | None) -> Ended:
-        started = _clock.now()
+        watch = Stopwatch()
+        setcontext(getcontext().copy())  # else all copies of a context share one object
         decision = self._decision(lease, lease_seconds, envelope)
         if isinstance(decision, Admitted):
             with self.renewer.holding(lease, lease_seconds):
-                return self._run(lease, decision, started, lease_seconds)
-        run = _run_of(lease, decision.envelope, started, self.worker)
+                return self._run(lease, decision, watch, lease_seconds)
+        run = _run_of(lease, decision.envelope, watch, self.worker)
         return self._settled(run, decision.outcome, lease_seconds)
 
     async def ended_async(self, lease: Lease, lease_seconds: float, cut: Cut) -> Ended:
         """As ``ended``, for a coroutine handler, on a loop that it shares with others."""
-        started = _clock.now()
+        watch = Stopwatch()
+        setcontext(getcontext().copy())  # as above
         decision = self._decision(lease, lease_seconds)
         if isinstance(decision, Admitted):
             attempt = self._attempt(lease, decision)
@@ -163,7 +167,7 @@ class Cycle:
                 outcome = ended(self._unless_asked(lease, ran))
         else:
             outcome = decision.outcome
-        run = _run_of(lease, decision.envelope, started, self.worker)
+        run = _run_of(lease, decision.envelope, watch, self.worker)
         return self._settled(run, outcome, lease_seconds)
 
     def _decision(
@@ -175,16 +179,18 @@ class Cycle:
     def _settled(self, run: Run, outcome: Outcome, lease_seconds: float) -> Ended:
         return Ended(run, self.asker.settle(run, outcome, lease_seconds), outcome)
 
-    def _run(self, lease: Lease, admitted: Admitted, started: int, lease_seconds: float) -> Ended:
+    def _run(
+        self, lease: Lease, admitted: Admitted, watch: Stopwatch, lease_seconds: float
+    ) -> Ended:
         attempt = self._attempt(lease, admitted)
         if admitted.envelope.terms.atomic:
-            return self._run_atomically(lease, admitted, attempt, started, lease_seconds)
+            return self._run_atomically(lease, admitted, attempt, watch, lease_seconds)
         with (
             clean_connections(lent=self.lent),
             tracing.of_run(attempt.context, admitted.envelope) as ended,
         ):
             outcome = ended(self._unless_asked(lease, attempt.run()))
-        run = _run_of(lease, admitted.envelope, started, self.worker)
+        run = _run_of(lease, admitted.envelope, watch, self.worker)
         return self._settled(run, outcome, lease_seconds)
 
     def _run_atomically(
@@ -192,7 +198,7 @@ class Cycle:
         lease: Lease,
         admitted: Admitted,
         attempt: Attempt,
-        started: int,
+        watch: Stopwatch,
         lease_seconds: float,
     ) -> Ended:
         """The handler's writes and the ack commit together, or neither does."""
@@ -207,7 +213,7 @@ class Cycle:
                 with tracing.of_run(attempt.context, admitted.envelope) as ended:
                     outcome = ended(self._unless_asked(lease, attempt.run()))
                 _success(outcome, blocks_left=len(connection.savepoint_ids) - depth)
-                run = _run_of(lease, admitted.envelope, started, self.worker)
+                run = _run_of(lease, admitted.envelope, watch, self.worker)
                 done = Ended(run, _acked(self.settler.settle(run, outcome), outcome), outcome)
                 if not depth:
                     _contain_hooks(connection, attempt)
@@ -218,9 +224,9 @@ class Cycle:
             return done  # of a hook, after the commit
         except _UndoneError as undone:
             outcome, verdict = undone.outcome, undone.verdict
-            run = _run_of(lease, admitted.envelope, started, self.worker)
+            run = _run_of(lease, admitted.envelope, watch, self.worker)
         except (Error, OSError) as error:
-            run = _run_of(lease, admitted.envelope, started, self.worker)
+            run = _run_of(lease, admitted.envelope, watch, self.worker)
             # When the commit was not answered it may have come through all the same.
             if done is not None and self.asker.is_gone(run, lease_seconds):
                 return done
@@ -248,6 +254,8 @@ class Cycle:
             trace_id=trace_id_of(lease, admitted.envelope),
             fence=lease.fence,
             deadline=time.time() + seconds if seconds else None,
+            timeout=seconds or None,
+            ends_at=time.monotonic() + seconds if seconds else None,
             is_cancelled=lambda: self.renewer.is_asked(lease),
         )
         self.starting(seconds or None)
@@ -311,13 +319,11 @@ def _acked(verdict: Verdict, outcome: Outcome) -> Verdict:
     return verdict
 
 
-_clock = SystemClock()
-
-
-def _run_of(lease: Lease, envelope: Any, started: int, worker: str) -> Run:
+def _run_of(lease: Lease, envelope: Any, watch: Stopwatch, worker: str) -> Run:
     header = lease.message.header
     counted = header.clamped(envelope.terms) if envelope is not None else header
-    return Run(lease, envelope, counted.attempts, counted.crashes, started, _clock.now(), worker)
+    times = watch.started, watch.now()
+    return Run(lease, envelope, counted.attempts, counted.crashes, *times, worker)
 
 
 def report_of(run: Run, verdict: Verdict) -> Report:

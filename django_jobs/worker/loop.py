@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
+from django_jobs.execution.process_state import ProcessState
+from django_jobs.execution.timeout import keep_alarm
 from django_jobs.telemetry import events
 from django_jobs.worker.build import build_relay
 from django_jobs.worker.cycle import EMPTY
@@ -89,6 +91,9 @@ class InProcessWorker:
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
         warn_at_start(self._cycle.backend, self._cycle.gatekeeper, self._queues.watched)
         with self.stop.listening():
+            if self.stop.ends_process:  # else alarms are somebody else's as well
+                keep_alarm()
+            self._state = ProcessState()
             why = self._loop()
             if self._cron is not None:
                 self._cron.end(lambda: self.stop.urgent)
@@ -106,6 +111,7 @@ class InProcessWorker:
             if self._cron is not None:
                 self._cron.step()
             report = self._store.call(self._turn)
+            self._state.restore()
             if report is not None and (why := self._after(report)) is not None:
                 return why
         return why

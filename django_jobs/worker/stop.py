@@ -6,6 +6,7 @@ import atexit
 import os
 import signal
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 HANGUP = getattr(signal, "SIGHUP", None)  # the terminal is gone; there is none on Windows
 SIGNALS = (signal.SIGTERM, signal.SIGINT, *([HANGUP] if HANGUP else []))
 _EXIT_BASE = 128
+EXIT_SECONDS = 5.0
 
 
 def _keep_exit_code() -> None:
@@ -28,6 +30,19 @@ def _keep_exit_code() -> None:
     """
     if hasattr(signal, "pthread_sigmask"):
         atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, SIGNALS)
+
+
+def leave_in_time(code: int, seconds: float = EXIT_SECONDS) -> None:
+    """End this process within some seconds, whatever keeps Python from it: exit hooks, threads.
+
+    They get so long to send what they hold back. To be called when nothing else is left to do.
+    """
+
+    def leave() -> None:
+        time.sleep(seconds)
+        os._exit(code)
+
+    threading.Thread(target=leave, daemon=True).start()
 
 
 class Woken(BaseException):

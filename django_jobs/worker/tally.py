@@ -58,7 +58,7 @@ class Tally:
             key = lease.queue, _counted(outcome, verdict)
             times = sums.get(key) or sums.setdefault(key, [0, 0, 0])
             times[0] += 1
-            times[1] += run.finished_at - run.started_at
+            times[1] += max(run.finished_at - run.started_at, 0)  # below it a clock was set
             times[2] += max(run.started_at - lease.message.header.available_at, 0)
         for (queue, counted), (count, ran, waited) in sums.items():
             self._add(queue, counted, count, ran, waited)

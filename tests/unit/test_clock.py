@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from django_jobs.clock import (
     SECOND,
     ManualClock,
+    Stopwatch,
     SystemClock,
     from_datetime,
     to_datetime,
@@ -137,3 +138,14 @@ def test_a_manual_clock_moves_when_told():
     assert clock.now() == 1_500_000
     clock.advance(-0.5)
     assert clock.now() == SECOND
+
+
+def test_a_stopwatch_goes_on_when_the_clock_is_set_back(monkeypatch):
+    before = SystemClock().now()
+    watch = Stopwatch()
+    assert 0 <= watch.started - before < SECOND
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    began, first = time.monotonic(), watch.now()
+    assert first >= watch.started
+    time.sleep(0.01)
+    assert 10_000 <= watch.now() - first <= (time.monotonic() - began) * SECOND + 1

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from django_jobs import JobFunction, job
+from django_jobs import JobFunction, JobHandler, job
 from django_jobs.exceptions import (
     ConfigurationError,
     InvalidJob,
@@ -208,6 +208,58 @@ def test_what_is_no_function_is_refused(thing):
 def test_a_key_that_is_none_is_refused(key):
     with pytest.raises(InvalidOption, match=r"key is .*1 to 255 printable characters"):
         job(key=key)(len)
+
+
+def yields():
+    yield 1
+
+
+async def yields_asynchronously():
+    yield 1
+
+
+class Yields(JobHandler):
+    def handle(self, context):
+        yield context.payload
+
+
+class YieldsInPart(JobHandler[dict, None]):
+    handle = functools.partialmethod(yields)
+
+
+@pytest.mark.parametrize("handler", [yields, yields_asynchronously, Yields, YieldsInPart])
+def test_a_generator_is_refused_as_nothing_of_it_would_run(handler):
+    with pytest.raises(InvalidJob, match=r"tests\.yields is a generator function"):
+        job(key="tests.yields")(handler)
+    assert registry.get("tests.yields") is None
+
+
+async def waits(*_args):
+    pass
+
+
+def yields_not():
+    pass
+
+
+class WaitsBefore(JobHandler[dict, None]):
+    before = waits
+
+    def handle(self, context):
+        pass
+
+
+@pytest.mark.parametrize("hook", [yields, yields_asynchronously, waits])
+@pytest.mark.parametrize("name", ["before", "after"])
+def test_a_hook_that_calling_it_would_not_run_is_refused(name, hook):
+    with pytest.raises(InvalidJob, match=rf"{name} of tests\.hooked is a .* function"):
+        job(key="tests.hooked", **{name: hook})(yields_not)
+    assert registry.get("tests.hooked") is None
+
+
+def test_a_hook_of_a_class_that_calling_it_would_not_run_is_refused():
+    with pytest.raises(InvalidJob, match=r"before of tests\.hooked is a coroutine function"):
+        job(key="tests.hooked")(WaitsBefore)
 
 
 def test_a_path_too_long_for_a_key_is_refused():

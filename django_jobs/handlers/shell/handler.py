@@ -40,7 +40,8 @@ class ShellHandler:
             path=program.path,
             argv=[program.entry, *arguments],
             surroundings=settings.shell,
-            deadline=context.deadline,
+            timeout=context.timeout,
+            ends_at=context.ends_at,
             grace=min(LONGEST_GRACE, settings.kill_grace / 2),
         )
         if told := _trouble(Run(order).to_its_end()):

@@ -45,7 +45,9 @@ class Order:
     path: str
     argv: Sequence[str]
     surroundings: ShellConfig
-    deadline: float | None = None
+    timeout: float | None = None
+    ends_at: float | None = None
+    """When that is over, on the monotonic clock."""
     grace: float = 1.0
 
     def text(self) -> bytes:
@@ -116,7 +118,6 @@ class Run:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._began = time.time()
         self._said = b""
 
     def to_its_end(self) -> Ended:
@@ -134,27 +135,27 @@ class Run:
             try:
                 with suppress(ConnectionError):  # the launcher is gone, and has not said why
                     self._control.sendall(self._order.text())
-                self._read_until(self._order.deadline)
+                self._read_until(self._order.ends_at)
             except JobTimeout:
                 self._stop()
                 raise
             return self._ended()
 
-    def _read_until(self, deadline: float | None) -> None:
-        """Pass output on until the launcher is done or gone."""
+    def _read_until(self, moment: float | None) -> None:
+        """Pass output on until the launcher is done or gone; JobTimeout when it is late."""
         with selectors.DefaultSelector() as selector:
             for stream in (self._out, self._err):
                 selector.register(stream.source, selectors.EVENT_READ, stream)
             selector.register(self._control, selectors.EVENT_READ)
             while True:
-                for key, _ in selector.select(LOOK_SECONDS if deadline else None):
+                for key, _ in selector.select(LOOK_SECONDS if moment else None):
                     if key.data is None:
                         if not self._heard():
                             return
                     elif not key.data.pass_on():
                         selector.unregister(key.fileobj)
-                if deadline is not None and time.time() > deadline + LATE_SECONDS:
-                    raise JobTimeout(round(deadline - self._began, 1))
+                if moment is not None and time.monotonic() > moment + LATE_SECONDS:
+                    raise JobTimeout(self._order.timeout or 0.0)
 
     def _heard(self) -> bool:
         try:
@@ -169,7 +170,7 @@ class Run:
         grace = self._order.grace
         try:
             self._control.sendall(f"{grace}\n".encode())
-            self._read_until(time.time() + grace)
+            self._read_until(time.monotonic() + grace)
         except (JobTimeout, OSError):
             pass  # closing the socket kills it
         for stream in (self._out, self._err):

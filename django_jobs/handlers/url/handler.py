@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.conf import get_settings
@@ -51,27 +50,22 @@ class UrlHandler:
         its status is not 2xx. The body is then in the job's output, in part and redacted.
         """
         request = Request.of(context.payload)
-        answer = self._called(request, context.deadline)
+        answer = self._called(request, context)
         if answer.status not in GOOD:
             sys.stdout.write(f"{answer.status}\n{excerpt(answer, request)}\n")
             raise UrlFailed(f"{request.target} answered {answer.status}")
         return as_result(answer)
 
-    def _called(self, request: Request, until: float | None) -> Answer:
+    def _called(self, request: Request, context: JobContext) -> Answer:
         rules = rules_of(get_settings())
         rule = rule_for(request, rules)
-        left = rule.redirects
-        deadline = Deadline(_seconds(rule.timeout, until))
+        redirects = rule.redirects
+        deadline = Deadline(rule.timeout, context.timeout, context.ends_at)
         while True:
             addresses = addresses_of(request.target, rule, self._resolve, deadline)
             answer = exchange(request, rule, addresses, deadline)
-            if not (left and is_redirect(answer)):
+            if not (redirects and is_redirect(answer)):
                 return answer
-            left -= 1
+            redirects -= 1
             request = redirected(request, answer)
             rule = rule_for(request, rules)
-
-
-def _seconds(limit: float, until: float | None) -> float:
-    """The time for a call: never beyond the attempt's own deadline."""
-    return limit if until is None else min(limit, until - time.time())

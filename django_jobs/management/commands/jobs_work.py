@@ -30,7 +30,7 @@ from django_jobs.worker.pool.marks import Places
 from django_jobs.worker.pool.recycling import MEGABYTE, ChildLimits, can_measure
 from django_jobs.worker.pool.stores import HANG_SHARE
 from django_jobs.worker.queues import parse
-from django_jobs.worker.stop import Stop
+from django_jobs.worker.stop import Stop, leave_in_time
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -113,6 +113,9 @@ class Command(BaseCommand):
             code = worker.run() if self._has_tables(worker, options) else 0
         if options["verbosity"]:
             self.stdout.write(f"{worker.processed} jobs processed")
+        if worker.stop.ends_process:
+            self.stdout.flush()
+            leave_in_time(code)
         if code:
             sys.exit(code)
 

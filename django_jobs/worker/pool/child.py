@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import random
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -15,13 +17,16 @@ from django.db import connections
 from django_jobs.clock import SystemClock
 from django_jobs.execution.capture import keep_routers
 from django_jobs.execution.hygiene import keep_connections
+from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.timeout import keep_alarm
+from django_jobs.telemetry import events
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.companion import tend
 from django_jobs.worker.pool.herald import recite
 from django_jobs.worker.pool.loop_child import LoopChild
 from django_jobs.worker.pool.marks import Board
 from django_jobs.worker.pool.messages import SKIPPED, lease_from_tuple
+from django_jobs.worker.pool.nursery import LEAVE_SECONDS
 from django_jobs.worker.pool.recording import ParentRenews, ParentSettles, Telling, told_end
 
 if TYPE_CHECKING:
@@ -40,6 +45,7 @@ _clock = SystemClock()
 # one: what a step does stays in the caches of the processor.
 TOGETHER = 16
 SMALL = 4096
+EXIT_SECONDS = LEAVE_SECONDS - 1
 
 
 class _ParentGone(Exception):
@@ -54,6 +60,7 @@ class Child:
         self._channel = channel
         self._telling = Telling(self._tell)
         self._marks = marks
+        self._state = ProcessState()
 
     def run(self) -> None:
         """Serve until the parent closes the conversation."""
@@ -91,6 +98,7 @@ class Child:
         told = told_end(ended)  # before the deadline is lifted
         self._marks.done(number)
         self._telling.end(0, number, told)
+        self._state.restore()  # what goes wrong here is no fault of the next job
 
     def _heard(self) -> Any:
         try:
@@ -130,6 +138,7 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
             os.close(memory)
             without_jobs[slot](Channel.for_child(sock))
             connections.close_all()
+            run_exit_hooks()
             return
         keep_alarm()
         keep_routers()
@@ -145,5 +154,20 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
         else:
             LoopChild(lanes, channel).run()
         connections.close_all()
+        run_exit_hooks()
 
     return main
+
+
+def run_exit_hooks() -> None:
+    """Let libraries send what they hold back: run what they registered with ``atexit``.
+
+    A process of the nursery ends by ``os._exit()``, and Python would run nothing. In a thread,
+    for a hook may hang; what threads of their own do then is not waited for.
+    """
+    # The standard library's way for its own forked children; there is no public one.
+    hooks = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 - as said
+    hooks.start()
+    hooks.join(EXIT_SECONDS)
+    if hooks.is_alive():
+        events.emit(events.ExitHooksCut(pid=os.getpid(), seconds=EXIT_SECONDS))

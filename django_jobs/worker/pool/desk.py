@@ -58,7 +58,7 @@ class Desk:
             held.lease,
             terms_from_tuple(terms_to_tuple(envelope)),
             (header.attempts, header.crashes),
-            (lane.marks.began_at or now, now),
+            (min(lane.marks.began_at or now, now), now),
             f"{self._worker}:{lane.child.pid}",
         )
         self._settle(run, outcome)

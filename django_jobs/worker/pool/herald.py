@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.worker import announcing
 from django_jobs.worker.pool.crew import kill_group
+from django_jobs.worker.pool.nursery import LEAVE_SECONDS
 
 if TYPE_CHECKING:
     from django_jobs.worker.pool.channel import Channel
@@ -24,7 +25,6 @@ MOST_WAITING = 1000
 MOST_FAILURES = 3
 BIRTH_SECONDS = 60.0
 IDLE_SECONDS = 30.0
-LEAVE_SECONDS = 2.0
 KILL_GRACE = 2.0
 END_PATIENCE = 30.0
 _READY = _HEARD = True

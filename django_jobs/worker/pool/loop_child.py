@@ -10,17 +10,19 @@ import asyncio
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.clock import SystemClock
 from django_jobs.execution.outcome import ASKED_TO_STOP
+from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.shared_loop import Cut
 from django_jobs.worker.pool.messages import SKIPPED, lease_from_tuple
 from django_jobs.worker.pool.recording import Telling, told_end
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from django_jobs.backends.base import Lease
     from django_jobs.worker.cycle import Cycle, Ended
@@ -48,6 +50,8 @@ class LoopChild:
         self._threads = ThreadPoolExecutor(len(lanes), thread_name_prefix="django_jobs-lane")
         self._lanes = [_Lane(self, index, *lane) for index, lane in enumerate(lanes)]
         _, self._first = lanes[0]
+        self._state = ProcessState()
+        self._running = 0
 
     def run(self) -> None:
         """Serve until the parent closes the conversation."""
@@ -89,8 +93,25 @@ class LoopChild:
     async def in_thread(self, cycle: Cycle, lease: Lease, lease_seconds: float) -> Ended:
         run = copy_context().run
         return await self._loop.run_in_executor(
-            self._threads, run, cycle.ended, lease, lease_seconds
+            self._threads, run, self._ended, cycle, lease, lease_seconds
         )
+
+    def _ended(self, cycle: Cycle, lease: Lease, lease_seconds: float) -> Ended:
+        try:
+            return cycle.ended(lease, lease_seconds)
+        finally:
+            self._state.restore_mask()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """A lane runs a job. What belongs to the process is restored when none does."""
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._state.restore()
 
     def tell(self, frame: tuple[Any, ...]) -> None:
         try:
@@ -140,10 +161,11 @@ class _Lane:
                 if not self._marks.begin(number, _clock.now()):
                     self._child.tell((self._index, number, SKIPPED))
                     continue
-                ended = await self._ended(number, lease_from_tuple(told), lease_seconds)
-                told = told_end(ended)  # before the deadline is lifted
-                self._marks.done(number)
-                self._child.telling.end(self._index, number, told)
+                with self._child.running():
+                    ended = await self._ended(number, lease_from_tuple(told), lease_seconds)
+                    told = told_end(ended)  # before the deadline is lifted
+                    self._marks.done(number)
+                    self._child.telling.end(self._index, number, told)
         finally:
             self._works = False
 

@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 import traceback
+import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from django_jobs.worker.pool.channel import Channel
@@ -33,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SLOT_BYTES = 2
 _LEAVE = 0xFFFF
-LEAVE_SECONDS = 2.0
+LEAVE_SECONDS = 4.0  # its exit hooks get all but one of them
 QUICK_SECONDS = 5.0
 STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -110,8 +111,20 @@ def _fork(
     pid = os.fork()
     if pid == 0:
         let_go()
+        _leave_objects_to_parent()
         live(descriptor, slot, child_main, memory)
     return pid
+
+
+def _leave_objects_to_parent() -> None:
+    """A copy of an object is finalized in a copy of its process, but for what it stands for.
+
+    Temporary folders and processes of the parent's are not to end with the first child.
+    """
+    for finalizer in list(getattr(weakref.finalize, "_registry", ())):
+        finalizer.atexit = False
+    if processes := sys.modules.get("multiprocessing.process"):
+        vars(processes).get("_children", set()).clear()
 
 
 def serve(sock: socket.socket, bear: Bear) -> NoReturn:

@@ -299,7 +299,10 @@ def test_a_coroutine_that_blocks_or_resists_is_interrupted_by_the_alarm(stubborn
         time.sleep(30)  # noqa: ASYNC251 - a handler that should not, and does
 
     started = time.monotonic()
-    assert run(handler, timeout=0.05).timed_out
+    outcome = run(handler, timeout=0.05)
+    assert outcome.timed_out
+    # As it was set, and not with the grace that the loop gets.
+    assert outcome.error.message == "the job exceeded its timeout of 0.05 seconds"
     assert time.monotonic() - started < 5
 
 

@@ -10,6 +10,6 @@ from django_jobs.handlers.base import JobContext
 
 def attempt(handler, payload, timeout=None):
     """The outcome of a run."""
-    deadline = None if timeout is None else time.time() + timeout
-    context = JobContext(id="job-1", payload=payload, name="a name", queue="q", deadline=deadline)
+    times = {} if timeout is None else {"timeout": timeout, "ends_at": time.monotonic() + timeout}
+    context = JobContext(id="job-1", payload=payload, name="a name", queue="q", **times)
     return Attempt(handler=handler, context=context, timeout=timeout).run()

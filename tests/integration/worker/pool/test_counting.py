@@ -3,7 +3,7 @@
 import pytest
 
 from django_jobs import enqueue_many
-from django_jobs.models import Figure
+from django_jobs.models import Figure, JobResult, QueueMinute
 from django_jobs.operations import figures
 from tests.integration.worker.pool.gang import jobs as gang
 
@@ -33,3 +33,18 @@ def test_figures_stay_out_of_the_database_unless_they_are_asked_for(start, diary
     enqueue_many([gang.note.prepare(str(diary), f"n{n}") for n in range(10)])
     assert start("--until-empty", "-v0").ended() == 0
     assert not Figure.objects.exists()
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_clock_that_is_set_back_makes_no_run_shorter_and_loses_no_counts(start, diary, processes):
+    gang.note.enqueue(str(diary))
+    gang.sets_the_clock_back.enqueue(str(diary), 0.2)
+    pool = start("--until-empty", processes=processes)
+    assert pool.ended() == 0
+    assert "does not answer" not in pool.said
+    times = JobResult.objects.values_list("started_at", "finished_at")
+    lengths = sorted((ended - began).total_seconds() for began, ended in times)
+    assert 0 <= lengths[0] < 0.2 <= lengths[1] < 60
+    minutes = QueueMinute.objects.all()
+    assert sum(minute.succeeded for minute in minutes) == 2
+    assert 200_000 <= sum(minute.run_microseconds for minute in minutes) < 60_000_000

@@ -42,3 +42,19 @@ def test_a_return_value_is_encoded_in_the_time_of_its_job(start, diary, handler,
     dead = until(FailedJob.objects.first)
     assert (dead.reason, dead.attempts, dead.crashes) == ("timed-out", 1, 0)
     assert diary.words == [f"{how}-encodes"]
+
+
+@pytest.mark.parametrize(("processes", "concurrency"), [(0, 1), (1, 1), (1, 2)])
+@pytest.mark.parametrize(
+    ("handler", "kind"), [(odd.yields, "generator"), (odd.async_forgets, "coroutine")]
+)
+def test_work_that_is_returned_instead_of_done_fails_its_job(
+    start, diary, handler, kind, processes, concurrency
+):
+    handler.enqueue(str(diary))
+    asked = ("--concurrency", str(concurrency)) if processes else ()
+    assert start("--until-empty", *asked, processes=processes, environment=ODD).ended() == 0
+    dead = FailedJob.objects.get()
+    assert (dead.reason, dead.error_type) == ("exhausted", "django_jobs.exceptions.InvalidResult")
+    assert f"returned a {kind} that has not run to its end" in dead.error_message
+    assert diary.words == []

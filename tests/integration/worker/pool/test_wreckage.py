@@ -113,6 +113,32 @@ def test_what_is_done_to_a_connection_does_not_reach_the_next_job(start, diary):
     assert not JobAttempt.objects.exists()
 
 
+@pytest.mark.parametrize(("processes", "concurrency"), [(1, 1), (1, 2), (0, 1)])
+@pytest.mark.parametrize(
+    ("finds", "changes"),
+    [(wreck.finds, wreck.changes), (wreck.async_finds, wreck.async_changes)],
+    ids=["plain", "coroutine"],
+)
+def test_a_job_finds_its_process_as_the_first_one_did(
+    start, diary, finds, changes, processes, concurrency
+):
+    pool = start("--concurrency", str(concurrency), processes=processes, environment=WRECK)
+    results = []
+    for kind in (finds, changes, finds, changes, finds):  # with two lanes, not in the same
+        results.append(kind.enqueue(str(diary)))
+        until(lambda: not Job.objects.exists())
+    for _ in range(2):  # each longer than a timer that was left
+        wreck.naps.enqueue(str(diary))
+        until(lambda: not Job.objects.exists())
+    pool.signal(signal.SIGTERM)
+    assert pool.ended() == 0
+    assert set(JobResult.objects.values_list("status", "attempts")) == {("succeeded", 0)}
+    assert len({pid for pid, _, _ in diary.lines}) == 1
+    first, *others = [result.result() for result in results[::2]]
+    assert first["precision"] == 28
+    assert others == [first, first]
+
+
 @pytest.mark.only_on("postgres", "mariadb", "mysql")
 @pytest.mark.parametrize("concurrency", [1, 2])
 @pytest.mark.parametrize("kind", ["plain", "coroutine"])

@@ -278,6 +278,7 @@ def test_in_a_thread_where_no_alarm_rings_the_time_is_watched_all_the_same(run, 
     thread.start()
     thread.join(20)
     assert outcomes[0].timed_out
+    assert outcomes[0].error.message == "the job exceeded its timeout of 0.5 seconds"
     assert not any(map(is_alive, written(note)))
 
 

@@ -1,5 +1,7 @@
 """What the tests of the handler ``url`` share: a canary, an authority, and a way to call."""
 
+import time
+
 import pytest
 
 from django_jobs.handlers.base import JobContext
@@ -39,9 +41,10 @@ def allow(settings):
 def call():
     """Runs one job of the handler, with names that lead to this machine."""
 
-    def run(url, method="GET", *, resolve=lambda _name: ["127.0.0.1"], deadline=None, **more):
+    def run(url, method="GET", *, resolve=lambda _name: ["127.0.0.1"], timeout=None, **more):
         payload = {"method": method, "url": url, **more}
-        context = JobContext(id="", payload=payload, name="url", queue="hooks", deadline=deadline)
+        times = timeout and {"timeout": timeout, "ends_at": time.monotonic() + timeout}
+        context = JobContext(id="", payload=payload, name="url", queue="hooks", **(times or {}))
         return UrlHandler(resolve).handle(context)
 
     return run

@@ -1,4 +1,4 @@
-"""Crashes of the gang are run again at once, unless a test is about the pause."""
+"""Crashes of the gang are run again at once, unless a test is about the pause, and so on."""
 
 import os
 
@@ -13,3 +13,7 @@ class Gang(AppConfig):
     def ready(self):
         if "GANG_PAUSES" not in os.environ:
             charged.CRASH_DELAYS = (0.0,)
+        if "GANG_EXIT_SECONDS" in os.environ:  # a test waits for it
+            from django_jobs.worker.pool import child  # noqa: PLC0415 - it knows models
+
+            child.EXIT_SECONDS = float(os.environ["GANG_EXIT_SECONDS"])

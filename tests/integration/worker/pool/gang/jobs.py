@@ -24,6 +24,7 @@ from django_jobs import Cancel, job
 from django_jobs.backends.registry import backends
 from django_jobs.worker.pool.channel import Channel
 from testproject.shop.models import Order
+from tests.integration.worker.pool.gang import parting
 from tests.integration.worker.pool.gang.haunting import hang_in
 
 PATIENCE_SECONDS = 60.0
@@ -229,6 +230,32 @@ def surroundings(diary, word):
     timezone.activate("Asia/Tokyo")
     write(diary, word)
     return found
+
+
+@job(key="gang.sets_the_clock_back")
+def sets_the_clock_back(diary, seconds):
+    """By an hour, in its own process."""
+    write(diary, "sets-the-clock-back")
+    time.sleep(seconds)
+    times = time.time, time.time_ns
+    time.time, time.time_ns = (lambda: times[0]() - 3600), (lambda: times[1]() - 3600 * 10**9)
+
+
+@job(key="gang.parts")
+def parts(diary, *hows, told="", dies=False):
+    """Have exit hooks, as libraries have that are first used in a job."""
+    write(diary, "parts")
+    parting.register(diary, *hows)
+    if told:
+        parting.tracker.tell(diary, told)
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@job(key="gang.has_folder")
+def has_folder(diary, word):
+    write(diary, word)
+    return parting.has_folder()
 
 
 @job(key="gang.async_nap")

@@ -8,6 +8,7 @@ from django_jobs.worker.pool import clocks
 from testproject.settings import *  # noqa: F403 - that is how one derives settings
 from testproject.settings import DATABASES as BOTH
 from testproject.settings import INSTALLED_APPS as OF_THE_PROJECT
+from tests.integration.worker.pool.gang import parting
 from tests.integration.worker.pool.gang.haunting import haunt_children
 
 DATABASES = {"default": BOTH["default"]}  # the other one is not there in every run
@@ -17,6 +18,8 @@ INSTALLED_APPS = [*OF_THE_PROJECT, "tests.integration.worker.pool.gang"]
 DJANGO_JOBS = json.loads(os.environ.get("GANG_JOBS", "{}"))
 if os.environ.get("GANG_SILENT"):  # a test waits for it
     clocks.SILENT_SECONDS = clocks.BIRTH_SECONDS = float(os.environ["GANG_SILENT"])
+if os.environ.get("GANG_PARTS"):
+    parting.prepare(os.environ["GANG_PARTS"], os.environ["GANG_DIARY"])
 if os.environ.get("GANG_HAUNTS"):
     haunt_children(os.environ["GANG_HAUNTS"])
 if os.environ.get("GANG_LOUD"):

@@ -1,6 +1,7 @@
 """Handlers whose ends are out of the ordinary: odd delays, return values that run code."""
 
 import contextlib
+import functools
 import time
 from decimal import Decimal
 from fractions import Fraction
@@ -53,3 +54,30 @@ def endless(diary, how):
 @job(key="odd.async_endless", timeout=0.4, max_retries=0)
 async def async_endless(diary, how):
     return Endless(diary, how)
+
+
+def wrapped(function):
+    """A decorator that knows nothing of generators."""
+
+    @functools.wraps(function)
+    def call(*args):
+        return function(*args)
+
+    return call
+
+
+@job(key="odd.yields", max_retries=0)
+@wrapped
+def yields(diary):
+    write(diary, "never")
+    yield
+
+
+@job(key="odd.async_forgets", max_retries=0)
+async def async_forgets(diary):
+    """To await what does its work."""
+
+    async def work():
+        write(diary, "never")
+
+    return work()

@@ -3,18 +3,22 @@
 import asyncio
 import contextlib
 import itertools
+import locale
 import os
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from decimal import getcontext
 from pathlib import Path
 
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
+from django.utils import timezone, translation
 
 from django_jobs import job
 from testproject.shop.models import Order
@@ -356,3 +360,83 @@ async def async_relies_on_its_session(diary, gate):
 def _make():
     with connection.cursor() as cursor:
         cursor.execute("CREATE TEMPORARY TABLE relied_on (a INT)")
+
+
+# ----------------------------------------------------------------------------------- the process
+
+SIGNALS = [signal.SIGALRM, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE]
+SIGNALS += [signal.SIGTERM]
+
+
+def found():
+    """What a job finds in its process, some of it as programs see it that it starts."""
+    umask = os.umask(0)
+    os.umask(umask)
+    seen = subprocess.run(["/usr/bin/env"], check=True, stdout=subprocess.PIPE, text=True)
+    handlers = [signal.getsignal(number) for number in SIGNALS]
+    return {
+        "folder": str(Path.cwd()),
+        "umask": umask,
+        "variables": sorted(f"{name}={value}" for name, value in os.environ.items()),
+        "variables of programs": sorted(seen.stdout.splitlines()),
+        "zone of C": time.localtime(0).tm_hour,
+        "socket timeout": socket.getdefaulttimeout(),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "handlers": [getattr(one, "__qualname__", str(one)) for one in handlers],
+        "precision": getcontext().prec,
+        "language": translation.get_language(),
+        "zone": timezone.get_current_timezone_name(),
+        "streams": [type(sys.stdout).__name__, type(sys.stderr).__name__],
+    }
+
+
+def change():
+    os.chdir(tempfile.gettempdir())
+    os.umask(0o377)
+    os.environ.pop("PATH", None)
+    os.environ.update(LEFT="behind", TZ="Asia/Tokyo", HOME="/nowhere")
+    time.tzset()
+    os.environ = dict(os.environ)  # noqa: B003 - that is the point
+    socket.setdefaulttimeout(0.01)
+    others = {"C", "C.UTF-8"} - {locale.setlocale(locale.LC_ALL)}
+    locale.setlocale(locale.LC_ALL, min(others))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1])
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+    getcontext().prec = 3
+    translation.activate("de")
+    timezone.activate("Asia/Tokyo")
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - as above
+
+
+@job(key="wreck.finds")
+def finds(diary):
+    write(diary, "finds")
+    return found()
+
+
+@job(key="wreck.changes", timeout=None)
+def changes(diary):
+    write(diary, "changes")
+    change()
+
+
+@job(key="wreck.async_finds")
+async def async_finds(diary):
+    write(diary, "finds")
+    return found()
+
+
+@job(key="wreck.async_changes", timeout=None)
+async def async_changes(diary):
+    write(diary, "changes")
+    change()
+
+
+@job(key="wreck.naps", timeout=None)
+def naps(diary):
+    write(diary, "naps")
+    time.sleep(0.4)
