@@ -87,15 +87,27 @@ class Backend(ABC):
         to it. A delay counts from the store's now.
         """
 
-    def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
+    def push(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
         """Store messages that may have been stored before, and may have ended since.
 
-        As ``enqueue``, but a message whose id has ended is left alone as well. A relay that
-        was killed between its push and the note of it pushes again, so a broker has to
-        remember for a while which ids have ended. What it would refuse at every try raises
-        InvalidJob; whatever else is raised is tried again.
+        As ``enqueue``, but a message whose id has ended is left alone as well, in one step
+        with the look at it: a worker may end the job at the same moment. For a prepared job
+        that is enqueued again, and for a relay that was killed between its push and the note
+        of it. So a backend has to remember for a while which ids have ended, also of jobs
+        that leave no result. What a relay would be refused at every try raises InvalidJob;
+        whatever else is raised is tried again.
+
+        This default looks for results first, which is two steps.
         """
-        return self.enqueue(outgoing)
+        keeps = self.capabilities.results
+        ended = {one.id for one in outgoing if keeps and self.result(one.id) is not None}
+        left = [one for one in outgoing if one.id not in ended]
+        stored = iter(self.enqueue(left, on_conflict=on_conflict) if left else ())
+        return [
+            Enqueued(one.id, created=False) if one.id in ended else next(stored) for one in outgoing
+        ]
 
     @abstractmethod
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:

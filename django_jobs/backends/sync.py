@@ -43,7 +43,14 @@ class SyncBackend(DatabaseBackend):
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
     ) -> list[Enqueued]:
-        stored = super().enqueue(outgoing, on_conflict=on_conflict)
+        return self._run_new(super().enqueue(outgoing, on_conflict=on_conflict))
+
+    def push(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
+        return self._run_new(super().push(outgoing, on_conflict=on_conflict))
+
+    def _run_new(self, stored: list[Enqueued]) -> list[Enqueued]:
         for job_id, created in stored:
             if created:
                 self._run(job_id)

@@ -116,8 +116,10 @@ class DatabaseBackend(Backend):
             self._hints.enqueued(outgoing)
         return stored
 
-    def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
-        stored = self._inserter.insert_unless_ended(self.clock, self.alias, outgoing)
+    def push(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
+        stored = self._inserter.insert_unless_ended(self.clock, self.alias, outgoing, on_conflict)
         if self._notifies and any(one.created for one in stored):
             self._hints.enqueued(outgoing)
         return stored

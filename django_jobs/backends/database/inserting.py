@@ -21,12 +21,11 @@ from django_jobs.backends.database.transactions import (
     in_transition,
     is_connection_lost,
 )
-from django_jobs.backends.database.unique import resolve_conflicts, signatures_of
+from django_jobs.backends.database.unique import remove, resolve_conflicts, signatures_of
 from django_jobs.exceptions import EnqueueOutcomeUnknown
-from django_jobs.models import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -63,18 +62,34 @@ class Inserter:
             )
 
     def insert_unless_ended(
-        self, clock: StoreClock, backend: str, outgoing: Sequence[Outgoing]
+        self,
+        clock: StoreClock,
+        backend: str,
+        outgoing: Sequence[Outgoing],
+        on_conflict: OnConflict = OnConflict.RETURN,
     ) -> list[Enqueued]:
         """Store messages, but for those that have ended; see ``Backend.push``."""
 
+        def over(some: Iterable[Outgoing]) -> set[str]:
+            return ended_among(self.alias, backend, [message.id for message in some])
+
         def work(connection: BaseDatabaseWrapper) -> list[Enqueued]:
-            stored = self._among_others(connection, clock, outgoing, OnConflict.RETURN)
+            # A job that has ended takes nobody's key, not for the moment either.
+            keyed = over(message for message in outgoing if message.terms.unique_key is not None)
+            left = [message for message in outgoing if message.id not in keyed]
+            answers = iter(
+                self._among_others(connection, clock, left, on_conflict, over=over) if left else ()
+            )
+            stored = [
+                Enqueued(message.id, created=False) if message.id in keyed else next(answers)
+                for message in outgoing
+            ]
             # In this order: an insert waits for a settle that is about to end the same job,
             # and what that settle left is then to be seen. All are asked for: where an insert
             # does not tell what it stored, one that lived a moment ago may be stored anew.
-            over = ended_among(self.alias, backend, [one.id for one in stored])
-            Job.objects.using(self.alias).filter(pk__in=over).delete()
-            return [Enqueued(one.id, one.created and one.id not in over) for one in stored]
+            late = over(left)
+            remove(self.alias, late)
+            return [Enqueued(one.id, one.created and one.id not in late) for one in stored]
 
         with self._told_if_unknown(outgoing):
             return in_transition(self.alias, work, sees_commits=True)
@@ -110,6 +125,8 @@ class Inserter:
         clock: StoreClock,
         outgoing: Sequence[Outgoing],
         on_conflict: OnConflict,
+        *,
+        over: Callable[[Sequence[Outgoing]], set[str]] = lambda _: set(),
     ) -> list[Enqueued]:
         known = signatures_of(connection, outgoing)
         for chunk in _chunks(outgoing):
@@ -120,6 +137,7 @@ class Inserter:
             outgoing,
             on_conflict,
             known=known,
+            over=over,
             insert_again=lambda some: self._chunk(connection, clock, some),
         )
 

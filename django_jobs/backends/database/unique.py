@@ -34,11 +34,13 @@ def resolve_conflicts(
     on_conflict: OnConflict,
     *,
     known: Iterable[str],
+    over: Callable[[Sequence[Outgoing]], set[str]],
     insert_again: Callable[[Sequence[Outgoing]], bool],
 ) -> list[Enqueued]:
     """Settle one message at a time where an insert found something in its way.
 
-    ``known``: the ids that were there before the insert.
+    ``known``: the ids that were there before the insert. ``over``: the ids of those messages
+    whose jobs have ended, so that they get in nobody's way.
     """
     stored = signatures_of(connection, outgoing)
     new = set(stored).difference(known)
@@ -50,7 +52,7 @@ def resolve_conflicts(
             new.discard(message.id)
             answers.append(Enqueued(message.id, created))
         else:
-            answers.append(_one(connection, clock, message, on_conflict, insert_again))
+            answers.append(_one(connection, clock, message, on_conflict, over, insert_again))
     return answers
 
 
@@ -70,6 +72,7 @@ def _one(
     clock: StoreClock,
     message: Outgoing,
     on_conflict: OnConflict,
+    over: Callable[[Sequence[Outgoing]], set[str]],
     insert_again: Callable[[Sequence[Outgoing]], bool],
 ) -> Enqueued:
     for _ in range(_TRIES):
@@ -78,8 +81,8 @@ def _one(
         holder = _holder(connection, message)
         if holder is None:
             continue
-        if holder == message.id:
-            return Enqueued(holder, created=False)
+        if holder == message.id or over([message]):
+            return Enqueued(message.id, created=False)
         if on_conflict is OnConflict.RETURN:
             return Enqueued(holder, created=False)
         replaceable = on_conflict is OnConflict.REPLACE
@@ -97,3 +100,11 @@ def _holder(connection: BaseDatabaseWrapper, message: Outgoing) -> str | None:
     if found is None and key is not None:
         found = jobs.filter(unique_key=key).values_list("pk", flat=True).first()
     return None if found is None else str(found)
+
+
+def remove(alias: str, ids: Iterable[str]) -> None:
+    """Take jobs out again that this transaction has stored."""
+    doomed = list(ids)
+    for start in range(0, len(doomed), _IDS_PER_QUERY):
+        some = Job.objects.using(alias).filter(pk__in=doomed[start : start + _IDS_PER_QUERY])
+        some._raw_delete(alias)  # noqa: SLF001 - no signals, no collector
