@@ -19,6 +19,7 @@ from django_jobs.backends.database.statements import Statement
 from django_jobs.backends.database.transactions import (
     in_statement,
     in_transition,
+    is_conflict,
     is_connection_lost,
 )
 from django_jobs.backends.database.unique import remove, resolve_conflicts, signatures_of
@@ -36,6 +37,11 @@ ROWS_PER_STATEMENT = 1000
 # MariaDB takes statements of 16 MB unless told otherwise, and escaping can double a body.
 BYTES_PER_STATEMENT = 4 * 1024 * 1024
 _REMEMBERED = 256
+_NOT_ALONE = (
+    "This enqueue belongs to a transaction on {alias!r}, and another process committed what it "
+    "met there: the same job, or one with its unique_key. Run that whole transaction again; see "
+    "'Stricter isolation levels' in django_jobs' guide to transactions."
+)
 
 
 class _SomethingInTheWay(Exception):
@@ -99,7 +105,11 @@ class Inserter:
         try:
             yield
         except Error as error:
-            if connections[self.alias].in_atomic_block or not is_connection_lost(error):
+            if connections[self.alias].in_atomic_block:
+                if is_conflict(error):
+                    error.add_note(_NOT_ALONE.format(alias=self.alias))
+                raise
+            if not is_connection_lost(error):
                 raise
             raise EnqueueOutcomeUnknown(outgoing, type(error).__name__) from error
 

@@ -6,11 +6,12 @@ A message whose id is there is left alone: it was enqueued before. A message who
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Enqueued, OnConflict
 from django_jobs.backends.database.cancelling import remove_waiting
 from django_jobs.exceptions import DuplicateJob, JobsError
+from django_jobs.ids import parse_id
 from django_jobs.models import Job
 from django_jobs.wire.envelope import key_digest
 
@@ -94,12 +95,30 @@ def _one(
 
 
 def _holder(connection: BaseDatabaseWrapper, message: Outgoing) -> str | None:
-    jobs = Job.objects.using(connection.alias)
-    found = jobs.filter(pk=message.id).values_list("pk", flat=True).first()
+    """The id of the live job that is in the way of a message."""
     key = key_digest(message.terms.backend, message.terms.unique_key)
-    if found is None and key is not None:
-        found = jobs.filter(unique_key=key).values_list("pk", flat=True).first()
-    return None if found is None else str(found)
+    found = None if key is None else _committed(connection, "unique_key", key)
+    return found or _committed(connection, "id", message.id)
+
+
+def _committed(connection: BaseDatabaseWrapper, column: str, value: str) -> str | None:
+    """The id of the job with this value, as it was committed last.
+
+    With REPEATABLE READ a transaction of the caller looks at an old snapshot. Only a read
+    that locks sees there what was in the way of an insert, which has that lock on MariaDB
+    already. It is a shared one of an index that has the id: the job's row stays free.
+    """
+    quote = connection.ops.quote_name
+    locking = " LOCK IN SHARE MODE" if connection.vendor == "mysql" else ""
+    field: Any = Job._meta.get_field(column)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {quote('id')} FROM {quote(Job._meta.db_table)} "  # noqa: S608 - our own names
+            f"WHERE {quote(column)} = %s{locking}",
+            [field.get_db_prep_value(value, connection)],
+        )
+        row = cursor.fetchone()
+    return parse_id(row[0]) if row else None
 
 
 def remove(alias: str, ids: Iterable[str]) -> None:
