@@ -16,12 +16,12 @@ from django_jobs.backends.base import OnConflict
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SystemClock
 from django_jobs.conf import get_settings
-from django_jobs.exceptions import InvalidPayload, QueueRefused
+from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidPayload, QueueRefused
 from django_jobs.handle import Handle
 from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
-from django_jobs.outbox.ways import way
+from django_jobs.outbox.ways import Way, way
 from django_jobs.pushing import Route
 from django_jobs.telemetry import tracing
 from django_jobs.wire import strict_json
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 
 DEFAULT_QUEUE = "default"
+SEALED_AT_ONCE = 1000
 _clock = SystemClock()
 
 
@@ -155,7 +156,35 @@ def enqueue_prepared(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     again = any(job.tried for job in jobs)
     for job in jobs:
         job.tried = True
-    return _enqueue_part(jobs, jobs, again=again)
+    backend = _in_parts(jobs) if len(jobs) > 1 else None
+    if backend is None:
+        return _enqueue_part(jobs, jobs, again=again)
+    try:
+        return backend.as_one(lambda: _enqueue_parts(jobs, again=again))
+    except EnqueueOutcomeUnknown as error:
+        raise EnqueueOutcomeUnknown(jobs, str(error.__cause__ or error)) from error.__cause__
+
+
+def _in_parts(jobs: Sequence[PreparedJob[Any]]) -> Backend | None:
+    """The backend that is to be given these jobs in parts, as one step; None for most."""
+    plans = {id(job.plan): job.plan for job in jobs}.values()
+    answers = {plan.options.on_conflict for plan in plans}
+    if len(jobs) <= SEALED_AT_ONCE and len(answers) == 1:
+        return None
+    found = set()
+    for plan in plans:
+        backend, seal, settings = plan.resolve()
+        is_direct = way(settings, backend, seal.terms.queue) == Way()
+        found.add(backend if is_direct and backend.enqueues_in_parts else None)
+    return found.pop() if len(found) == 1 else None
+
+
+def _enqueue_parts(jobs: Sequence[PreparedJob[Any]], *, again: bool) -> list[Handle[Any]]:
+    """Part after part, so that never the bodies of all are held."""
+    handles: list[Handle[Any]] = []
+    for start in range(0, len(jobs), SEALED_AT_ONCE):
+        handles += _enqueue_part(jobs[start : start + SEALED_AT_ONCE], jobs, again=again)
+    return handles
 
 
 def _enqueue_part(

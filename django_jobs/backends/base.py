@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_jobs.backends.values import (
     Account,
@@ -32,10 +32,12 @@ from django_jobs.backends.values import (
 from django_jobs.exceptions import NotSupported
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from django_jobs.wire.envelope import Outgoing
+
+T = TypeVar("T")
 
 __all__ = [
     "Account",
@@ -66,6 +68,9 @@ class Backend(ABC):
     """Whether its jobs live in one process, and nobody else can see them."""
     shortest_memory: float = 0.0
     """Seconds that a job's result has to be kept, so that ``push`` knows the job has ended."""
+
+    enqueues_in_parts: bool = False
+    """Whether ``as_one`` makes one step of several enqueues."""
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
@@ -108,6 +113,13 @@ class Backend(ABC):
         return [
             Enqueued(one.id, created=False) if one.id in ended else next(stored) for one in outgoing
         ]
+
+    def as_one(self, work: Callable[[], T]) -> T:
+        """Do work that enqueues part after part, as one step: all of them, or none and raise.
+
+        The work may be done more than once. Only asked of a backend that ``enqueues_in_parts``.
+        """
+        return work()
 
     @abstractmethod
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:

@@ -31,6 +31,7 @@ class SyncBackend(DatabaseBackend):
     """Runs every job inside its enqueue."""
 
     runs_at_enqueue = True
+    enqueues_in_parts = False  # a job of theirs would run in the transaction of all
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)

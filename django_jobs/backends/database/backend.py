@@ -80,6 +80,7 @@ class DatabaseBackend(Backend):
     )
 
     claim_class = Claim
+    enqueues_in_parts = True
     shortest_memory = 3600.0
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
@@ -123,6 +124,9 @@ class DatabaseBackend(Backend):
         if self._notifies and any(one.created for one in stored):
             self._hints.enqueued(outgoing)
         return stored
+
+    def as_one(self, work: Callable[[], T]) -> T:
+        return self._inserter.as_one(work)
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         self.return_unheard()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error, IntegrityError, connections
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.database.clock import StoreClock
     from django_jobs.wire.envelope import Outgoing, Terms
+
+T = TypeVar("T")
 
 ROWS_PER_STATEMENT = 1000
 # MariaDB takes statements of 16 MB unless told otherwise, and escaping can double a body.
@@ -99,6 +101,11 @@ class Inserter:
 
         with self._told_if_unknown(outgoing):
             return in_transition(self.alias, work, sees_commits=True)
+
+    def as_one(self, work: Callable[[], T]) -> T:
+        """Insert part after part in one transaction; see ``Backend.as_one``."""
+        with self._told_if_unknown(()):
+            return in_transition(self.alias, lambda _: work())
 
     @contextmanager
     def _told_if_unknown(self, outgoing: Sequence[Outgoing]) -> Iterator[None]:
