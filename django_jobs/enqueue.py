@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from django_jobs import outbox, terms
+from django_jobs import terms
 from django_jobs.backends.base import OnConflict
-from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SystemClock
 from django_jobs.conf import get_settings
-from django_jobs.exceptions import InvalidPayload, QueueRefused
+from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidPayload, QueueRefused
 from django_jobs.handle import Handle
 from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
-from django_jobs.outbox.ways import way
+from django_jobs.outbox.ways import Way, way
 from django_jobs.pushing import Route
 from django_jobs.telemetry import tracing
 from django_jobs.wire import strict_json
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 
 DEFAULT_QUEUE = "default"
+SEALED_AT_ONCE = 1000
 _clock = SystemClock()
 
 
@@ -77,8 +77,9 @@ class Plan:
 class PreparedJob(Generic[T_co]):
     """A job whose id is fixed: enqueueing it twice makes one job.
 
-    That it was tried before is remembered, so that the second time looks whether the
-    first one has been run to its end already.
+    That it was tried before is remembered: the second time it is stored unless it lives or
+    has ended, in one step with the look. A backend remembers for an hour at least what has
+    ended.
     """
 
     id: str
@@ -151,57 +152,69 @@ def enqueue_prepared(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     """Seal and store jobs, grouped by what carries them."""
     if not jobs:
         return []
-    if any(job.tried for job in jobs):
-        return _enqueue_again(jobs)
+    # If one of them was tried before, all are asked for, so that all or none is kept.
+    again = any(job.tried for job in jobs)
     for job in jobs:
         job.tried = True
-    return _enqueue_untried(jobs)
+    backend = _in_parts(jobs) if len(jobs) > 1 else None
+    if backend is None:
+        return _enqueue_part(jobs, jobs, again=again)
+    try:
+        return backend.as_one(lambda: _enqueue_parts(jobs, again=again))
+    except EnqueueOutcomeUnknown as error:
+        raise EnqueueOutcomeUnknown(jobs, str(error.__cause__ or error)) from error.__cause__
 
 
-def _enqueue_again(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
-    """Leave alone what has ended since; what still lives the backend leaves alone itself."""
-    handles: dict[str, Handle[Any]] = {}
-    for job in jobs:
-        backend = job.plan.resolve()[0] if job.tried else None
-        if backend is None:
-            continue
-        with naming_missing_tables(backend.alias):
-            ended = backend.capabilities.results and backend.result(job.id) is not None
-            found = ended or outbox.find(backend.alias, job.id) is not None
-        if found:
-            handles[job.id] = Handle(job.id, backend.alias, created=False)
-    left = [job for job in jobs if job.id not in handles]
-    for job in left:
-        job.tried = True
-    if left:
-        stored = _enqueue_untried(left)
-        handles.update((job.id, handle) for job, handle in zip(left, stored, strict=True))
-    return [handles[job.id] for job in jobs]
+def _in_parts(jobs: Sequence[PreparedJob[Any]]) -> Backend | None:
+    """The backend that is to be given these jobs in parts, as one step; None for most."""
+    plans = {id(job.plan): job.plan for job in jobs}.values()
+    answers = {plan.options.on_conflict for plan in plans}
+    if len(jobs) <= SEALED_AT_ONCE and len(answers) == 1:
+        return None
+    found = set()
+    for plan in plans:
+        backend, seal, settings = plan.resolve()
+        is_direct = way(settings, backend, seal.terms.queue) == Way()
+        found.add(backend if is_direct and backend.enqueues_in_parts else None)
+    return found.pop() if len(found) == 1 else None
 
 
-def _enqueue_untried(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
-    plan = jobs[0].plan
-    if all(job.plan is plan for job in jobs):
-        backend, conflict, first = _sealed(jobs[0])
-        outgoing = [first, *(_sealed(job)[2] for job in jobs[1:])]
-        route = Route(backend, conflict, way(get_settings(), backend, first.terms.queue))
-        return _handles(backend, route.send(outgoing, jobs, jobs))
-    return _enqueue_mixed(jobs)
+def _enqueue_parts(jobs: Sequence[PreparedJob[Any]], *, again: bool) -> list[Handle[Any]]:
+    """Part after part, so that never the bodies of all are held."""
+    handles: list[Handle[Any]] = []
+    for start in range(0, len(jobs), SEALED_AT_ONCE):
+        handles += _enqueue_part(jobs[start : start + SEALED_AT_ONCE], jobs, again=again)
+    return handles
 
 
-def _enqueue_mixed(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
+def _enqueue_part(
+    some: Sequence[PreparedJob[Any]], jobs: Sequence[PreparedJob[Any]], *, again: bool
+) -> list[Handle[Any]]:
+    """Some of the jobs that are enqueued together, or all of them."""
+    plan = some[0].plan
+    if any(job.plan is not plan for job in some):
+        return _enqueue_mixed(some, jobs, again=again)
+    backend, conflict, first = _sealed(some[0])
+    outgoing = [first, *(_sealed(job)[2] for job in some[1:])]
+    route = Route(backend, conflict, way(get_settings(), backend, first.terms.queue), again)
+    return _handles(backend, route.send(outgoing, some, jobs))
+
+
+def _enqueue_mixed(
+    some: Sequence[PreparedJob[Any]], jobs: Sequence[PreparedJob[Any]], *, again: bool
+) -> list[Handle[Any]]:
     groups: dict[Route, list[tuple[int, Outgoing]]] = {}
     settings = get_settings()
-    for place, job in enumerate(jobs):
+    for place, job in enumerate(some):
         backend, conflict, outgoing = _sealed(job)
-        route = Route(backend, conflict, way(settings, backend, outgoing.terms.queue))
+        route = Route(backend, conflict, way(settings, backend, outgoing.terms.queue), again)
         groups.setdefault(route, []).append((place, outgoing))
     handles: dict[int, Handle[Any]] = {}
     for route, members in groups.items():
         places = [place for place, _ in members]
-        stored = route.send([one for _, one in members], [jobs[place] for place in places], jobs)
+        stored = route.send([one for _, one in members], [some[place] for place in places], jobs)
         handles.update(zip(places, _handles(route.backend, stored), strict=True))
-    return [handles[place] for place in range(len(jobs))]
+    return [handles[place] for place in range(len(some))]
 
 
 def _sealed(job: PreparedJob[Any]) -> tuple[Backend, OnConflict, Outgoing]:

@@ -37,11 +37,15 @@ PUSHED_AT_ONCE = 1000
 
 
 class Route(NamedTuple):
-    """Where jobs go, and what is done about others in their place."""
+    """Where jobs go, and what is done about others in their place.
+
+    ``again``: they may have been enqueued before, and may have ended since.
+    """
 
     backend: Backend
     on_conflict: OnConflict
     way: Way
+    again: bool = False
 
     def send(
         self, outgoing: Sequence[Outgoing], mine: Sequence[Any], jobs: Sequence[Any]
@@ -56,12 +60,33 @@ class Route(NamedTuple):
         try:
             with naming_missing_tables(self.backend.alias, self.way.outbox):
                 if self.way.outbox is not None:
-                    return outbox.write(self.way.outbox, self.backend.alias, outgoing)
-                return asking_to_enqueue(self.backend, outgoing, self.on_conflict)
+                    return self._into_outbox(self.way.outbox, outgoing)
+                return self.store(outgoing)
         except EnqueueOutcomeUnknown as error:
             # The backend knows messages; the caller needs the jobs, to enqueue them again: all
             # of them, since those of other backends may not have been tried.
             raise EnqueueOutcomeUnknown(jobs, str(error.__cause__ or error)) from error.__cause__
+
+    def store(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
+        """Give messages to the backend itself."""
+        return asking_to_enqueue(self.backend, outgoing, self.on_conflict, again=self.again)
+
+    def _into_outbox(self, home: str, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
+        """Its relay leaves alone what has been there before; the look is for the answer."""
+        known = {one.id for one in outgoing if self.again and self._is_known(one.id)}
+        new = [one for one in outgoing if one.id not in known]
+        if new:
+            outbox.write(home, self.backend.alias, new)
+        return [Enqueued(one.id, created=one.id not in known) for one in outgoing]
+
+    def _is_known(self, job_id: str) -> bool:
+        alias, can = self.backend.alias, self.backend.capabilities
+        return (
+            outbox.find(alias, job_id) is not None
+            or (can.results and self.backend.result(job_id) is not None)
+            or outbox.ended(alias, job_id) is not None
+            or (can.peek and self.backend.find(job_id) is not None)
+        )
 
     def _send_later(self, outgoing: Sequence[Outgoing], mine: Sequence[Any]) -> list[Enqueued]:
         for message in outgoing:
@@ -132,7 +157,7 @@ class Push:
         for start in range(0, len(self._outgoing), PUSHED_AT_ONCE):
             part = slice(start, start + PUSHED_AT_ONCE)
             try:
-                asking_to_enqueue(self.route.backend, self._outgoing[part], self.route.on_conflict)
+                self.route.store(self._outgoing[part])
             except Exception as error:  # noqa: BLE001 - whatever it is, the jobs are not there
                 self._tell(self._jobs[part], error)
         if self._error is None:

@@ -66,12 +66,14 @@ class asking:  # noqa: N801 - used as a verb: with asking(...)
 
 
 def asking_to_enqueue(
-    backend: Backend, outgoing: Sequence[Outgoing], conflict: OnConflict
+    backend: Backend, outgoing: Sequence[Outgoing], conflict: OnConflict, *, again: bool = False
 ) -> list[Enqueued]:
     """Enqueue, unless the backend failed again and again for one of the queues.
 
-    The site's own database, in a transaction of the caller, is asked in any case.
+    ``again``: they may have been enqueued before. The site's own database, in a transaction
+    of the caller, is asked in any case.
     """
+    store = backend.push if again else backend.enqueue
     queues = (
         set()
         if backend.capabilities.transactional_enqueue
@@ -79,11 +81,11 @@ def asking_to_enqueue(
     )
     if len(queues) == 1:  # as most are, and a stack of contexts costs more than its one
         with asking(backend.alias, queues.pop()):
-            return backend.enqueue(outgoing, on_conflict=conflict)
+            return store(outgoing, on_conflict=conflict)
     with ExitStack() as asked:
         for queue in sorted(queues):
             asked.enter_context(asking(backend.alias, queue))
-        return backend.enqueue(outgoing, on_conflict=conflict)
+        return store(outgoing, on_conflict=conflict)
 
 
 def _passed(backend: str, queue: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_jobs.backends.values import (
     Account,
@@ -32,10 +32,12 @@ from django_jobs.backends.values import (
 from django_jobs.exceptions import NotSupported
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from django_jobs.wire.envelope import Outgoing
+
+T = TypeVar("T")
 
 __all__ = [
     "Account",
@@ -67,6 +69,9 @@ class Backend(ABC):
     shortest_memory: float = 0.0
     """Seconds that a job's result has to be kept, so that ``push`` knows the job has ended."""
 
+    enqueues_in_parts: bool = False
+    """Whether ``as_one`` makes one step of several enqueues."""
+
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
         self.options = dict(options)
@@ -87,15 +92,34 @@ class Backend(ABC):
         to it. A delay counts from the store's now.
         """
 
-    def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
+    def push(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
         """Store messages that may have been stored before, and may have ended since.
 
-        As ``enqueue``, but a message whose id has ended is left alone as well. A relay that
-        was killed between its push and the note of it pushes again, so a broker has to
-        remember for a while which ids have ended. What it would refuse at every try raises
-        InvalidJob; whatever else is raised is tried again.
+        As ``enqueue``, but a message whose id has ended is left alone as well, in one step
+        with the look at it: a worker may end the job at the same moment. For a prepared job
+        that is enqueued again, and for a relay that was killed between its push and the note
+        of it. So a backend has to remember for a while which ids have ended, also of jobs
+        that leave no result. What a relay would be refused at every try raises InvalidJob;
+        whatever else is raised is tried again.
+
+        This default looks for results first, which is two steps.
         """
-        return self.enqueue(outgoing)
+        keeps = self.capabilities.results
+        ended = {one.id for one in outgoing if keeps and self.result(one.id) is not None}
+        left = [one for one in outgoing if one.id not in ended]
+        stored = iter(self.enqueue(left, on_conflict=on_conflict) if left else ())
+        return [
+            Enqueued(one.id, created=False) if one.id in ended else next(stored) for one in outgoing
+        ]
+
+    def as_one(self, work: Callable[[], T]) -> T:
+        """Do work that enqueues part after part, as one step: all of them, or none and raise.
+
+        The work may be done more than once. Only asked of a backend that ``enqueues_in_parts``.
+        """
+        return work()
 
     @abstractmethod
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:

@@ -50,20 +50,31 @@ class MemoryBackend(base.Backend):
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
     ) -> list[Enqueued]:
         with self._lock:
-            before = dict(self.jobs)
-            try:
-                stored = [self._store(one, on_conflict) for one in outgoing]
-            except DuplicateJob:
-                self.jobs = before
-                raise
-            for replaced in before.keys() - self.jobs.keys():
-                self.results[replaced] = ResultRecord(status="cancelled")
-            return stored
+            return self._store_all(outgoing, on_conflict)
 
-    def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
-        stored = self.enqueue([one for one in outgoing if one.id not in self.ended])
-        created = {one.id for one in stored if one.created}
-        return [Enqueued(one.id, created=one.id in created) for one in outgoing]
+    def push(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
+        with self._lock:
+            over = {one.id for one in outgoing if one.id in self.ended}
+            left = [one for one in outgoing if one.id not in over]
+            stored = iter(self._store_all(left, on_conflict))
+            return [
+                Enqueued(one.id, created=False) if one.id in over else next(stored)
+                for one in outgoing
+            ]
+
+    def _store_all(self, outgoing: Sequence[Outgoing], on_conflict: OnConflict) -> list[Enqueued]:
+        before = dict(self.jobs)
+        try:
+            stored = [self._store(one, on_conflict) for one in outgoing]
+        except DuplicateJob:
+            self.jobs = before
+            raise
+        for replaced in before.keys() - self.jobs.keys():
+            self.ended.add(replaced)
+            self.results[replaced] = ResultRecord(status="cancelled")
+        return stored
 
     def _store(self, new: Outgoing, on_conflict: OnConflict) -> Enqueued:
         if new.id in self.jobs:

@@ -31,6 +31,7 @@ class SyncBackend(DatabaseBackend):
     """Runs every job inside its enqueue."""
 
     runs_at_enqueue = True
+    enqueues_in_parts = False  # a job of theirs would run in the transaction of all
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
@@ -43,7 +44,14 @@ class SyncBackend(DatabaseBackend):
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
     ) -> list[Enqueued]:
-        stored = super().enqueue(outgoing, on_conflict=on_conflict)
+        return self._run_new(super().enqueue(outgoing, on_conflict=on_conflict))
+
+    def push(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
+        return self._run_new(super().push(outgoing, on_conflict=on_conflict))
+
+    def _run_new(self, stored: list[Enqueued]) -> list[Enqueued]:
         for job_id, created in stored:
             if created:
                 self._run(job_id)

@@ -346,6 +346,20 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="EndedIds",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("start", models.CharField(max_length=8)),
+                ("ids", models.TextField()),
+                ("expires", models.BigIntegerField()),
+            ],
+            options={
+                "verbose_name": "ids of ended jobs",
+                "verbose_name_plural": "ids of ended jobs",
+                "indexes": [models.Index(fields=["start"], name="dj_ended_start")],
+            },
+        ),
+        migrations.CreateModel(
             name="OperatorEvent",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),

@@ -9,7 +9,7 @@ on the store's clock; ``DateTimeField`` is for people.
 
 from __future__ import annotations
 
-from django_jobs.models.endings import FailedJob, JobAttempt, JobResult
+from django_jobs.models.endings import EndedIds, FailedJob, JobAttempt, JobResult
 from django_jobs.models.failures import FailureGroup, ResolutionRun
 from django_jobs.models.figures import Figure
 from django_jobs.models.guards import Breaker
@@ -35,6 +35,7 @@ from django_jobs.models.schedules import (
 __all__ = [
     "AdminSchedule",
     "Breaker",
+    "EndedIds",
     "FailedJob",
     "FailureGroup",
     "Figure",

@@ -135,3 +135,25 @@ class JobResult(models.Model):
 
     def __str__(self) -> str:
         return f"{self.handler} {self.job_id}: {self.status}"
+
+
+class EndedIds(models.Model):
+    """Ids of jobs that ended together, of which no result tells for an hour.
+
+    By them a prepared job that is enqueued again is known to have ended. Ids that begin alike
+    were made within a minute; ``start`` is how they begin, ``ids`` what is left of each. So a row
+    serves all that were settled in one step, and only few have to be read to find one.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    start = models.CharField(max_length=8)
+    ids = models.TextField()
+    expires = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = "ids of ended jobs"
+        verbose_name_plural = "ids of ended jobs"
+        indexes = (models.Index(fields=("start",), name="dj_ended_start"),)
+
+    def __str__(self) -> str:
+        return f"{self.start}…: {self.ids.count(' ') + 1}"

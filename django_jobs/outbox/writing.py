@@ -29,8 +29,33 @@ def write(home: str, backend: str, outgoing: Sequence[Outgoing]) -> list[Enqueue
 
     One whose id is there already is left alone.
     """
+    # MariaDB's way to skip a duplicate hides other errors too, such as a text that is cut
+    # to its column. None of these texts can be too long: all have been checked.
+    _insert(home, backend, outgoing)
+    _hints(home, backend).due(dict.fromkeys(message.terms.queue for message in outgoing))
+    return [Enqueued(message.id, created=True) for message in outgoing]
+
+
+def _insert(home: str, backend: str, outgoing: Sequence[Outgoing]) -> None:
+    def work(_: Any) -> None:
+        for start in range(0, len(outgoing), ROWS_PER_STATEMENT):
+            rows = _rows(backend, outgoing[start : start + ROWS_PER_STATEMENT])
+            OutboxJob.objects.using(home).bulk_create(rows, ignore_conflicts=True)
+
+    if connections[home].in_atomic_block:
+        work(None)
+        return
+    try:
+        in_transition(home, work)
+    except Error as error:
+        if not is_connection_lost(error):
+            raise
+        raise EnqueueOutcomeUnknown(outgoing, type(error).__name__) from error
+
+
+def _rows(backend: str, outgoing: Sequence[Outgoing]) -> list[OutboxJob]:
     now = StoreClock().now()
-    rows = [
+    return [
         OutboxJob(
             job_id=UUID(message.id),
             backend=backend,
@@ -43,28 +68,6 @@ def write(home: str, backend: str, outgoing: Sequence[Outgoing]) -> list[Enqueue
         )
         for message in outgoing
     ]
-    # MariaDB's way to skip a duplicate hides other errors too, such as a text that is cut
-    # to its column. None of these texts can be too long: all have been checked.
-    _insert(home, outgoing, rows)
-    _hints(home, backend).due(dict.fromkeys(message.terms.queue for message in outgoing))
-    return [Enqueued(message.id, created=True) for message in outgoing]
-
-
-def _insert(home: str, outgoing: Sequence[Outgoing], rows: list[OutboxJob]) -> None:
-    def work(_: Any) -> None:
-        OutboxJob.objects.using(home).bulk_create(
-            rows, batch_size=ROWS_PER_STATEMENT, ignore_conflicts=True
-        )
-
-    if connections[home].in_atomic_block:
-        work(None)
-        return
-    try:
-        in_transition(home, work)
-    except Error as error:
-        if not is_connection_lost(error):
-            raise
-        raise EnqueueOutcomeUnknown(outgoing, type(error).__name__) from error
 
 
 @lru_cache(maxsize=64)

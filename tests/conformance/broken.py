@@ -8,7 +8,7 @@ import json
 from dataclasses import replace
 from itertools import count
 
-from django_jobs.backends.base import Charge, Enqueued, OnConflict, Settled
+from django_jobs.backends.base import Backend, Charge, Enqueued, OnConflict, Settled
 from django_jobs.backends.memory import RUNNING, Dead, MemoryBackend
 from django_jobs.clock import SECOND
 from django_jobs.exceptions import DuplicateJob
@@ -421,10 +421,38 @@ class RefusesLateSettles(MemoryBackend):
         return None if job is None or self._expired(job, self.clock.now()) else job
 
 
-@caught_by("test_pushing_an_id_that_has_ended_makes_no_job")
+@caught_by(
+    "test_pushing_an_id_that_has_ended_makes_no_job",
+    "test_pushing_an_id_that_was_cancelled_makes_no_job",
+    "test_a_job_that_was_replaced_and_comes_again_makes_no_job",
+)
 class ForgetsWhatEnded(MemoryBackend):
-    def push(self, outgoing):
-        return self.enqueue(outgoing)
+    def push(self, outgoing, **how):
+        return self.enqueue(outgoing, **how)
+
+
+@caught_by("test_pushing_an_id_that_has_ended_without_a_result_makes_no_job")
+class KnowsByResultsAlone(MemoryBackend):
+    """The contract's default."""
+
+    push = Backend.push
+
+
+@caught_by("test_a_job_that_has_ended_and_comes_again_gets_in_nobodys_way")
+class LooksForTheKeyFirst(MemoryBackend):
+    def push(self, outgoing, *, on_conflict=OnConflict.RETURN):
+        stored = super().push(outgoing, on_conflict=on_conflict)
+        holders = [self._holder(one.terms.unique_key or "") for one in outgoing]
+        return [
+            Enqueued(holder.id, created=False) if holder and not one.created else one
+            for holder, one in zip(holders, stored, strict=True)
+        ]
+
+
+@caught_by("test_a_push_follows_its_on_conflict")
+class PushesInItsOwnWay(MemoryBackend):
+    def push(self, outgoing, **how):
+        return super().push(outgoing)
 
 
 @caught_by("test_peek_leases_nothing")

@@ -243,6 +243,21 @@ def test_every_text_comes_back_as_it_went(backend, name, size):
     assert Job.objects.get(pk=lease.id).meta == {name: [name]}
 
 
+@pytest.mark.only_on("postgres")
+@pytest.mark.django_db
+@pytest.mark.parametrize("setting", ["backslash_quote", "standard_conforming_strings"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_no_setting_for_strings_of_the_server_changes_a_text(backend, setting, size):
+    name = "\\' it''s \\\\' 100%s %% E'\\x27' $$ \\"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL {setting} = off")
+    first = outgoing(name=name, trace_id=name, meta={name: name})
+    backend.enqueue([first, *(first._replace(id=new_id()) for _ in range(size - 1))])
+    assert [(row.name, row.trace_id, row.meta) for row in Job.objects.all()] == [
+        (name, name, {name: name})
+    ] * size
+
+
 @pytest.mark.django_db
 def test_a_body_of_250_kilobytes_comes_back_byte_for_byte(backend):
     text = "".join(chr(code) for code in range(32, 0x2500) if code != 0x7F)

@@ -169,6 +169,16 @@ def test_an_error_in_the_handler_does_not_break_the_callers_transaction(swallow)
 # -- the caller's connection ---------------------------------------------------------------------
 
 
+def test_a_prepared_job_that_is_enqueued_again_runs_once_and_when_it_was_rolled_back_too():
+    prepared = add.using(result_ttl=0).prepare(1)
+    with transaction.atomic():
+        prepared.enqueue()
+        transaction.set_rollback(True)
+    assert prepared.enqueue().created
+    assert not prepared.enqueue().created
+    assert calls == [1, 1]  # one of them was undone
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_job_that_fails_leaves_the_callers_session_alone():
     with connection.cursor() as cursor:

@@ -17,6 +17,13 @@ CONFORMANCE = "tests/conformance/test_database.py"
 INSIDE = f"{CONFORMANCE}::TestDatabaseBackendInsideATransaction"
 OPTIMISTIC = f"{CONFORMANCE}::TestDatabaseBackendWithoutSkipLocked"
 ACKING = "tests/integration/test_acking.py"
+ENDED = [
+    f"tests/integration/test_enqueueing_again.py::test_{name}"
+    for name in (
+        "that_a_job_without_a_result_has_ended_is_known_for_an_hour",
+        "a_result_that_is_kept_for_longer_needs_no_second_note",
+    )
+]
 KEYS = "tests/integration/test_key_rows.py"
 BOUNDS = "tests/integration/test_claim_bounds.py"
 CANCELLING = "tests/integration/test_cancelling.py"
@@ -84,7 +91,7 @@ TESTS = {
     "worker/admission.py": [f"tests/unit/worker/test_{name}.py" for name in ADMISSION],
     "backends/database/held.py": [INSIDE, LOCKED],
     "backends/database/settling.py": [GIVING_BACK, LOCKED, INSIDE, KEPT],
-    "backends/database/acking.py": [ACKING, *WORK_ONCE],
+    "backends/database/acking.py": [ACKING, *ENDED, *WORK_ONCE],
     "backends/database/keys.py": [KEYS, FORGOTTEN, *KEYS_LOCKED, INSIDE],
     "backends/database/claiming.py": [BOUNDS, CLAIMING, *CLAIMS, CURSORS, *CLAIMS_LOCKED],
     "backends/database/claim_statement.py": [BOUNDS, LOCKED, INSIDE, CLAIMING, CURSORS],

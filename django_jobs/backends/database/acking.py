@@ -7,6 +7,7 @@ locked, judged, kept and deleted in one transaction. Both mean the same.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from django.db import Error, connections
@@ -20,13 +21,14 @@ from django_jobs.backends.database.held import (
     past_brief_locks,
 )
 from django_jobs.backends.database.keys import Keys, keys_of
+from django_jobs.backends.database.reading import ENDED_SECONDS, start_of
 from django_jobs.backends.database.rows import maybe_for_people, results_of
 from django_jobs.backends.database.transactions import gave_up, in_statement, in_transition
-from django_jobs.clock import SECOND
-from django_jobs.models import JobResult
+from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.models import EndedIds, JobResult
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -45,8 +47,9 @@ _GONE = (
     "USING unnest(%s::uuid[], %s::text[]) AS held(id, token) "
     "WHERE job.id = held.id AND job.lease_token = held.token"
 )
-_GONE_AND_KEPT = (
-    "WITH gone AS ({gone} RETURNING job.*), kept AS ("
+_WITH = "WITH gone AS ({gone} RETURNING {columns}){parts} SELECT id::text FROM gone"
+_KEPT = (
+    ", kept AS ("
     "INSERT INTO django_jobs_jobresult (job_id, backend, queue, handler, name, status, value, "
     "output, attempts, trace_id, tenant, worker, enqueued_at, started_at, finished_at, body, "
     "expires) SELECT gone.id, gone.backend, gone.queue, gone.handler, gone.name, told.status, "
@@ -55,7 +58,12 @@ _GONE_AND_KEPT = (
     "to_timestamp(told.finished / 1000000.0), gone.body, {now} + told.ttl "
     "FROM gone JOIN unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], "
     "%s::bigint[], %s::bigint[], %s::bigint[]) AS told(id, status, value, output, worker, "
-    "started, finished, ttl) ON told.id = gone.id ON CONFLICT DO NOTHING) SELECT id::text FROM gone"
+    "started, finished, ttl) ON told.id = gone.id ON CONFLICT DO NOTHING)"
+)
+_NOTED = (
+    ", noted AS (INSERT INTO django_jobs_endedids (start, ids, expires) "
+    "SELECT left(id::text, 8), string_agg(substr(id::text, 9), ' '), {now} + {life} FROM gone "
+    "WHERE id = ANY (%s::uuid[]) GROUP BY 1)"
 )
 _KEPT_ROW = (
     "INSERT OR IGNORE INTO django_jobs_jobresult (job_id, backend, queue, handler, name, status, "
@@ -106,6 +114,8 @@ def _gone_with_results(
     results: Mapping[str, ResultRecord],
 ) -> None:
     mine = [lease for lease in leases if lease.id in held]
+    if bare := _without_result(mine, results):
+        _note_ended(alias, clock, bare)
     if mine and results:
         now = clock.read(connection)
         if connection.vendor == "sqlite":
@@ -115,6 +125,21 @@ def _gone_with_results(
             JobResult.objects.using(alias).bulk_create(rows, ignore_conflicts=True)
     if mine:
         delete(alias, mine)
+
+
+def _without_result(leases: Sequence[Lease], results: Mapping[str, ResultRecord]) -> list[str]:
+    """The ids of leases of which no result tells for as long as an ended id is known."""
+    lasting = {job_id for job_id, one in results.items() if one.ttl_seconds >= ENDED_SECONDS}
+    return [lease.id for lease in leases if lease.id not in lasting]
+
+
+def _note_ended(alias: str, clock: StoreClock, ids: Iterable[str]) -> None:
+    expires = clock.now() + to_microseconds(ENDED_SECONDS)
+    rows = [
+        EndedIds(start=start, ids=" ".join(one[len(start) :] for one in alike), expires=expires)
+        for start, alike in groupby(sorted(ids), key=start_of)
+    ]
+    EndedIds.objects.using(alias).bulk_create(rows)
 
 
 def _keep_row_by_row(
@@ -180,11 +205,13 @@ def _gone(
     results: Mapping[str, ResultRecord],
 ) -> set[str]:
     """Send a statement that deletes; the ids of what it deleted, whose results are kept."""
-    if not results:
-        sql = f"{gone} RETURNING job.id::text"
-    else:
-        sql = _GONE_AND_KEPT.format(gone=gone, now=clock.sql(connection.vendor))
-        params = params + _told(leases, results)
+    parts, columns = "", "job.id"
+    if results:
+        parts, columns, params = _KEPT, "job.*", params + _told(leases, results)
+    if bare := _without_result(leases, results):
+        parts, params = parts + _NOTED, [*params, plain_array(bare)]
+    now, life = clock.sql(connection.vendor), to_microseconds(ENDED_SECONDS)
+    sql = _WITH.format(gone=gone, columns=columns, parts=parts.format(now=now, life=life))
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return {job_id for (job_id,) in cursor.fetchall()}

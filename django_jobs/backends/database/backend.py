@@ -80,6 +80,7 @@ class DatabaseBackend(Backend):
     )
 
     claim_class = Claim
+    enqueues_in_parts = True
     shortest_memory = 3600.0
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
@@ -116,11 +117,16 @@ class DatabaseBackend(Backend):
             self._hints.enqueued(outgoing)
         return stored
 
-    def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
-        stored = self._inserter.insert_unless_ended(self.clock, self.alias, outgoing)
+    def push(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
+        stored = self._inserter.insert_unless_ended(self.clock, self.alias, outgoing, on_conflict)
         if self._notifies and any(one.created for one in stored):
             self._hints.enqueued(outgoing)
         return stored
+
+    def as_one(self, work: Callable[[], T]) -> T:
+        return self._inserter.as_one(work)
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         self.return_unheard()

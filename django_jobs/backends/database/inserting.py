@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error, IntegrityError, connections
 
@@ -19,24 +19,31 @@ from django_jobs.backends.database.statements import Statement
 from django_jobs.backends.database.transactions import (
     in_statement,
     in_transition,
+    is_conflict,
     is_connection_lost,
 )
-from django_jobs.backends.database.unique import resolve_conflicts, signatures_of
+from django_jobs.backends.database.unique import remove, resolve_conflicts, signatures_of
 from django_jobs.exceptions import EnqueueOutcomeUnknown
-from django_jobs.models import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_jobs.backends.database.clock import StoreClock
     from django_jobs.wire.envelope import Outgoing, Terms
 
+T = TypeVar("T")
+
 ROWS_PER_STATEMENT = 1000
 # MariaDB takes statements of 16 MB unless told otherwise, and escaping can double a body.
 BYTES_PER_STATEMENT = 4 * 1024 * 1024
 _REMEMBERED = 256
+_NOT_ALONE = (
+    "This enqueue belongs to a transaction on {alias!r}, and another process committed what it "
+    "met there: the same job, or one with its unique_key. Run that whole transaction again; see "
+    "'Stricter isolation levels' in django_jobs' guide to transactions."
+)
 
 
 class _SomethingInTheWay(Exception):
@@ -63,28 +70,53 @@ class Inserter:
             )
 
     def insert_unless_ended(
-        self, clock: StoreClock, backend: str, outgoing: Sequence[Outgoing]
+        self,
+        clock: StoreClock,
+        backend: str,
+        outgoing: Sequence[Outgoing],
+        on_conflict: OnConflict = OnConflict.RETURN,
     ) -> list[Enqueued]:
         """Store messages, but for those that have ended; see ``Backend.push``."""
 
+        def over(some: Iterable[Outgoing]) -> set[str]:
+            return ended_among(self.alias, backend, [message.id for message in some])
+
         def work(connection: BaseDatabaseWrapper) -> list[Enqueued]:
-            stored = self._among_others(connection, clock, outgoing, OnConflict.RETURN)
+            # A job that has ended takes nobody's key, not for the moment either.
+            keyed = over(message for message in outgoing if message.terms.unique_key is not None)
+            left = [message for message in outgoing if message.id not in keyed]
+            answers = iter(
+                self._among_others(connection, clock, left, on_conflict, over=over) if left else ()
+            )
+            stored = [
+                Enqueued(message.id, created=False) if message.id in keyed else next(answers)
+                for message in outgoing
+            ]
             # In this order: an insert waits for a settle that is about to end the same job,
             # and what that settle left is then to be seen. All are asked for: where an insert
             # does not tell what it stored, one that lived a moment ago may be stored anew.
-            over = ended_among(self.alias, backend, [one.id for one in stored])
-            Job.objects.using(self.alias).filter(pk__in=over).delete()
-            return [Enqueued(one.id, one.created and one.id not in over) for one in stored]
+            late = over(left)
+            remove(self.alias, late)
+            return [Enqueued(one.id, one.created and one.id not in late) for one in stored]
 
         with self._told_if_unknown(outgoing):
             return in_transition(self.alias, work, sees_commits=True)
+
+    def as_one(self, work: Callable[[], T]) -> T:
+        """Insert part after part in one transaction; see ``Backend.as_one``."""
+        with self._told_if_unknown(()):
+            return in_transition(self.alias, lambda _: work())
 
     @contextmanager
     def _told_if_unknown(self, outgoing: Sequence[Outgoing]) -> Iterator[None]:
         try:
             yield
         except Error as error:
-            if connections[self.alias].in_atomic_block or not is_connection_lost(error):
+            if connections[self.alias].in_atomic_block:
+                if is_conflict(error):
+                    error.add_note(_NOT_ALONE.format(alias=self.alias))
+                raise
+            if not is_connection_lost(error):
                 raise
             raise EnqueueOutcomeUnknown(outgoing, type(error).__name__) from error
 
@@ -110,6 +142,8 @@ class Inserter:
         clock: StoreClock,
         outgoing: Sequence[Outgoing],
         on_conflict: OnConflict,
+        *,
+        over: Callable[[Sequence[Outgoing]], set[str]] = lambda _: set(),
     ) -> list[Enqueued]:
         known = signatures_of(connection, outgoing)
         for chunk in _chunks(outgoing):
@@ -120,6 +154,7 @@ class Inserter:
             outgoing,
             on_conflict,
             known=known,
+            over=over,
             insert_again=lambda some: self._chunk(connection, clock, some),
         )
 

@@ -11,7 +11,7 @@ from django.db.models import Count, Min
 from django_jobs.backends.base import Ended, QueueStats
 from django_jobs.backends.database.rows import ROW_FIELDS, glimpse_of
 from django_jobs.clock import SECOND
-from django_jobs.models import FailedJob, Job, JobResult, JobState, QueueControl
+from django_jobs.models import EndedIds, FailedJob, Job, JobResult, JobState, QueueControl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from django_jobs.backends.database.clock import StoreClock
 
 IDS_PER_QUERY = 1000
+ENDED_SECONDS = 3600.0
+"""For so long at least it is known of every job that it has ended."""
 _DUE_RANK_ID = itemgetter(*map(ROW_FIELDS.index, ("due", "rank", "id")))
 
 
@@ -82,14 +84,22 @@ def paused_with_jobs(alias: str, backend: str, queues: Sequence[str]) -> bool:
 
 
 def ended_among(alias: str, backend: str, job_ids: Sequence[str]) -> set[str]:
-    """Those of some jobs that have left a result or a dead letter."""
+    """Those of some jobs that have left a result, a dead letter, or their id alone."""
     found: set[str] = set()
-    for model in (JobResult, FailedJob):
-        rows = model._default_manager.using(alias).filter(backend=backend)
-        for start in range(0, len(job_ids), IDS_PER_QUERY):
-            some = rows.filter(job_id__in=job_ids[start : start + IDS_PER_QUERY])
-            found.update(map(str, some.values_list("job_id", flat=True)))
+    for at in range(0, len(job_ids), IDS_PER_QUERY):
+        some = job_ids[at : at + IDS_PER_QUERY]
+        for model in (JobResult, FailedJob):
+            rows = model._default_manager.using(alias).filter(backend=backend, job_id__in=some)
+            found.update(map(str, rows.values_list("job_id", flat=True)))
+        noted = EndedIds.objects.using(alias).filter(start__in=set(map(start_of, some)))
+        for start, ids in noted.values_list("start", "ids"):
+            found.update({start + rest for rest in ids.split()}.intersection(some))
     return found
+
+
+def start_of(job_id: str) -> str:
+    """How an id begins that was made within the same minute."""
+    return job_id[:8]
 
 
 def ended(alias: str, backend: str, job_id: str) -> Ended | None:

@@ -120,12 +120,14 @@ def _shared_columns(connection: BaseDatabaseWrapper, terms: Terms) -> dict[str, 
 
 
 def _literal(value: str | int) -> str:
-    """A value as PostgreSQL reads it in a statement's text, whatever its string settings.
+    r"""A value as PostgreSQL reads it in a statement's text, whatever its string settings.
 
-    In an escape string two characters mean more than themselves; the percent sign means
-    more to the driver, which looks for its parameters in the same text.
+    In an escape string two characters mean more than themselves, and each doubled is itself:
+    ``standard_conforming_strings`` does not reach here, and ``backslash_quote`` would have
+    something against ``\\'``. The percent sign means more to the driver, which looks for its
+    parameters in the same text.
     """
     if isinstance(value, int):
         return str(int(value))
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("%", "%%")
+    escaped = value.replace("\\", "\\\\").replace("'", "''").replace("%", "%%")
     return f"E'{escaped}'"

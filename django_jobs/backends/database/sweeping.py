@@ -15,7 +15,7 @@ from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
-from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
+from django_jobs.models import EndedIds, FailedJob, Job, JobAttempt, JobResult
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,6 +35,19 @@ def sweep_results(alias: str, clock: StoreClock, limit: int) -> int:
         expired = JobResult.objects.using(alias).filter(expires__lte=clock.now())
         keys = _free(connection, expired.order_by("expires"), limit, "pk")
         return _gone(alias, JobResult, [pk for (pk,) in keys], [pk for (pk,) in keys])
+
+    return in_transition(alias, work)
+
+
+def sweep_ended(alias: str, clock: StoreClock, limit: int) -> int:
+    """Forget up to ``limit`` rows of ids that ended long enough ago; how many."""
+
+    def work(connection: BaseDatabaseWrapper) -> int:
+        now = clock.read(connection)
+        rows = EndedIds.objects.using(alias).order_by("id")  # which is the order of their ends
+        over = [pk for pk, ends in _free(connection, rows, limit, "pk", "expires") if ends <= now]
+        gone = EndedIds.objects.using(alias).filter(pk__in=over)
+        return int(gone._raw_delete(alias)) if over else 0  # noqa: SLF001 - as below
 
     return in_transition(alias, work)
 
@@ -67,6 +80,7 @@ class Sweeper:
         settings = get_settings()
         return (
             sweep_results(self.alias, clock, limit)
+            + sweep_ended(self.alias, clock, limit)
             + sweep_dead_letters(self.alias, clock, settings.dead_letter_ttl, limit)
             + self._sweep_attempts(clock, settings.result_ttl, limit)
         )

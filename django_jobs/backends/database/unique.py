@@ -6,11 +6,12 @@ A message whose id is there is left alone: it was enqueued before. A message who
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Enqueued, OnConflict
 from django_jobs.backends.database.cancelling import remove_waiting
 from django_jobs.exceptions import DuplicateJob, JobsError
+from django_jobs.ids import parse_id
 from django_jobs.models import Job
 from django_jobs.wire.envelope import key_digest
 
@@ -34,11 +35,13 @@ def resolve_conflicts(
     on_conflict: OnConflict,
     *,
     known: Iterable[str],
+    over: Callable[[Sequence[Outgoing]], set[str]],
     insert_again: Callable[[Sequence[Outgoing]], bool],
 ) -> list[Enqueued]:
     """Settle one message at a time where an insert found something in its way.
 
-    ``known``: the ids that were there before the insert.
+    ``known``: the ids that were there before the insert. ``over``: the ids of those messages
+    whose jobs have ended, so that they get in nobody's way.
     """
     stored = signatures_of(connection, outgoing)
     new = set(stored).difference(known)
@@ -50,7 +53,7 @@ def resolve_conflicts(
             new.discard(message.id)
             answers.append(Enqueued(message.id, created))
         else:
-            answers.append(_one(connection, clock, message, on_conflict, insert_again))
+            answers.append(_one(connection, clock, message, on_conflict, over, insert_again))
     return answers
 
 
@@ -70,6 +73,7 @@ def _one(
     clock: StoreClock,
     message: Outgoing,
     on_conflict: OnConflict,
+    over: Callable[[Sequence[Outgoing]], set[str]],
     insert_again: Callable[[Sequence[Outgoing]], bool],
 ) -> Enqueued:
     for _ in range(_TRIES):
@@ -78,8 +82,8 @@ def _one(
         holder = _holder(connection, message)
         if holder is None:
             continue
-        if holder == message.id:
-            return Enqueued(holder, created=False)
+        if holder == message.id or over([message]):
+            return Enqueued(message.id, created=False)
         if on_conflict is OnConflict.RETURN:
             return Enqueued(holder, created=False)
         replaceable = on_conflict is OnConflict.REPLACE
@@ -91,9 +95,35 @@ def _one(
 
 
 def _holder(connection: BaseDatabaseWrapper, message: Outgoing) -> str | None:
-    jobs = Job.objects.using(connection.alias)
-    found = jobs.filter(pk=message.id).values_list("pk", flat=True).first()
+    """The id of the live job that is in the way of a message."""
     key = key_digest(message.terms.backend, message.terms.unique_key)
-    if found is None and key is not None:
-        found = jobs.filter(unique_key=key).values_list("pk", flat=True).first()
-    return None if found is None else str(found)
+    found = None if key is None else _committed(connection, "unique_key", key)
+    return found or _committed(connection, "id", message.id)
+
+
+def _committed(connection: BaseDatabaseWrapper, column: str, value: str) -> str | None:
+    """The id of the job with this value, as it was committed last.
+
+    With REPEATABLE READ a transaction of the caller looks at an old snapshot. Only a read
+    that locks sees there what was in the way of an insert, which has that lock on MariaDB
+    already. It is a shared one of an index that has the id: the job's row stays free.
+    """
+    quote = connection.ops.quote_name
+    locking = " LOCK IN SHARE MODE" if connection.vendor == "mysql" else ""
+    field: Any = Job._meta.get_field(column)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {quote('id')} FROM {quote(Job._meta.db_table)} "  # noqa: S608 - our own names
+            f"WHERE {quote(column)} = %s{locking}",
+            [field.get_db_prep_value(value, connection)],
+        )
+        row = cursor.fetchone()
+    return parse_id(row[0]) if row else None
+
+
+def remove(alias: str, ids: Iterable[str]) -> None:
+    """Take jobs out again that this transaction has stored."""
+    doomed = list(ids)
+    for start in range(0, len(doomed), _IDS_PER_QUERY):
+        some = Job.objects.using(alias).filter(pk__in=doomed[start : start + _IDS_PER_QUERY])
+        some._raw_delete(alias)  # noqa: SLF001 - no signals, no collector

@@ -102,8 +102,10 @@ class RedisBackend(Backend):
     ) -> list[Enqueued]:
         return self._enqueuer.enqueue(outgoing, on_conflict) if outgoing else []
 
-    def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
-        return self._enqueuer.push(outgoing) if outgoing else []
+    def push(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
+        return self._enqueuer.push(outgoing, on_conflict) if outgoing else []
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         return self._claims.fetch(queues, limit, lease_seconds)

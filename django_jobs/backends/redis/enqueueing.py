@@ -25,7 +25,8 @@ AT_ONCE = 100_000
 RUN_JOBS = 1000
 """Lua hands no command more than about eight thousand values."""
 RUN_BYTES = 1_000_000
-PUSH = "push"
+PUSH_NOTED_MS = 86_400_000
+"""By it a relay that was killed knows what it had pushed."""
 _MADE = b"1"
 _number = struct.Struct(">H").pack
 _length = struct.Struct(">I").pack
@@ -41,21 +42,25 @@ class Enqueuer:
 
     def enqueue(self, outgoing: Sequence[Outgoing], on_conflict: OnConflict) -> list[Enqueued]:
         """See ``Backend.enqueue``."""
-        return self._store_all(outgoing, on_conflict.value)
+        return self._store_all(outgoing, on_conflict)
 
-    def push(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
+    def push(self, outgoing: Sequence[Outgoing], on_conflict: OnConflict) -> list[Enqueued]:
         """See ``Backend.push``. What was pushed before is left alone for a day, ended or not."""
-        return self._store_all(outgoing, PUSH)
+        return self._store_all(outgoing, on_conflict, pushes=True)
 
-    def _store_all(self, outgoing: Sequence[Outgoing], on_conflict: str) -> list[Enqueued]:
+    def _store_all(
+        self, outgoing: Sequence[Outgoing], on_conflict: OnConflict, *, pushes: bool = False
+    ) -> list[Enqueued]:
         steps = self._steps(outgoing)
         if len(steps) == 1:
-            return self._told(outgoing, outgoing, on_conflict, is_first=True)
+            return self._told(outgoing, outgoing, on_conflict, pushes=pushes, is_first=True)
         answers: dict[int, Enqueued] = {}
         for places in steps:
             step = [outgoing[place] for place in places]
             try:
-                stored = self._told(step, outgoing, on_conflict, is_first=not answers)
+                stored = self._told(
+                    step, outgoing, on_conflict, pushes=pushes, is_first=not answers
+                )
             except DuplicateJob:
                 self._take_back(outgoing, answers)
                 raise
@@ -66,13 +71,14 @@ class Enqueuer:
         self,
         step: Sequence[Outgoing],
         outgoing: Sequence[Outgoing],
-        on_conflict: str,
+        on_conflict: OnConflict,
         *,
+        pushes: bool,
         is_first: bool,
     ) -> list[Enqueued]:
         """The answers of a step; the outcome of all is unknown when that of one is."""
         try:
-            return self._step(step, on_conflict)
+            return self._step(step, on_conflict, pushes=pushes)
         except StoreUnavailable as error:
             if error.undone and is_first:
                 raise
@@ -91,14 +97,17 @@ class Enqueuer:
         count = len(outgoing)
         return [range(at, min(at + AT_ONCE, count)) for at in range(0, count, AT_ONCE)]
 
-    def _step(self, step: Sequence[Outgoing], on_conflict: str) -> list[Enqueued]:
+    def _step(
+        self, step: Sequence[Outgoing], on_conflict: OnConflict, *, pushes: bool
+    ) -> list[Enqueued]:
         queues = list(dict.fromkeys([message.terms.queue for message in step]))
         self._store.announce(queues)
         args: list[Any] = self._runs(step, queues)
         # Most jobs have no key, and a short script.
         script = "enqueue"
-        if on_conflict == PUSH or any(message.terms.unique_key is not None for message in step):
-            script, args = "enkeyed", [on_conflict, self._remembered_ms, *args]
+        if pushes or any(message.terms.unique_key is not None for message in step):
+            noted = PUSH_NOTED_MS if pushes else 0
+            script, args = "enkeyed", [on_conflict.value, self._remembered_ms, noted, *args]
         told, again = self._patiently(script, queues, args)
         if isinstance(told, int):
             return [Enqueued(message.id, True) for message in step]  # noqa: FBT003 - a tuple's field

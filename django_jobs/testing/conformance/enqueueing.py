@@ -85,6 +85,38 @@ class Enqueueing(Suite):
         self.assertEqual([one.created for one in answers], [False, False, True])
         self.assertEqual(self.fetched_ids(), [fresh.id])
 
+    def test_pushing_an_id_that_has_ended_without_a_result_makes_no_job(self) -> None:
+        ended = [self.outgoing() for _ in range(3)]
+        self.backend.push(ended)
+        self.backend.ack(self.fetch(3))
+        answers = self.backend.push([*ended, fresh := self.outgoing()])
+        self.assertEqual([one.created for one in answers], [False, False, False, True])
+        self.assertEqual(self.fetched_ids(), [fresh.id])
+
+    def test_pushing_an_id_that_was_cancelled_makes_no_job(self) -> None:
+        self.needs("cancel")
+        outgoing = self.outgoing()
+        self.backend.enqueue([outgoing])
+        self.assertTrue(self.backend.cancel(outgoing.id))
+        self.assertEqual(self.backend.push([outgoing]), [Enqueued(outgoing.id, created=False)])
+        self.assert_nothing_due()
+
+    def test_pushing_what_was_enqueued_and_has_ended_makes_no_job(self) -> None:
+        outgoing = self.outgoing()
+        self.backend.enqueue([outgoing])
+        self.backend.ack([self.take()])
+        self.assertEqual(self.backend.push([outgoing]), [Enqueued(outgoing.id, created=False)])
+        self.assert_nothing_due()
+
+    def test_a_push_that_is_refused_stores_none_of_its_messages(self) -> None:
+        self.needs("unique")
+        holder = self.put(unique_key="taken")
+        batch = [self.outgoing(), self.outgoing(unique_key="taken"), self.outgoing()]
+        with self.assertRaises(DuplicateJob):
+            self.backend.push(batch, on_conflict=OnConflict.RAISE)
+        self.assertEqual(self.fetched_ids(), [holder])
+        self.assertEqual([one.created for one in self.backend.push(batch)], [True, False, True])
+
     def test_enqueueing_a_running_id_again_does_not_disturb_its_lease(self) -> None:
         outgoing = self.outgoing()
         self.backend.enqueue([outgoing])

@@ -108,3 +108,32 @@ class Uniqueness(Suite):
 
     def test_jobs_without_a_key_do_not_conflict(self) -> None:
         self.assertNotEqual(self.put(), self.put())
+
+    def test_a_job_that_has_ended_and_comes_again_gets_in_nobodys_way(self) -> None:
+        ended = self.outgoing(unique_key=KEY)
+        self.backend.enqueue([ended])
+        self.backend.ack([self.take()])
+        holder = self.put(unique_key=KEY)
+        for on_conflict in OnConflict:
+            stored = self.backend.push([ended], on_conflict=on_conflict)
+            self.assertEqual(stored, [Enqueued(ended.id, created=False)])
+        self.assertEqual(self.fetched_ids(), [holder])
+
+    def test_a_job_that_was_replaced_and_comes_again_makes_no_job(self) -> None:
+        replaced, new = self.outgoing(unique_key=KEY), self.outgoing(unique_key=KEY)
+        self.backend.enqueue([replaced])
+        self.backend.enqueue([new], on_conflict=OnConflict.REPLACE)
+        for on_conflict in OnConflict:
+            stored = self.backend.push([replaced], on_conflict=on_conflict)
+            self.assertEqual(stored, [Enqueued(replaced.id, created=False)])
+        self.assertEqual(self.fetched_ids(), [new.id])
+
+    def test_a_push_follows_its_on_conflict(self) -> None:
+        holder, new = self.outgoing(unique_key=KEY), self.outgoing(unique_key=KEY)
+        self.assertEqual(self.backend.push([holder]), [Enqueued(holder.id, created=True)])
+        self.assertEqual(self.backend.push([new]), [Enqueued(holder.id, created=False)])
+        with self.assertRaises(DuplicateJob):
+            self.backend.push([new], on_conflict=OnConflict.RAISE)
+        stored = self.backend.push([new], on_conflict=OnConflict.REPLACE)
+        self.assertEqual(stored, [Enqueued(new.id, created=True)])
+        self.assertEqual(self.fetched_ids(), [new.id])

@@ -171,6 +171,14 @@ def test_the_same_prepared_job_is_one_job(carrier):
     assert (first.id, first.created) == (second.id, True)
     assert not second.created
     assert waiting() == [first.id]
+    relay_of(carrier).step()
+    assert not prepared.enqueue().created  # it lives
+    (lease,) = carrier.fetch(["default"], 1, 30.0)
+    carrier.ack([lease], {lease.id: ResultRecord(status="succeeded")})
+    assert waiting() == []
+    fresh = note.prepare("b")
+    assert [one.created for one in enqueue_many([prepared, fresh])] == [False, True]
+    assert waiting() == [fresh.id]
 
 
 def test_a_delay_counts_from_the_push_and_is_kept(carrier):

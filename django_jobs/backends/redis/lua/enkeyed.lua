@@ -1,9 +1,8 @@
--- ARGV: now, on_conflict, how long ids are remembered (ms), and runs of jobs. All of them or none.
--- Answers as "enqueue" does, where an id is what stands in the place of a job; or the conflict.
--- "push" for on_conflict: each id is noted, and one that was noted within a day is left alone.
+-- ARGV: now, on_conflict, how long ids are remembered (ms), for how long they are noted as pushed
+-- (ms) or 0, and runs of jobs. All of them or none. Answers as "enqueue" does, where an id is what
+-- stands in the place of a job; or the conflict. One that is noted as pushed is left alone.
 local guards, now = KEYS[1], clock(ARGV[1])
-local on_conflict, remembered = ARGV[2], ARGV[3]
-local PUSH_NOTED_MS = 86400000
+local on_conflict, remembered, noted_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local function holder(unique)
   local id, base = string.match(redis.call('GET', guards .. 'u:' .. unique) or '', '^([^|]*)|(.*)$')
@@ -16,32 +15,41 @@ local function runs(base, id)
   return state ~= nil and state.token ~= NO_TOKEN
 end
 
+local function is_noted(base, id)
+  return noted_ms > 0 and redis.call('EXISTS', base .. 'pushed:' .. id) == 1
+end
+
+-- Whether this id is there, or was.
+local function is_known(base, id)
+  return redis.call('HEXISTS', base .. 'jobs', id) == 1 or ended_of(base, {id}, 1, 1)[1] or is_noted(base, id)
+end
+
 -- What stands in the place of a job: "" for itself, nothing for what is to be made.
 local function there(base, id, unique)
-  if on_conflict == 'push' then
-    local noted = redis.call('SET', base .. 'pushed:' .. id, '1', 'NX', 'PX', PUSH_NOTED_MS)
-    return not noted and '' or nil
-  end
-  if unique == '' then return nil end
-  local existing, where = holder(unique)
+  if is_noted(base, id) then return '' end
+  local existing, where
+  if unique ~= '' then existing, where = holder(unique) end
   if existing and on_conflict == 'replace' then
     remove_waiting(guards, where, existing)
     keep_result(where, existing, '{"status":"cancelled"}', 86400000, now)
     remember(where, {existing}, remembered)
-    return nil
+    existing = nil
+  end
+  if noted_ms > 0 and not existing then
+    redis.call('SET', base .. 'pushed:' .. id, '1', 'PX', noted_ms)
   end
   return existing
 end
 
 local told, answer, made = {}, {}, 0
-for i = 4, #ARGV do told[#told + 1] = run_of(ARGV[i], now) end
+for i = 5, #ARGV do told[#told + 1] = run_of(ARGV[i], now) end
 
 if on_conflict == 'raise' or on_conflict == 'replace' then
   local seen, at = {}, 0
   for _, run in ipairs(told) do
     local base, unique = run.base, run.unique
     for i, id in ipairs(run.ids) do
-      if unique ~= '' and redis.call('HEXISTS', base .. 'jobs', id) == 0 and not ended_of(base, {id}, 1, 1)[1] then
+      if unique ~= '' and not is_known(base, id) then
         local other, where = holder(unique)
         local refused = other and (on_conflict == 'raise' or runs(where, other))
         if not refused and on_conflict == 'raise' and seen[unique] and seen[unique] ~= id then

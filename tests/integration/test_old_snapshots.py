@@ -1,0 +1,112 @@
+"""An enqueue in a transaction of the caller that sees the database as it was a while ago."""
+
+from contextlib import contextmanager
+
+import pytest
+from django.db import OperationalError, connection, connections, transaction
+
+from django_jobs.backends.base import Enqueued, OnConflict
+from django_jobs.backends.database import DatabaseBackend
+from django_jobs.exceptions import DuplicateJob
+from django_jobs.models import Job
+from django_jobs.testing.factories import make_outgoing
+
+pytestmark = pytest.mark.django_db(transaction=True)
+mysql = pytest.mark.only_on("mariadb", "mysql")
+postgresql = pytest.mark.only_on("postgres")
+
+
+def outgoing(**terms):
+    return make_outgoing(backend="database", **terms)
+
+
+@pytest.fixture
+def backend():
+    return DatabaseBackend("database", {"NOTIFY": False})
+
+
+@pytest.fixture
+def beside():
+    """What is done inside is done by another process's connection."""
+    other = connection.copy()
+
+    @contextmanager
+    def switched():
+        mine = connections["default"]
+        connections["default"] = other
+        try:
+            yield
+        finally:
+            connections["default"] = mine
+
+    yield switched
+    other.close()
+
+
+@contextmanager
+def old_snapshot(level="REPEATABLE READ"):
+    """A transaction that has looked at the table, and will see it so until its end."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "mysql":
+            cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        with transaction.atomic():
+            if connection.vendor == "postgresql":
+                cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+            assert not Job.objects.exists()
+            yield
+
+
+@mysql
+def test_a_holder_that_the_snapshot_does_not_show_is_found(backend, beside):
+    holder, mine = outgoing(unique_key="one"), outgoing(unique_key="one")
+    with old_snapshot():
+        with beside():
+            backend.enqueue([holder])
+        assert backend.enqueue([mine]) == [Enqueued(holder.id, created=False)]
+        assert not Job.objects.exists()  # as it was: the snapshot is an old one
+        with pytest.raises(DuplicateJob):
+            backend.enqueue([mine], on_conflict=OnConflict.RAISE)
+
+
+@mysql
+def test_a_prepared_job_that_the_snapshot_does_not_show_is_found(backend, beside):
+    prepared = outgoing()
+    with old_snapshot():
+        with beside():
+            backend.enqueue([prepared])
+        assert backend.enqueue([prepared]) == [Enqueued(prepared.id, created=False)]
+        assert backend.push([prepared]) == [Enqueued(prepared.id, created=False)]
+    assert Job.objects.count() == 1
+
+
+@mysql
+def test_a_look_for_the_holder_locks_no_job(backend, beside):
+    holder = outgoing(unique_key="one")
+    with old_snapshot():
+        with beside():
+            backend.enqueue([holder])
+        backend.enqueue([outgoing(unique_key="one")])
+        with beside():
+            (lease,) = backend.fetch(["default"], 1, 30.0)
+            assert lease.id == holder.id
+
+
+@postgresql
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("terms", [{}, {"unique_key": "one"}], ids=str)
+def test_a_conflict_that_the_snapshot_does_not_show_tells_whose_it_is(
+    backend, beside, level, terms
+):
+    prepared = outgoing(**terms)
+
+    def enqueue_both():
+        with old_snapshot(level):
+            with beside():
+                backend.enqueue([prepared])
+            backend.enqueue([prepared])
+
+    with pytest.raises(OperationalError, match="could not serialize") as caught:
+        enqueue_both()
+    (note,) = caught.value.__notes__
+    assert "'default'" in note
+    assert "Run that whole transaction again" in note
