@@ -95,7 +95,7 @@ def _live(alias: str, state: Any, queue: str | None, handler: str | None) -> Ite
     now = store_now(alias)
     jobs = live(queue, handler, state, using=alias)
     page: list[Job] = []
-    for job in jobs.defer("body", "meta").iterator(PAGE):
+    for job in jobs.defer("body", "meta", "created_at").iterator(PAGE):
         page.append(job)
         if len(page) == PAGE:
             yield from _with_errors(alias, page, now)
@@ -111,7 +111,7 @@ def _with_errors(alias: str, page: list[Job], now: int) -> Iterator[Listed]:
         kind, message = errors.get(job.pk, ("", ""))
         yield Listed(
             id=str(job.pk),
-            state=JobState(job.state).label,
+            state=JobState.label_of(job.state),
             handler=job.handler,
             queue=job.queue,
             backend=job.backend,
