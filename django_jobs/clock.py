@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 SECOND = 1_000_000
+EARLIEST, LATEST = -30_000_000_000 * SECOND, 250_000_000_000 * SECOND
+"""In years that every database knows, and every time zone."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -72,5 +74,5 @@ def from_datetime(moment: datetime) -> int:
 
 
 def to_datetime(microseconds: int) -> datetime:
-    """Microseconds since the epoch as an aware datetime in UTC."""
-    return _EPOCH + timedelta(microseconds=microseconds)
+    """Microseconds since the epoch as an aware datetime in UTC, in a year that there is."""
+    return _EPOCH + timedelta(microseconds=min(max(microseconds, EARLIEST), LATEST))

@@ -126,7 +126,7 @@ def recent_values(name: str) -> type[admin.SimpleListFilter]:
             found = set(latest.values_list(name, flat=True)[:RECENT_ROWS])
             if self.value():
                 found.add(self.value())
-            return [(value, value) for value in sorted(found)]
+            return [(value, value) for value in sorted(x for x in found if isinstance(x, str))]
 
         def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
             value = self.value()

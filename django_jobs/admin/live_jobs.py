@@ -10,6 +10,7 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.timezone import is_aware, make_aware
 
 from django_jobs import operations
 from django_jobs.admin import broker_jobs
@@ -21,6 +22,9 @@ from django_jobs.admin.databases import all_databases
 from django_jobs.admin.presentation import meta_of, payload_of, visible
 from django_jobs.admin.tables import OfAJob, is_kept, with_a_broker
 from django_jobs.backends.database.reading import queues
+from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.database.unreadable import is_of_a_row, of_known_kinds
+from django_jobs.clock import from_datetime
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.operations import jobs_database, live
@@ -28,6 +32,7 @@ from django_jobs.operations.explaining import explain, explain_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from django.db.models import QuerySet
     from django.http import HttpRequest
@@ -116,7 +121,11 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
         match = request.resolver_match
         found: QuerySet[Job] = super().get_queryset(request)
         in_a_list = match is None or not str(match.url_name).endswith("_change")
-        return found.defer("body", "signature", "meta") if in_a_list else found.defer("meta")
+        found = of_known_kinds(found)
+        unread = (
+            ("body", "signature", "meta", "created_at") if in_a_list else ("meta", "created_at")
+        )
+        return found.defer(*unread)
 
     @admin.display(description="state")
     def shown_state(self, job: Job) -> str:
@@ -156,7 +165,7 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
         return [
             Subject(
                 id=str(job.pk),
-                kind=(_state_of(job), visible(job.handler), job.queue),
+                kind=(JobState.label_of(job.state), visible(job.handler), job.queue),
                 database=job._state.db or "",  # noqa: SLF001 - none for what is with a broker
             )
             for job in rows
@@ -165,8 +174,15 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> Job | None:
-        row: Job | None = super().get_object(request, object_id, from_field)
         key = parse_id(object_id)
+        try:
+            row: Job | None = super().get_object(request, object_id, from_field)
+        except Exception as error:
+            if not is_of_a_row(error):
+                raise
+            return None
+        if row is not None and not of_known_kinds(_same(row)).exists():
+            return None  # a worker makes a dead letter of it
         return row or (broker_jobs.found(key) if key else None)
 
     def not_there(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -225,6 +241,7 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
             "job": job,
             "state": state_badge(job),
             "explanation": explain_row(job, database) if database else explain(str(job.pk)),
+            "created": _created(job),
             "due": moment_of(job.due),
             "leased": moment_of(job.leased_at) if job.state == JobState.RUNNING else None,
             "lease_ends": moment_of(job.lease_expires),
@@ -237,8 +254,21 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
         }
 
 
-def _state_of(job: Job) -> str:
-    return str(JobState(job.state).label) if job.state in JobState else "unknown"
+def _same(row: Job) -> QuerySet[Job]:
+    return Job.objects.using(row._state.db).filter(pk=row.pk)  # noqa: SLF001 - where it was read
+
+
+def _created(job: Job) -> datetime | None:
+    """When a job was enqueued, where its row tells a moment that there is."""
+    try:
+        moment: Any = job.created_at
+    except Exception as error:
+        if not is_of_a_row(error):
+            raise
+        return None
+    if moment is None:
+        return None
+    return for_people(from_datetime(moment if is_aware(moment) else make_aware(moment)))
 
 
 def state_badge(job: Job) -> str:
@@ -248,7 +278,7 @@ def state_badge(job: Job) -> str:
         for word, holds in (("suspect", job.suspect), ("stopping", job.cancel_requested))
         if holds
     ]
-    shown = badge(_state_of(job))
+    shown = badge(JobState.label_of(job.state))
     for one in also:
         shown += one
     return shown

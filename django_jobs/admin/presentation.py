@@ -34,7 +34,7 @@ _WHY = {
     "other-site": "It was made for another installation, and no worker of that one took it in "
     "time. Do web and workers say the same SITE?",
     "rejected-signature": "Its signature does not fit its content. It was never run.",
-    "rejected-malformed": "It is signed, but what it says makes no sense. It was never run.",
+    "rejected-malformed": "It cannot be read, or what it says makes no sense. It was never run.",
     "rejected-mismatch": "The columns beside its signed body say something else than the body: "
     "somebody changed the row. It was never run.",
     "rejected-backend": "It was made for another backend. It was never run.",

@@ -54,7 +54,7 @@ class Job:
 
     def message(self) -> Message:
         counters = self.attempts, self.deliveries, self.crashes
-        header = Header(*counters, self.due, self.put_off_since)
+        header = Header(*counters, self.due, self.put_off_since).bounded()
         return Message(self.body, self.signature, self.key_id, header, dict(self.index))
 
 

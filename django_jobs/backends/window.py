@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SLOTS = 200
 LATE_MICROSECONDS = 40_000
 _UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86_400 * SECOND}
+_SLOT = re.compile(r"[0-9]{1,18}")
 _RATE = re.compile(r"([1-9]\d{0,8})/([smhd])")
 
 
@@ -57,12 +58,18 @@ class Usage:
 
     @classmethod
     def read(cls, rate: Rate, told: object, now: int) -> Self:
-        """From what a store kept, which may be of another rate, or nothing."""
+        """From what a store kept, which may be of another rate, or nothing, or nonsense."""
         if not isinstance(told, dict) or told.get("slot") != rate.slot:
             return cls(rate, {})
-        first = now // rate.slot - rate.kept + 1
-        counts = {int(slot): count for slot, count in told["counts"].items()}
-        return cls(rate, {slot: count for slot, count in counts.items() if slot >= first})
+        kept = told.get("counts")
+        counts = {
+            int(slot): count
+            for slot, count in (kept.items() if isinstance(kept, dict) else ())
+            if _SLOT.fullmatch(slot) and type(count) is int and count > 0
+        }
+        # A clock may step back, but no further than its window.
+        first, last = now // rate.slot - rate.kept + 1, now // rate.slot + rate.kept
+        return cls(rate, {slot: count for slot, count in counts.items() if first <= slot <= last})
 
     def free(self) -> int:
         """How many may start now."""

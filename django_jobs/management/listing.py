@@ -121,7 +121,7 @@ def _live(alias: str, wanted: Wanted) -> Iterator[Listed]:
             jobs = live(name, using=alias).filter(state=state)
             if wanted.handler is not None:
                 jobs = live(using=alias).filter(pk__in=_of_handler(jobs, wanted))
-            found = list(jobs.defer("body", "meta")[: wanted.count])
+            found = list(jobs.defer("body", "meta", "created_at")[: wanted.count])
             for start in range(0, len(found), PAGE):
                 yield from _with_errors(alias, found[start : start + PAGE], now)
 
@@ -140,7 +140,7 @@ def _with_errors(alias: str, page: list[Job], now: int) -> Iterator[Listed]:
         kind, message = errors.get(job.pk, ("", ""))
         yield Listed(
             id=str(job.pk),
-            state=JobState(job.state).label,
+            state=JobState.label_of(job.state),
             handler=job.handler,
             queue=job.queue,
             backend=job.backend,

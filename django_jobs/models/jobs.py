@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 from django.db.models import Q
 
@@ -15,6 +17,11 @@ class JobState(models.IntegerChoices):
     READY = 1, "ready"
     RUNNING = 2, "running"
     BLOCKED = 3, "blocked"
+
+    @classmethod
+    def label_of(cls, state: Any) -> str:
+        """The word for what a row says; also for what is none of them."""
+        return str(cls(state).label) if state in cls else "no-state"
 
 
 class Identity(models.Model):

@@ -113,7 +113,7 @@ def _add(found: dict[tuple[str, str], QueueDepth], alias: str, now: int) -> None
         known = told[backend, queue]
         if state in _STATES:
             known[_STATES[state]] = count
-        if state in {_OLDEST, int(JobState.READY)}:
+        if state in {_OLDEST, int(JobState.READY)} and isinstance(due, int):
             age = max(now - due, 0) / SECOND
             known["oldest_seconds"] = max(known.get("oldest_seconds", 0.0), age)
     for control in QueueControl.objects.using(alias):
@@ -182,7 +182,7 @@ def _names(alias: str, statement: str) -> list[str]:
     """The queues in a table, by one look into its index for each."""
     with connections[alias].cursor() as cursor:
         cursor.execute(statement.format(**_words(alias), limit=MOST_QUEUES))
-        return [name for (name,) in cursor.fetchall()]
+        return [name for (name,) in cursor.fetchall() if isinstance(name, str)]
 
 
 def _words(alias: str) -> dict[str, Any]:

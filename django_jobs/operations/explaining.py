@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django_jobs import outbox
+from django_jobs.backends.database.unreadable import of_known_kinds
 from django_jobs.backends.registry import backends
 from django_jobs.clock import to_datetime
 from django_jobs.conf import get_settings
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from django_jobs.models import OutboxJob
 
 UNKNOWN, ENDED, DEAD, OUTBOX = "unknown", "ended", "dead", "in the outbox"
+UNREADABLE = "unreadable"
+_UNREADABLE = Cause(
+    UNREADABLE,
+    "Its row holds what cannot be read: somebody wrote it past us.",
+    "Nothing to do: a worker makes a dead letter of it when its turn comes.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +74,11 @@ def _waits_in_outbox(key: str) -> Explanation | None:
 
 def _in_database(key: str) -> Explanation | None:
     for alias in job_databases(get_settings()):
-        if job := Job.objects.using(alias).filter(pk=key).defer("body", "meta").first():
+        jobs = Job.objects.using(alias).filter(pk=key)
+        if job := of_known_kinds(jobs).defer("body", "meta", "created_at").first():
             return explain_row(job, alias)
+        if jobs.exists():
+            return Explanation(job_id=key, state=UNREADABLE, causes=(_UNREADABLE,))
         if ended := _ended(key, alias):
             return ended
     return None
@@ -87,7 +97,7 @@ def explain_row(job: Job, alias: str) -> Explanation:
     found = hindrances.of_running if job.state == JobState.RUNNING else hindrances.of_waiting
     return Explanation(
         job_id=str(job.pk),
-        state=JobState(job.state).label,
+        state=JobState.label_of(job.state),
         queue=job.queue,
         backend=job.backend,
         handler=job.handler,

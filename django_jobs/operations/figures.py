@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from django.db.models import F, Sum
+from django.db.models import Sum
 
+from django_jobs.backends.database.minutes import plus
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.conf import get_settings
 from django_jobs.models import Figure
@@ -35,10 +36,10 @@ def add(taken: Snapshot, using: str | None = None) -> None:
         figures = Figure.objects.using(alias)
         for (name, queue, part), value in parts:
             mine = figures.filter(name=name, queue=queue, part=part)
-            if not mine.update(value=F("value") + value):
+            if not mine.update(value=plus("value", value)):
                 new = Figure(name=name, queue=queue, part=part)
                 figures.bulk_create([new], ignore_conflicts=True)
-                mine.update(value=F("value") + value)
+                mine.update(value=plus("value", value))
 
     in_transition(alias, work)
 

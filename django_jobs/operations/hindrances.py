@@ -55,6 +55,12 @@ def of_running(job: Job, alias: str, now: int) -> Iterator[Cause]:
 
 def of_waiting(job: Job, alias: str, now: int) -> Iterator[Cause]:
     """A job that nobody holds: everything that keeps it from being claimed and run."""
+    if job.state not in JobState:
+        told = f"Its state is {job.state}, which is none: no worker sees the job."
+        yield Cause(
+            "no-state", told, f"Somebody wrote it past us. End it with jobs_cancel {job.pk}."
+        )
+        return
     before = list(_in_the_way(job, alias, now))
     yield from before
     if not before:
@@ -178,7 +184,7 @@ def _key_held(job: Job, alias: str, now: int) -> Iterator[Cause]:
     running = Job.objects.using(alias).filter(
         state=JobState.RUNNING, fence__isnull=False, lease_expires__gt=now
     )
-    named = {"concurrency_key": job.concurrency or 1, "idempotency_key": 1}
+    named = {"concurrency_key": max(job.concurrency or 1, 1), "idempotency_key": 1}
     for column, limit in named.items():
         if (key := getattr(job, column)) is None:
             continue

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.db.models import Count, Min, Q
 
+from django_jobs.backends.database.unreadable import of_known_kinds
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.models import FailedJob, Job, JobState, QueueControl
@@ -14,6 +15,7 @@ from django_jobs.operations.breakers import open_breakers
 from django_jobs.operations.brokers import brokers, queues_of_brokers, stats_of
 from django_jobs.operations.database import jobs_database, store_now
 from django_jobs.routers import job_databases
+from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -65,7 +67,7 @@ def live(
         jobs = jobs.filter(queue=queue)
     if handler is not None:
         jobs = jobs.filter(handler=handler)
-    return jobs.order_by("queue", "state", "rank", "due", "id")
+    return of_known_kinds(jobs).order_by("queue", "state", "rank", "due", "id")
 
 
 def overview() -> list[QueueOverview]:
@@ -121,7 +123,7 @@ def _of_jobs(database: str) -> Counts:
             running=Count("pk", filter=Q(state=JobState.RUNNING)),
             blocked=Count("pk", filter=Q(state=JobState.BLOCKED)),
             suspects=Count("pk", filter=Q(suspect=True)),
-            oldest=Min("due", filter=ready),
+            oldest=Min("due", filter=ready & Q(due__lte=MAX_MOMENT)),
         )
     )
     return [
@@ -139,6 +141,7 @@ def _of_jobs(database: str) -> Counts:
             },
         )
         for row in rows
+        if all(isinstance(name, str) for name in (row["queue"], row["backend"]))  # not so on SQLite
     ]
 
 

@@ -212,6 +212,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         "the module %(named)s of a waiting task cannot be imported",
     ),
+    trouble_events.DutyFailed: (
+        "duty.failed",
+        logging.ERROR,
+        "a worker could not keep house on the backend %(backend)s and tries again: %(error)s",
+    ),
     trouble_events.LimitsUnread: (
         "limits.unread",
         logging.WARNING,

@@ -48,6 +48,14 @@ class TaskModuleFailed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DutyFailed(Event):
+    """What a worker does for everybody could not be done; it is tried again."""
+
+    backend: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsUnread(Event):
     """The limits of queues could not be read; those known last hold on."""
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django_jobs.wire.rules import FULL, MAX_MOMENT
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -100,6 +102,14 @@ class Header(NamedTuple):
     crashes: int = 0
     available_at: int = 0
     put_off_since: int | None = None
+
+    def bounded(self) -> Header:
+        """The same, held to the range of stores: what is beyond it was written by nobody of us."""
+        a, d, c, at, _ = self
+        if 0 <= a <= FULL and 0 <= d <= FULL and 0 <= c <= FULL and 0 <= at <= MAX_MOMENT:
+            return self
+        a, d, c = (min(max(count, 0), FULL) for count in (a, d, c))
+        return Header(a, d, c, min(max(at, 0), MAX_MOMENT), self.put_off_since)
 
     def clamped(self, terms: Terms) -> Header:
         """The same counters, held within what the signed body allows."""

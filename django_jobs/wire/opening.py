@@ -40,7 +40,16 @@ class Opener:
     verify_signatures: bool = True
 
     def open(self, message: Message, queue: str) -> Envelope:
-        """The envelope of a message fetched from a queue; raises Rejection."""
+        """The envelope of a message fetched from a queue; raises Rejection, and nothing else."""
+        try:
+            return self._opened(message, queue)
+        except Rejection:
+            raise
+        except Exception as error:  # whatever a store has given back, one message stops nobody
+            told = f"it cannot be read: {type(error).__name__}"
+            raise Rejection("rejected-malformed", told) from error
+
+    def _opened(self, message: Message, queue: str) -> Envelope:
         body = self._checked_bytes(message)
         if self.verify_signatures:
             self._check_signature(body, message)
@@ -48,7 +57,7 @@ class Opener:
         terms = told.terms
         self._check_bindings(terms, queue)
         _check_index(identifier, told.columns, message)
-        _check_schedule(terms, message)
+        _check_header(terms, message)
         return Envelope(identifier, payload, enqueued_at, terms, told.unknown)
 
     def _checked_bytes(self, message: Message) -> bytes:
@@ -95,7 +104,8 @@ def _check_index(identifier: str, columns: Mapping[str, Any], message: Message) 
             )
 
 
-def _check_schedule(terms: Terms, message: Message) -> None:
+def _check_header(terms: Terms, message: Message) -> None:
+    message.header.clamped(terms)  # raises where a counter is no number
     if terms.schedule is not None and message.header.available_at < terms.schedule:
         raise Rejection("rejected-mismatch", "the message became due before its signed schedule")
 

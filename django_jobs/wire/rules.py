@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 MAX_SECONDS = 100 * 366 * 86_400
 MAX_MOMENT = 2**53 - 1
 MAX_COUNT = 2**31 - 1
+FULL = MAX_COUNT - 1
+"""No counter is believed beyond that: one more has to fit."""
 
 
 def _text(limit: int) -> Callable[[Any], bool]:

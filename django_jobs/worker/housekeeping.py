@@ -11,8 +11,12 @@ import time
 from typing import TYPE_CHECKING
 
 from django_jobs.telemetry import events
+from django_jobs.telemetry.trouble_events import DutyFailed
+from django_jobs.worker.store import Trouble, trouble_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_jobs.backends.base import Backend
     from django_jobs.worker.store import Outage
 
@@ -53,12 +57,12 @@ class Housekeeping:
             return False
         chores = self._backend.chores()
         reaps = chores.reap and self._may_reap()
-        reaped = self._backend.reap_expired(limit=BATCH) if reaps else 0
+        reaped = self._done(self._backend.reap_expired) if reaps else 0
         if reaped:
             events.emit(events.Reaped(backend=self._backend.alias, count=reaped))
         # One look does not tell all there may be to tidy, such as keys that are over.
         tidies = chores.tidy or time.monotonic() >= self._tidy_by
-        tidied = self._backend.tidy(limit=BATCH) if tidies else 0
+        tidied = self._done(self._backend.tidy) if tidies else 0
         if tidies:
             # What was too much for one step is not all told by the next look either.
             self._tidy_by = time.monotonic() + (TIDY_SECONDS if tidied < BATCH else 0.0)
@@ -67,6 +71,16 @@ class Housekeeping:
         pause = self._every * random.uniform(0.5, 1.0) if done else 0.0  # noqa: S311 - spreads load, hides nothing
         self._due_at = time.monotonic() + pause
         return reaped + tidied > 0
+
+    def _done(self, duty: Callable[..., int]) -> int:
+        """What a duty has done. One that is refused, or fails as nobody foresaw, stops no other."""
+        try:
+            return duty(limit=BATCH)
+        except Exception as error:
+            if trouble_of(error) is not Trouble.REFUSED:
+                raise
+            events.emit(DutyFailed(backend=self._backend.alias, error=error))
+            return 0
 
     def _may_reap(self) -> bool:
         # This very look may be the first that the store has answered.

@@ -108,7 +108,7 @@ class Outage:
         self._met_by.add(threading.get_ident())
         answers, now = is_answer(error), time.monotonic()
         # What was refused, or waited for others at work, tells of no store that is away.
-        served = isinstance(error, Error) and (gave_up(error) or is_refusal(error))
+        served = answers and (not isinstance(error, Error) or gave_up(error) or is_refusal(error))
         if self._away_since is None and not served:
             self._away_since = now
         # One that comes back, but without its tables, waits for another remedy.
@@ -173,7 +173,9 @@ def is_answer(error: BaseException) -> bool:
     """Whether the store itself said this; else it could not be reached, or did not answer."""
     if isinstance(error, StoreUnavailable):
         return error.answered
-    if not isinstance(error, Error) or error.__cause__ is None:  # no driver has said it
+    if not isinstance(error, Error):
+        return not isinstance(error, OSError)  # but an answer that nobody can read
+    if error.__cause__ is None:  # no driver has said it
         return False
     return not is_connection_lost(error)
 
@@ -197,7 +199,7 @@ class Store:
             close_idle_connections()
         try:
             answer = work()
-        except (Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - what nobody foresaw must not end the worker either
             self.fails = True
             self._outage.begins(error)
             close_idle_connections()

@@ -11,6 +11,7 @@ from django_jobs.models import FailedJob, JobAttempt
 from django_jobs.testing.conformance import DeadLetter
 from tests.services import REDIS_URL
 
+IN_STATE = {"attempts": 0, "deliveries": 1, "crashes": 2, "put_off_since": 8}
 PREFIX = f"tests-{os.environ.get('DJANGO_JOBS_TEST_SUFFIX', '')}-{os.getpid()}"
 
 
@@ -49,10 +50,8 @@ class RedisHooks:
 
     def tamper(self, job_id, **columns):
         base = self.base_of(job_id)
-        if "put_off_since" in columns:
-            state = self.client.hget(base + "state", job_id).split(b":")
-            state[8] = b"%d" % columns["put_off_since"]
-            self.client.hset(base + "state", job_id, b":".join(state))
+        if columns.keys() <= IN_STATE.keys():
+            self._tamper_state(base, job_id, columns)
             return
         raw = self.client.hget(base + "jobs", job_id)
         line, _, body = raw.partition(b"\n")
@@ -64,7 +63,7 @@ class RedisHooks:
             self.client.hdel(base + "jobs", job_id)
             base = self.backend.store.layout.base(columns["queue"])
         if "due" in columns:
-            held, head = "ready", head[:4] + b"%016d" % columns["due"]
+            held, head = "ready", head[:4] + b"%016d" % max(columns["due"], 0)
         if "rank" in columns:
             head = head[:1] + b"%03d" % (columns["rank"] + 100) + head[4:]
         if "signature" in columns:
@@ -76,6 +75,13 @@ class RedisHooks:
         self.client.hset(base + "jobs", job_id, head + json.dumps(told).encode() + b"\n" + body)
         score = 0 if held == "ready" else int(head[4:])
         self.client.zadd(base + held, {head[1:] + job_id.encode(): score})
+
+    def _tamper_state(self, base, job_id, columns):
+        token, _, told = self.client.hget(base + "state", job_id).partition(b"|")
+        state = told.split(b":")
+        for name, value in columns.items():
+            state[IN_STATE[name]] = b"%d" % value
+        self.client.hset(base + "state", job_id, token + b"|" + b":".join(state))
 
     def dead_letter(self, job_id):
         row = FailedJob.objects.filter(job_id=job_id, backend=self.alias).first()

@@ -23,12 +23,13 @@ GUARDED = (
     "conf/allowed.py", "conf/reach.py", "handlers/argv.py", "handlers/command.py",
     "handlers/event.py", "handlers/shell/programs.py", "worker/admission.py",
     *(f"{DATABASE}/{name}.py" for name in ("claiming", "claim_statement", "held", "settling")),
-    *(f"{DATABASE}/{name}.py" for name in ("acking", "keys")),
+    *(f"{DATABASE}/{name}.py" for name in ("acking", "keys", "unreadable")),
 )  # fmt: skip
 CONFORMANCE = "tests/conformance/test_database.py"
 OF_DATABASES = [
     "tests/integration/test_claiming.py", "tests/integration/guards/test_forgotten.py",
     "tests/integration/test_attempts_kept.py", "tests/integration/test_unheard.py",
+    "tests/integration/test_unreadable.py",
 ]  # fmt: skip
 # Of the suites those that need no database to be emptied after each test.
 OF_SERVERS = [f"{CONFORMANCE}::TestDatabaseBackendInsideATransaction", *OF_DATABASES]

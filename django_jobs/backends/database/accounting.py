@@ -74,7 +74,7 @@ def _alive(alias: str, backend: str, job_id: str) -> Account | None:
         id=job_id,
         queue=queue,
         handler=handler,
-        status=JobState(state).label,
+        status=JobState.label_of(state),
         body=body,
         attempts=_attempts(alias, backend, job_id, failed),
         failed_attempts=failed,

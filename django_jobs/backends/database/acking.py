@@ -53,7 +53,7 @@ _KEPT = (
     "INSERT INTO django_jobs_jobresult (job_id, backend, queue, handler, name, status, value, "
     "output, attempts, trace_id, tenant, worker, enqueued_at, started_at, finished_at, body, "
     "expires) SELECT gone.id, gone.backend, gone.queue, gone.handler, gone.name, told.status, "
-    "told.value, told.output, gone.attempts, gone.trace_id, gone.tenant, told.worker, "
+    "told.value, told.output, greatest(gone.attempts, 0), gone.trace_id, gone.tenant, told.worker, "
     "gone.created_at, to_timestamp(told.started / 1000000.0), "
     "to_timestamp(told.finished / 1000000.0), gone.body, {now} + told.ttl "
     "FROM gone JOIN unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], "
@@ -68,8 +68,8 @@ _NOTED = (
 _KEPT_ROW = (
     "INSERT OR IGNORE INTO django_jobs_jobresult (job_id, backend, queue, handler, name, status, "
     "value, output, attempts, trace_id, tenant, worker, enqueued_at, started_at, finished_at, "
-    "body, expires) SELECT id, backend, queue, handler, name, %s, %s, %s, attempts, trace_id, "
-    "tenant, %s, created_at, %s, %s, body, %s FROM django_jobs_job WHERE id = %s"
+    "body, expires) SELECT id, backend, queue, handler, name, %s, %s, %s, max(attempts, 0), "
+    "trace_id, tenant, %s, created_at, %s, %s, body, %s FROM django_jobs_job WHERE id = %s"
 )
 
 

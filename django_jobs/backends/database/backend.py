@@ -29,6 +29,7 @@ from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.metering import Meters
 from django_jobs.backends.database.sweeping import Sweeper
 from django_jobs.backends.database.transactions import answered, in_reading
+from django_jobs.backends.database.unreadable import end_endless, past_unreadable
 from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
 from django_jobs.backends.unheard import Unheard
 from django_jobs.exceptions import InvalidBackend
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         QueueStats,
         ResultRecord,
     )
+    from django_jobs.backends.database.unreadable import Rows
     from django_jobs.wire.envelope import Outgoing
 
 T = TypeVar("T")
@@ -135,7 +137,7 @@ class DatabaseBackend(Backend):
                 continue
             tokens: list[str] = []
             try:
-                while leases := self._from_queue(queue, limit, lease_seconds, tokens):
+                while leases := self._despite_rows(queue, limit, lease_seconds, tokens):
                     admitted = keys.admit(self.database, self.clock, self._breakers.admit(leases))
                     self._meters.give_back(queue, leases, len(admitted), lease_seconds)
                     if admitted:
@@ -146,6 +148,21 @@ class DatabaseBackend(Backend):
                 self._unheard.add(tokens, lease_seconds)
                 raise
         return []
+
+    def _despite_rows(
+        self, queue: str, limit: int, lease_seconds: float, tokens: list[str]
+    ) -> list[Lease]:
+        """Claim from a queue, past rows that cannot be read."""
+
+        def met() -> list[Rows]:
+            for token in tokens:  # a claim may have happened before its rows could not be read
+                settling.return_claimed(self.database, self.clock, token)
+            return self._claim(limit, lease_seconds).met(queue)
+
+        def claim() -> list[Lease]:
+            return self._from_queue(queue, limit, lease_seconds, tokens)
+
+        return past_unreadable(self.database, self.clock, claim, met)
 
     def return_unheard(self) -> None:
         self._unheard.give_back()
@@ -292,6 +309,7 @@ class DatabaseBackend(Backend):
 
     def tidy(self, limit: int = 1000) -> int:
         self._forgotten.wake(self.queues(), limit)
+        end_endless(self.database, self.clock, self.queues(), limit)
         promoted = promote(self.database, self.clock, None, limit)
         swept = self._sweeper.sweep(self.clock, limit)
         return promoted + swept + keys.sweep(self.database, self.clock, limit)

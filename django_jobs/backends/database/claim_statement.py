@@ -15,6 +15,7 @@ from django_jobs.backends.database.cursors import Place
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
 from django_jobs.ids import process_name
 from django_jobs.models import JobState
+from django_jobs.wire.rules import FULL
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -54,7 +55,8 @@ _CHOSEN = (
 # all of the index above, which has the id too, when it believes that there is no row.
 _CLAIMED = (
     f"UPDATE django_jobs_job AS job SET state = {_RUNNING}, lease_token = %s, worker = %s, "  # noqa: S608 - constants of ours
-    "leased_at = {now}, lease_expires = {now} + {lease}, deliveries = deliveries + 1 "
+    "leased_at = {now}, lease_expires = {now} + {lease}, "
+    f"deliveries = least(deliveries, {FULL}) + 1 "
     f"WHERE ctid = ANY (ARRAY({_CHOSEN})) RETURNING job.ctid::text, {_COLUMNS}"
 )
 _CLAIM = (

@@ -21,6 +21,7 @@ from django_jobs.backends.database.claim_statement import take
 from django_jobs.backends.database.cursors import Cursors
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
 from django_jobs.backends.database.transactions import in_statement, in_transition
+from django_jobs.backends.database.unreadable import Rows, past_unreadable
 from django_jobs.clock import to_microseconds
 from django_jobs.ids import process_name
 from django_jobs.models import Job, JobState, QueueControl
@@ -120,7 +121,9 @@ class Claim:
         rows, now = self._read(candidates.select_for_update(skip_locked=skips))
         if not rows:
             return []
-        self._jobs().filter(pk__in=[row[0] for row in rows]).update(**self._claimed(now))
+        keys = [row[0] for row in rows]
+        if self._jobs().filter(pk__in=keys).update(**self._claimed(now)) != len(rows):
+            raise ValueError("a row is not found by its own id")
         expires = now + self.lease
         return [lease_of(row, token=self.token, expires_at=expires) for row in rows]
 
@@ -138,9 +141,7 @@ class Claim:
         """Lease what is still as it was seen; each row lets one claimer through."""
         keys = [row[0] for row in seen]
         suspect = seen[0][_SUSPECT]
-        free = self._jobs().filter(
-            pk__in=keys, state=JobState.READY, lease_token=None, suspect=suspect
-        )
+        free = self._jobs().filter(pk__in=keys, state=JobState.READY, suspect=suspect)
         if not free.update(**self._claimed(now)):
             return []
         # Read again: a row may have been leased and given back since, with other counters.
@@ -153,6 +154,11 @@ class Claim:
 
     def _jobs(self) -> QuerySet[Job]:
         return Job.objects.using(self.alias)
+
+    def met(self, queue: str) -> list[Rows]:
+        """The rows that a claim from a queue reads."""
+        due = Rows(_scheduled(self.alias, queue), PROMOTED_PER_CLAIM)
+        return [Rows(self._ready(queue), self.limit), due]
 
     def _ready(self, queue: str) -> QuerySet[Job]:
         ready = self._jobs().filter(queue=queue, state=JobState.READY, backend=self.backend)
@@ -184,13 +190,22 @@ def promote(alias: str, clock: StoreClock, queue: str | None, limit: int) -> int
         left = limit - promoted
         if not left:
             break
-        promoted += in_transition(alias, lambda _: _promote(alias, clock, name, left))  # noqa: B023 - called at once
+        promoted += past_unreadable(
+            alias,
+            clock,
+            lambda: in_transition(alias, lambda _: _promote(alias, clock, name, left)),  # noqa: B023 - called at once
+            lambda: [Rows(_scheduled(alias, name), left)],  # noqa: B023 - called at once
+        )
     return promoted
+
+
+def _scheduled(alias: str, queue: str) -> QuerySet[Job]:
+    return Job.objects.using(alias).filter(queue=queue, state=JobState.SCHEDULED).order_by("due")
 
 
 def _promote(alias: str, clock: StoreClock, queue: str, limit: int) -> int:
     jobs = Job.objects.using(alias)
-    due = jobs.filter(queue=queue, state=JobState.SCHEDULED, due__lte=clock.now()).order_by("due")
+    due = _scheduled(alias, queue).filter(due__lte=clock.now())
     if connections[alias].features.has_select_for_update_skip_locked:
         # By primary key alone, see held.py: the index of scheduled jobs may seem small.
         due, still = due.select_for_update(skip_locked=True), jobs

@@ -127,13 +127,14 @@ def glance(
 
     now, lease_ends, result_ends, *dues = in_reading(alias, work)
     half = len(dues) // 2
-    ready, later = dues[:half], [due for due in dues[half:] if due is not None]
+    # On SQLite a moment may be of any kind, if it was written by somebody else.
+    ready, later = dues[:half], [due for due in dues[half:] if isinstance(due, int)]
     return Glance(
         now=int(now),
         ready=any(due is not None for due in ready),
         due=min(later, default=None),
-        lease_ends=lease_ends,
-        result_ends=result_ends,
+        lease_ends=lease_ends if isinstance(lease_ends, int) else None,
+        result_ends=result_ends if isinstance(result_ends, int) else None,
         opens_in=min(shut.values(), default=None),
     )
 

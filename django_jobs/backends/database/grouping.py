@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Count, F, Max, Min, Q
+from django.db.models import Count, Max, Min, Q
 
+from django_jobs.backends.database.minutes import plus
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.models import FailedJob, FailureGroup
 
@@ -34,7 +35,7 @@ def bury(alias: str, dead: FailedJob) -> bool:
 
 def count_new(alias: str, failed: FailedJob) -> None:
     """Add a dead letter to its group, in the caller's transaction."""
-    changes = {"open": F("open") + 1, "seen": F("seen") + 1, "last_seen": failed.failed_at}
+    changes = {"open": plus("open", 1), "seen": plus("seen", 1), "last_seen": failed.failed_at}
     rows = _mine(alias, failed.fingerprint)
     if rows.update(**changes):
         return
@@ -54,7 +55,7 @@ def count_new(alias: str, failed: FailedJob) -> None:
 
 def count_resolved(alias: str, failed: FailedJob) -> None:
     """Take a dead letter that is open no more from its group, in the caller's transaction."""
-    if not _mine(alias, failed.fingerprint).update(open=F("open") - 1):
+    if not _mine(alias, failed.fingerprint).update(open=plus("open", -1)):
         _of(alias, failed.fingerprint, failed, open=-1)
 
 
@@ -69,7 +70,7 @@ def count_gone(alias: str, letters: Iterable[FailedJob]) -> None:
         any_of[failed.fingerprint] = failed
     # In one order, so that two who delete do not wait for each other crosswise.
     for fingerprint, (seen, still_open) in sorted(gone.items()):
-        changes: dict[str, Any] = {"seen": F("seen") - seen, "open": F("open") - still_open}
+        changes: dict[str, Any] = {"seen": plus("seen", -seen), "open": plus("open", -still_open)}
         if not _mine(alias, fingerprint).update(**changes):
             _of(alias, fingerprint, any_of[fingerprint], seen=-seen, open=-still_open)
 
@@ -131,7 +132,7 @@ def _of(alias: str, fingerprint: str, failed: FailedJob, **counts: int) -> None:
         last_seen=failed.failed_at,
     )
     FailureGroup.objects.using(alias).bulk_create([group], ignore_conflicts=True)
-    changes = {name: F(name) + count for name, count in counts.items()}
+    changes = {name: plus(name, count) for name, count in counts.items()}
     _mine(alias, fingerprint).update(**changes)
 
 

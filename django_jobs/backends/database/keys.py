@@ -22,6 +22,7 @@ from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.models import Job, JobKey, JobState
+from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,7 +88,7 @@ class _Admission:
 
     def _given(self, lease: Lease, held: Sequence[str]) -> Lease:
         rows = [self._rows[key] for key in held]
-        fence = max(self._now, *(row.fence + 1 for row in rows))
+        fence = max(self._now, *(min(row.fence, MAX_MOMENT - 1) + 1 for row in rows))
         for key, row in zip(held, rows, strict=True):
             row.fence, row.keep_until = fence, max(row.keep_until, fence + KEPT_MICROSECONDS)
             row.done_by = None  # of a time that is over
@@ -180,7 +181,7 @@ def _wake(alias: str, key: str, now: int, *, done: bool) -> None:
     woken: list[UUID] = []
     waiting = blocked.filter(concurrency_key=key).values_list("pk", "concurrency")
     for pk, limit in waiting[:WOKEN_AT_ONCE]:
-        if taken + len(woken) >= (limit or 1):
+        if taken + len(woken) >= max(limit or 1, 1):
             break
         woken.append(pk)
     if done or not taken:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.closed import LOOK_SECONDS
@@ -17,6 +18,8 @@ from django_jobs.backends.window import Rate, Usage
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.models import Job, JobState, QueueControl, QueueMeter
+from django_jobs.telemetry.events import emit
+from django_jobs.telemetry.trouble_events import LimitsUnread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,7 +111,11 @@ class Meters:
     def _locked(self, queue: str) -> QueueMeter:
         meters = QueueMeter.objects.using(self._alias)
         mine = meters.filter(backend=self._backend, queue=queue)
-        meter = mine.select_for_update().first()
+        try:
+            meter = mine.select_for_update().first()
+        except (ValueError, TypeError, RecursionError):  # no JSON that anybody can read
+            mine.update(told=None)
+            meter = mine.select_for_update().first()
         if meter is None:
             new = QueueMeter(backend=self._backend, queue=queue)
             meters.bulk_create([new], ignore_conflicts=True)
@@ -136,12 +143,22 @@ def limits_of(alias: str, backend: str) -> dict[str, Limits]:
     rows = QueueControl.objects.using(alias).filter(backend=backend)
     for queue, rate, concurrency in rows.values_list("queue", "rate_limit", "concurrency"):
         texts[queue] = rate or texts.get(queue, "")
-        places[queue] = concurrency
+        places[queue] = max(concurrency, 0) if isinstance(concurrency, int) else None
     found = {}
     for queue in texts.keys() | places.keys():
         text = texts.get(queue, "")
-        known = Rate.parse(text) if text and text != UNLIMITED else None
+        known = _rate(backend, queue, text) if text and text != UNLIMITED else None
         limits = Limits(known, places.get(queue))
         if limits != Limits():
             found[queue] = limits
     return found
+
+
+@lru_cache(maxsize=256)
+def _rate(backend: str, queue: str, text: str) -> Rate | None:
+    """A rate; none where somebody wrote past the operations what is none, told once."""
+    try:
+        return Rate.parse(str(text))
+    except ValueError as error:
+        emit(LimitsUnread(backend=f"{backend}, queue {queue}", error=error))
+        return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from django.db.models import F
+from django.db.models import F, Value
+from django.db.models.functions import Greatest, Least
 
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import SECOND
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 MINUTE = 60 * SECOND
 KEPT_MINUTES = 8 * 24 * 60
 _SWEPT_EVERY_MINUTES = 60
+_FULL = 2**62
 
 
 def add_counts(
@@ -36,10 +38,15 @@ def add_counts(
     in_transition(alias, work)
 
 
+def plus(column: str, count: int) -> Any:
+    """A count and so many more. One that somebody has set to its end stays in its range."""
+    return Greatest(Least(F(column), Value(_FULL)), Value(-_FULL)) + count
+
+
 def _add(alias: str, backend: str, queue: str, minute: int, counts: Mapping[str, int]) -> None:
     minutes = QueueMinute.objects.using(alias)
     mine = minutes.filter(backend=backend, queue=queue)
-    more = {name: F(name) + count for name, count in counts.items()}
+    more = {name: plus(name, count) for name, count in counts.items()}
     if mine.filter(minute=minute).update(**more):
         return
     new = QueueMinute(backend=backend, queue=queue, minute=minute)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from django.db import connections
-from django.db.models import Count, Min
+from django.db.models import Count, Min, Q
 
 from django_jobs.backends.base import Ended, QueueStats
 from django_jobs.backends.database.rows import ROW_FIELDS, glimpse_of
+from django_jobs.backends.database.unreadable import Rows, readable
 from django_jobs.clock import SECOND
 from django_jobs.models import EndedIds, FailedJob, Job, JobResult, JobState, QueueControl
+from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,18 +23,18 @@ if TYPE_CHECKING:
 IDS_PER_QUERY = 1000
 ENDED_SECONDS = 3600.0
 """For so long at least it is known of every job that it has ended."""
-_DUE_RANK_ID = itemgetter(*map(ROW_FIELDS.index, ("due", "rank", "id")))
 
 
 def stats(alias: str, clock: StoreClock, backend: str, queue: str) -> QueueStats:
     """Count what waits in a queue."""
     jobs = Job.objects.using(alias).filter(queue=queue, backend=backend)
-    counted = list(jobs.order_by().values("state").annotate(jobs=Count("pk"), oldest=Min("due")))
+    oldest = Min("due", filter=Q(due__lte=MAX_MOMENT))  # which no text on SQLite is
+    counted = list(jobs.order_by().values("state").annotate(jobs=Count("pk"), oldest=oldest))
     depth = {row["state"]: row["jobs"] for row in counted}
-    oldest = {row["state"]: row["oldest"] for row in counted}.get(JobState.READY)
+    since = {row["state"]: row["oldest"] for row in counted}.get(JobState.READY)
     age = 0.0
-    if oldest is not None:
-        age = max(clock.read(connections[alias]) - oldest, 0) / SECOND
+    if since is not None:
+        age = max(clock.read(connections[alias]) - since, 0) / SECOND
     return QueueStats(
         ready=depth.get(JobState.READY, 0),
         scheduled=depth.get(JobState.SCHEDULED, 0),
@@ -45,23 +46,22 @@ def stats(alias: str, clock: StoreClock, backend: str, queue: str) -> QueueStats
 
 
 def peek(alias: str, backend: str, queue: str, limit: int) -> list[Glimpse]:
-    """The next messages, ready ones first."""
+    """The next messages, ready ones first; not those that cannot be read."""
     jobs = Job.objects.using(alias).filter(queue=queue, backend=backend)
     ready = jobs.filter(state=JobState.READY).order_by("rank", "due", "id")
     scheduled = jobs.filter(state=JobState.SCHEDULED).order_by("due")
-    rows = list(ready.values_list(*ROW_FIELDS)[:limit])
-    if len(rows) < limit:
+    seen = readable(Rows(ready, limit), ROW_FIELDS, glimpse_of)
+    if len(seen) < limit:
         # Only by what the index is in order of: MariaDB would sort all that is scheduled.
-        later = scheduled.values_list(*ROW_FIELDS)[: limit - len(rows)]
-        rows += sorted(later, key=_DUE_RANK_ID)
-    return [glimpse_of(row) for row in rows]
+        later = readable(Rows(scheduled, limit - len(seen)), ROW_FIELDS, glimpse_of)
+        seen += sorted(later, key=lambda one: (one.due, one.message.index["rank"], one.id))
+    return seen
 
 
 def find(alias: str, backend: str, job_id: str) -> Glimpse | None:
     """A live job."""
     jobs = Job.objects.using(alias).filter(pk=job_id, backend=backend)
-    row = jobs.values_list(*ROW_FIELDS).first()
-    return None if row is None else glimpse_of(row)
+    return next(iter(readable(Rows(jobs, 1), ROW_FIELDS, glimpse_of)), None)
 
 
 def queues(alias: str) -> list[str]:
@@ -69,7 +69,7 @@ def queues(alias: str) -> list[str]:
     found: list[str] = []
     jobs = Job.objects.using(alias).order_by("queue").values_list("queue", flat=True)
     name = jobs.first()
-    while name is not None:
+    while isinstance(name, str):  # SQLite puts what is no text behind all that is
         found.append(name)
         name = jobs.filter(queue__gt=name).first()
     return found

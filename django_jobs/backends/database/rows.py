@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from types import NoneType
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from django.conf import settings
+from django.db import models
 from django.utils import timezone
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, Glimpse, Lease, ResultRecord
@@ -58,13 +60,27 @@ ROW_FIELDS = (
 _INDEX_SIZE = len(INDEX_FIELDS)
 _MESSAGE_SIZE = ROW_FIELDS.index("suspect")
 _LEASE_SIZE = ROW_FIELDS.index("state")
+# SQLite keeps whatever it is given, so a column may hold something of another kind.
+_MESSAGE_KINDS = {(str, str, str, int, int, int, int, kind) for kind in (int, NoneType)}
+_TEXTS = frozenset({"backend", "queue", "handler", "name"})
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(INDEX_FIELDS, (str, NoneType)),
+    **dict.fromkeys(_TEXTS, (str,)),
+    **dict.fromkeys(("concurrency", "expires"), (int, NoneType)),
+    "rank": (int,),
+    "replay_of": (UUID, str, NoneType),
+}
 
 
 def _message(row: Sequence[Any], extra_deliveries: int = 0) -> Message:
+    """The message of a row; raises ValueError where that holds what nobody can use."""
     index = _index(row[1:_INDEX_SIZE])
-    body, signature, key_id, attempts, deliveries, *moments = row[_INDEX_SIZE:_MESSAGE_SIZE]
-    header = Header(attempts, deliveries + extra_deliveries, *moments)
-    return Message(body, signature, key_id, header, index, str(row[0]))
+    said = row[_INDEX_SIZE:_MESSAGE_SIZE]
+    if tuple(map(type, said)) not in _MESSAGE_KINDS:
+        raise ValueError("its body, its signature or a counter is of another kind")
+    body, signature, key_id, attempts, deliveries, crashes, due, put_off_since = said
+    header = Header(attempts, deliveries + extra_deliveries, crashes, due, put_off_since)
+    return Message(body, signature, key_id, header.bounded(), index, str(row[0]))
 
 
 @lru_cache(maxsize=256)
@@ -73,6 +89,11 @@ def _index(columns: Sequence[Any]) -> dict[str, Any]:
     on its way to a child it is written once for each frame.
     """
     index = dict(zip(INDEX_FIELDS[1:], columns, strict=True))
+    for name, value in index.items():
+        if type(value) not in _KINDS[name]:
+            raise ValueError(f"{name} is of the kind {type(value).__name__}")
+    if index["concurrency"] is not None and index["concurrency"] < 1:
+        raise ValueError(f"concurrency is {index['concurrency']}: it would never have a place")
     if index["replay_of"] is not None:
         index["replay_of"] = str(index["replay_of"])
     return index
@@ -109,10 +130,10 @@ def glimpse_of(row: Sequence[Any]) -> Glimpse:
     return Glimpse(
         id=message.id or "",
         queue=message.index["queue"],
-        state=JobState(state).label,
+        state=JobState.label_of(state),
         due=message.header.available_at,
         message=message,
-        lease_expires=lease_expires,
+        lease_expires=lease_expires if type(lease_expires) is int else None,
         extra={"suspect": bool(suspect), "created_at": created_at},
     )
 
@@ -181,6 +202,29 @@ def failed_job_of(lease: Lease, failure: Failure, now: int) -> FailedJob:
         enqueued_at=lease.created_at,
         failed_at=for_people(now),
     )
+
+
+def fit(row: models.Model) -> None:
+    """Hold what may have been written by anybody to what every database takes."""
+    for field in row._meta.concrete_fields:
+        value = getattr(row, field.attname)
+        if isinstance(value, str):
+            text = value.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+            setattr(row, field.attname, text[: getattr(field, "max_length", None)])
+        if isinstance(field, models.UUIDField) and value is not None:
+            setattr(row, field.attname, _uuid(value))
+
+
+def id_of_dead(job_id: str) -> UUID:
+    """The id of a dead letter; made up for what was no id."""
+    return _uuid(job_id) or uuid5(NAMESPACE_OID, job_id)
+
+
+def _uuid(value: object) -> UUID | None:
+    try:
+        return UUID(str(value))
+    except ValueError:
+        return None
 
 
 def fingerprint_without_error(handler: str, reason: str) -> str:

@@ -29,8 +29,10 @@ from django_jobs.backends.database.held import (
 from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, wake
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_reading, in_transition
+from django_jobs.backends.database.unreadable import Rows, past_unreadable
 from django_jobs.clock import to_microseconds
 from django_jobs.models import Job, JobAttempt, JobState
+from django_jobs.wire.rules import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import AttemptRecord, Failure, Lease
     from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.wire.envelope import Header
 
 ATTEMPTS_KEPT = 100
 _WITHOUT_LEASE: dict[str, Any] = {
@@ -58,7 +61,7 @@ def nack(
     attempt: AttemptRecord | None,
 ) -> Settled:
     """Give a job back; without a delay it returns to the place it had."""
-    changes = _given_back(clock, delay_seconds, charge)
+    changes = _given_back(clock, delay_seconds, charge, lease.message.header)
 
     def work(_: BaseDatabaseWrapper) -> Settled:
         keys = Keys(alias, clock, keys_of([lease]))
@@ -82,7 +85,9 @@ def _put_off_since(clock: StoreClock, charge: Charge) -> Any:
     return Least(Coalesce(F("put_off_since"), now), now)
 
 
-def _given_back(clock: StoreClock, delay_seconds: float | None, charge: Charge) -> dict[str, Any]:
+def _given_back(
+    clock: StoreClock, delay_seconds: float | None, charge: Charge, counted: Header
+) -> dict[str, Any]:
     """What becomes of the row."""
     changes: dict[str, Any] = {**_WITHOUT_LEASE, "state": JobState.READY}
     # A suspect that was never started, and so returns to its place, stays one.
@@ -94,9 +99,10 @@ def _given_back(clock: StoreClock, delay_seconds: float | None, charge: Charge) 
         due = _no_earlier(clock.now() + to_microseconds(delay_seconds))
         waits = When(GreaterThan(due, clock.now()), then=Value(JobState.SCHEDULED))
         changes |= {"state": Case(waits, default=Value(JobState.READY)), "due": due}
-    if charge is Charge.ATTEMPT:
+    # A counter that somebody has set to its end stays there.
+    if charge is Charge.ATTEMPT and counted.attempts < FULL:
         changes["attempts"] = F("attempts") + 1
-    elif charge is Charge.CRASH:
+    elif charge is Charge.CRASH and counted.crashes < FULL:
         changes["crashes"] = F("crashes") + 1
     return changes
 
@@ -208,13 +214,13 @@ _TOLD = ("queue", "handler", "attempts", "crashes", "trace_id")
 
 def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None, limit: int) -> int:
     """Return jobs whose lease ended without a verdict, the longest ended first."""
+    expired = Job.objects.using(alias).filter(
+        backend=backend, state=JobState.RUNNING, lease_expires__lte=clock.now()
+    )
+    if queue is not None:
+        expired = expired.filter(queue=queue)
 
     def work(connection: BaseDatabaseWrapper) -> tuple[int, list[dict[str, Any]]]:
-        expired = Job.objects.using(alias).filter(
-            backend=backend, state=JobState.RUNNING, lease_expires__lte=clock.now()
-        )
-        if queue is not None:
-            expired = expired.filter(queue=queue)
         chosen, still = expired.order_by("lease_expires"), expired
         if connection.features.has_select_for_update_skip_locked:
             # By primary key alone: given more, PostgreSQL likes to read all expired ones.
@@ -227,7 +233,7 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
         reaped = still.filter(pk__in=[row["pk"] for row in found]).update(
             state=_if_charged(Value(JobState.SCHEDULED), Value(JobState.READY)),
             due=_if_charged(_due_after_crash(clock), F("due")),
-            crashes=F("crashes") + _if_charged(Value(1), Value(0)),
+            crashes=Least(F("crashes"), Value(FULL)) + _if_charged(Value(1), Value(0)),
             reap_charged=F("suspect"),
             reaped_token=F("lease_token"),
             suspect=True,
@@ -235,7 +241,12 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
         )
         return reaped, found
 
-    reaped, found = in_transition(alias, work)
+    reaped, found = past_unreadable(
+        alias,
+        clock,
+        lambda: in_transition(alias, work),
+        lambda: [Rows(expired.order_by("lease_expires"), limit)],
+    )
     wake(alias, clock, {row[name] for row in found for name in COLUMNS if row[name]})
     for row in found:
         if row["suspect"]:

@@ -207,7 +207,8 @@ def serves_nobody(error: Error) -> bool:
         return True
     cause = error.__cause__
     if isinstance(cause, sqlite3.Error):
-        return isinstance(cause, sqlite3.OperationalError) and not is_locked(error)
+        answers = is_locked(error) or _is_unreadable(cause)
+        return isinstance(cause, sqlite3.OperationalError) and not answers
     if gave_up(error):
         return False
     state = _sqlstate(cause) or ""
@@ -222,7 +223,15 @@ def is_refusal(error: Error) -> bool:
     """Whether the database will not take what it was given; asked again it says the same."""
     if not isinstance(error, OperationalError):
         return not (serves_nobody(error) or is_conflict(error))
-    return _number(error.__cause__) in _MYSQL_REFUSED
+    return _number(error.__cause__) in _MYSQL_REFUSED or _is_unreadable(error.__cause__)
+
+
+def _is_unreadable(cause: BaseException | None) -> bool:
+    """Whether SQLite has answered with what its driver cannot read: text that is not UTF-8.
+
+    What SQLite itself says has a code.
+    """
+    return isinstance(cause, sqlite3.OperationalError) and not hasattr(cause, "sqlite_errorcode")
 
 
 def is_connection_lost(error: Error) -> bool:

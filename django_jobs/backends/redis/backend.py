@@ -198,9 +198,14 @@ class RedisBackend(Backend):
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
         reaped = 0
         for name in self.store.queues() if queue is None else [queue]:
-            if reaped < limit:
-                reaped += self._claims.reap(name, limit - reaped)
+            left = limit - reaped
+            if left > 0:
+                reaped += self._alone(name, lambda one: self._claims.reap(one, left))  # noqa: B023 - called at once
         return reaped
+
+    def _alone(self, queue: str, work: Callable[[str], int]) -> int:
+        """Do some work on a queue; nothing where a key of it is none of ours."""
+        return sum(self.store.past_unreadable([queue], lambda some: work(*some), none=0))
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
         names = self.store.queues() if queues is None else list(queues)
@@ -235,8 +240,11 @@ class RedisBackend(Backend):
             others = (
                 [] if self.store.layout.clustered else [name for name in queues if name != queue]
             )
-            done += int(self.store.run_on("tidy", [queue, *others], [limit]))
-            done += self._relay.carry(queue, limit)
+            done += self._alone(
+                queue,
+                lambda one: int(self.store.run_on("tidy", [one, *others], [limit])),  # noqa: B023 - called at once
+            )
+            done += self._alone(queue, lambda one: self._relay.carry(one, limit))
         return done + self._relay.sweep(limit)
 
     def purge_results(

@@ -20,6 +20,7 @@ from django_jobs.backends.breaking import (
     waits_for,
 )
 from django_jobs.backends.circuit import CLOSED, Circuit
+from django_jobs.backends.redis.connecting import is_of_a_key
 from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.wire.rules import MAX_MOMENT
@@ -179,7 +180,12 @@ class Breakers(SharedBreakers):
 
     def _all(self) -> dict[tuple[str, str], Kept]:
         key = self._store.layout.breakers
-        told = self._store.connection.ask(lambda client: client.hgetall(key))
+        try:
+            told = self._store.connection.ask(lambda client: client.hgetall(key))
+        except Exception as error:
+            if not is_of_a_key(error):
+                raise
+            told = {}  # it holds no breakers at all
         found = {}
         for raw, text in told.items():
             kind, _, name = raw.decode("utf-8", "replace").partition(":")

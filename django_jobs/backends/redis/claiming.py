@@ -45,6 +45,9 @@ class Seen(NamedTuple):
     kept_till: int
 
 
+_NONE = Seen(0, -1, -1, -1, 0, -1)
+
+
 class Claims:
     """The claims of one backend."""
 
@@ -60,8 +63,8 @@ class Claims:
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         """See ``Backend.fetch``."""
         self.unheard.give_back()
-        for group in self._turns(queues):
-            while leases := self._from(group, min(limit, FETCHED_AT_ONCE), lease_seconds):
+        for group in self._turns(self._store.readable(queues)):
+            while leases := self._first(group, min(limit, FETCHED_AT_ONCE), lease_seconds):
                 try:
                     if admitted := self.breakers.admit(leases):
                         self._store.announce([admitted[0].queue])
@@ -73,7 +76,11 @@ class Claims:
 
     def _return(self, claim: tuple[list[str], str]) -> int:
         queues, token = claim
-        return int(self._store.run_on("unheard", queues, [token]))
+
+        def work(some: list[str]) -> int:
+            return int(self._store.run_on("unheard", some, [token]))
+
+        return sum(self._store.past_unreadable(queues, work, none=0))
 
     def _turns(self, queues: Sequence[str]) -> list[list[str]]:
         """As many as one script may be asked about, and a queue with an open breaker alone."""
@@ -86,6 +93,17 @@ class Claims:
             else:
                 together.append(queue)
         return [*turns, *self._store.layout.groups(together)]
+
+    def _first(self, group: list[str], limit: int, lease_seconds: float) -> list[Lease]:
+        """Leases of the first queue of a group that has any."""
+        taken: list[Lease] = []
+
+        def work(some: list[str]) -> None:
+            nonlocal taken
+            taken = taken or self._from(some, limit, lease_seconds)
+
+        self._store.past_unreadable(group, work, none=None)
+        return taken
 
     def _from(self, group: list[str], limit: int, lease_seconds: float) -> list[Lease]:
         if self.breakers.is_open(group[0]):
@@ -163,9 +181,15 @@ class Claims:
 
     def look(self, queues: Sequence[str]) -> list[Seen]:
         """For each group of queues that one script may be asked about."""
+
+        def work(some: list[str]) -> Seen:
+            return Seen(*map(int, self._store.run_on("look", some, self._limits.args(some))))
+
+        groups = self._store.layout.groups(self._store.readable(queues))
         return [
-            Seen(*map(int, self._store.run_on("look", group, self._limits.args(group))))
-            for group in self._store.layout.groups(list(queues))
+            seen
+            for group in groups
+            for seen in self._store.past_unreadable(group, work, none=_NONE)
         ]
 
 

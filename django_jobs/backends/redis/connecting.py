@@ -117,6 +117,14 @@ class Connection:
             raise translated(error) from error
 
 
+def is_of_a_key(error: Exception) -> bool:
+    """Whether Redis did what it could, and a key holds what is none of ours.
+
+    What it would say to anybody, whatever the key, is an error of a kind of its own.
+    """
+    return type(error) is exceptions.ResponseError
+
+
 def translated(error: Exception) -> Exception:
     """What a worker takes for an outage, if it is one; else the error itself."""
     text = str(error)

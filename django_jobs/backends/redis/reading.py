@@ -107,7 +107,10 @@ class Reader:
         """Jobs that ended, of which a result is kept, without their attempts."""
         found = []
         for name in self._store.queues() if queue is None else [queue]:
-            told = self._store.run("ended", name, [limit])
+            found_here: list[list[Any]] = self._store.past_unreadable(
+                [name], lambda some: self._store.run_on("ended", some, [limit]), none=[]
+            )
+            told = found_here[0]
             for job_id, text in zip(told[::2], told[1::2], strict=True):
                 if result := result_of(text):
                     found.append(_account_of(job_id.decode("utf-8", "replace"), name, result))
@@ -196,7 +199,7 @@ class Reader:
         raw: Sequence[list[bytes]] = self._store.each(
             [queue], lambda pipe, base: pipe.lrange(base + "att:" + job_id, 0, -1)
         )
-        return attempts_of(raw[0])
+        return attempts_of(raw[0] or [])
 
 
 def _account_of(job_id: str, queue: str, told: dict[str, Any]) -> Account:

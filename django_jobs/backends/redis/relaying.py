@@ -10,18 +10,17 @@ from __future__ import annotations
 import json
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import NAMESPACE_OID, UUID, uuid5
 
-from django.db import Error, InterfaceError, OperationalError, models, transaction
+from django.db import Error, InterfaceError, OperationalError, transaction
 
 from django_jobs.backends.base import Failure, Lease
 from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.grouping import bury
-from django_jobs.backends.database.rows import attempt_of, failed_job_of
+from django_jobs.backends.database.rows import attempt_of, failed_job_of, fit, id_of_dead
 from django_jobs.backends.database.sweeping import Sweeper
 from django_jobs.backends.redis.endings import attempts_of
 from django_jobs.backends.redis.packing import created_at, unpack
-from django_jobs.clock import SECOND
+from django_jobs.clock import LATEST
 from django_jobs.conf import get_settings
 from django_jobs.models import JobAttempt
 from django_jobs.routers import job_databases
@@ -40,8 +39,6 @@ PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 _AWAY = (InterfaceError, OperationalError)
 _LARGEST = 2**31 - 1
-_LATEST = 250_000_000_000 * SECOND
-"""A year that every database knows."""
 _NO_PLACE = b"100" + b"0" * 16
 _REASONS = ("reason", "error_type", "error_message", "traceback", "output", "fingerprint")
 
@@ -172,38 +169,15 @@ def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> tuple
 
 
 def _insert(database: str, parked: Parked, attempts: list[bytes]) -> None:
-    lease = parked.lease._replace(id=str(_key_of(parked.lease.id)))
+    lease = parked.lease._replace(id=str(id_of_dead(parked.lease.id)))
     dead = failed_job_of(lease, parked.failure, parked.failed_at)
-    _fit(dead)
+    fit(dead)
     if not bury(database, dead):
         return
     runs = [attempt_of(lease, record) for record in attempts_of(attempts)]
     for run in runs:
-        _fit(run)
+        fit(run)
     JobAttempt.objects.using(database).bulk_create(runs)
-
-
-def _fit(row: models.Model) -> None:
-    """Hold what may have been written by anybody to what every database takes."""
-    for field in row._meta.concrete_fields:
-        value = getattr(row, field.attname)
-        if isinstance(value, str):
-            text = value.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
-            setattr(row, field.attname, text[: getattr(field, "max_length", None)])
-        if isinstance(field, models.UUIDField) and value is not None:
-            setattr(row, field.attname, _uuid(value))
-
-
-def _key_of(job_id: str) -> UUID:
-    """The id of a dead letter; made up for what was no id."""
-    return _uuid(job_id) or uuid5(NAMESPACE_OID, job_id)
-
-
-def _uuid(value: object) -> UUID | None:
-    try:
-        return UUID(str(value))
-    except ValueError:
-        return None
 
 
 def _mapping(raw: Any) -> dict[str, Any]:
@@ -216,6 +190,6 @@ def _mapping(raw: Any) -> dict[str, Any]:
 
 def _number(value: object) -> int:
     try:
-        return min(max(int(str(value)), 0), _LATEST)
+        return min(max(int(str(value)), 0), LATEST)
     except ValueError:
         return 0

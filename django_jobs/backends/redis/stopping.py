@@ -35,6 +35,6 @@ def asked_to_stop(store: Store, leases: Sequence[Lease]) -> set[str]:
     return {
         job_id
         for ids, answers in zip(by_queue.values(), told, strict=True)
-        for job_id, asked in zip(ids, answers, strict=True)
+        for job_id, asked in zip(ids, answers or [0] * len(ids), strict=True)
         if asked
     }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions
 
-from django_jobs.backends.redis.connecting import translated
+from django_jobs.backends.redis.connecting import is_of_a_key, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,7 +93,11 @@ class Waiting:
             # Redis rounds shorter ones up to for ever, or refuses them.
             return self._own_client().blpop(lists, timeout=max(seconds, 0.01)) is not None
         except (exceptions.RedisError, OSError) as error:
-            raise translated(error) from error
+            if not is_of_a_key(error):
+                raise translated(error) from error
+        with self._bell:  # one of them is no list: nothing tells of its queue
+            self._bell.wait(seconds)
+        return False
 
     def _own_client(self) -> Any:
         """A client whose answers may come a slice later than those of the others."""

@@ -99,8 +99,8 @@ class Suite(_Base):
     def tamper(self, job_id: str, **columns: Any) -> None:
         """Change what is stored of a waiting job, behind the backend's back.
 
-        The names are those of Message (``body``, ``signature``), ``due``, ``put_off_since``
-        (alone) and the names of ``index_of``.
+        The names are those of Message (``body``, ``signature``), ``due``, the names of
+        ``index_of``, and, apart from all others, ``put_off_since`` or the counters of Header.
         """
         self.skipTest(f"this store is not altered by hand ({', '.join(columns)} of {job_id})")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.backends.base import Charge, Failure, ResultRecord, Settled
 from django_jobs.clock import SECOND
 from django_jobs.exceptions import Rejection
 from django_jobs.ids import new_id
 from django_jobs.testing.conformance.base import Suite
 from django_jobs.testing.factories import make_opener
+from django_jobs.wire.rules import MAX_COUNT
 
 if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
@@ -85,6 +87,71 @@ class Opening(Suite):
         now = self.now()
         job_id = self.put(schedule=now + 60 * SECOND)
         self._assert_rejected("rejected-mismatch", job_id, due=now - SECOND)
+
+    # -- counters that somebody has set: held to their range, and nobody waits for them ---------
+
+    def _take_with(self, **counters: int) -> tuple[Lease, Lease]:
+        """The lease of a job whose counters were changed, and that of one beside it."""
+        odd = self.put(max_retries=3)
+        self.backend.nack(self.take(), None, charge=Charge.NOTHING)
+        self.tamper(odd, **counters)
+        sound = self.put()
+        leases = {lease.id: lease for lease in self.fetch(5)}
+        self.assertEqual(set(leases), {odd, sound}, "both jobs are leased")
+        return leases[odd], leases[sound]
+
+    def _assert_in_range(self, lease: Lease) -> None:
+        header = lease.message.header
+        for count in (header.attempts, header.deliveries, header.crashes):
+            self.assertTrue(0 <= count <= MAX_COUNT, f"{header} is within its range")
+
+    def test_counters_at_their_end_stop_no_claim_and_no_settle(self) -> None:
+        counters = dict.fromkeys(("attempts", "deliveries", "crashes"), MAX_COUNT)
+        lease, beside = self._take_with(**counters)
+        self._assert_in_range(lease)
+        self.assert_settled(self.backend.nack(lease, None, charge=Charge.ATTEMPT))
+        again = self.take()
+        self.assertEqual(again.id, lease.id)
+        self._assert_in_range(again)
+        self.assert_settled(self.backend.nack(again, None, charge=Charge.CRASH))
+        last = self.take()
+        self.assert_settled(self.backend.abandon(last, Failure(reason="exhausted")))
+        self.existing(self.dead_letter(lease.id), "dead letter")
+        self.assertEqual(self.backend.ack([beside]), [Settled.SETTLED])
+
+    def test_counters_below_zero_stop_no_claim_and_no_settle(self) -> None:
+        counters = dict.fromkeys(("attempts", "deliveries", "crashes"), -1000)
+        lease, beside = self._take_with(**counters)
+        self._assert_in_range(lease)
+        kept = {lease.id: ResultRecord(status="succeeded")}
+        results = kept if self.backend.capabilities.results else None
+        self.assertEqual(self.backend.ack([lease, beside], results), [Settled.SETTLED] * 2)
+        if results:
+            self.assertEqual(self.existing(self.result_of(lease.id), "result").status, "succeeded")
+
+    def test_a_full_counter_stops_no_reaping(self) -> None:
+        self.put()
+        self.lose(self.take())
+        odd = self.take()
+        self.assertTrue(odd.suspect)
+        self.backend.nack(odd, None, charge=Charge.NOTHING)
+        self.tamper(odd.id, crashes=MAX_COUNT)
+        again = self.take()
+        beside = self.put("beside")
+        self.fetch(1, "beside")
+        self.advance(self.lease_seconds)
+        self.assertEqual(self.backend.reap_expired(), 2, "both expired leases are reaped")
+        self.assertEqual(self.take("beside").id, beside)
+        self.assert_lost(self.backend.ack([again])[0])
+
+    def test_a_moment_out_of_all_range_stops_no_claim(self) -> None:
+        self.needs("delay")
+        odd, sound = self.put(), self.put()
+        self.tamper(odd, due=-(2**53))
+        leases = {lease.id: lease for lease in self.fetch(5)}
+        self.assertIn(sound, leases)
+        for lease in leases.values():
+            self.assertGreaterEqual(lease.message.header.available_at, 0)
 
     def test_a_message_moved_to_another_queue_does_not_open(self) -> None:
         job_id = self.put("quiet")

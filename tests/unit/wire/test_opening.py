@@ -132,6 +132,26 @@ def test_a_body_above_the_limit_is_too_large_however_well_signed():
     assert detail_for(message) == f"the body has {LIMIT + 1} bytes, {LIMIT} are allowed"
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"body": b"\xff"},
+        {"body": None},
+        {"body": 5},
+        {"signature": b"x"},
+        {"signature": 7},
+        {"key_id": ["k1"]},
+        {"header": Header(attempts="many")},
+        {"header": Header(crashes=b"x")},
+        {"header": Header(deliveries=None)},
+        {"index": 5},
+    ],
+    ids=str,
+)
+def test_what_no_store_should_give_back_is_refused_and_raises_nothing_else(odd):
+    assert reason_for(signed(GOOD)._replace(**odd)).startswith("rejected-")
+
+
 def test_size_is_checked_before_the_signature():
     assert reason_for(Message("x" * (LIMIT + 1), "", "", Header())) == "rejected-too-large"
 

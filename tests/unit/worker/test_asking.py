@@ -393,6 +393,9 @@ def test_a_stopped_worker_does_not_wait_for_its_store():
     assert calls.call(lambda: (_ for _ in ()).throw(OSError("gone"))) is None
 
 
-def test_what_is_no_outage_is_raised():
-    with pytest.raises(ZeroDivisionError):
-        Store(Outage("default"), lambda: False).call(lambda: 1 / 0)
+def test_an_error_that_nobody_foresaw_is_told_and_ends_no_worker(told):
+    outage = Outage("default")
+    calls = Store(outage, lambda: True)
+    assert calls.call(lambda: 1 / 0) is None
+    assert outage.seconds == 0.0  # the store itself was there, and leases were renewed
+    assert told == [events.StoreLost]

@@ -34,7 +34,8 @@ local function admit(id, keys)
   if full then return nil, full end
   if keys.once then redis.call('SADD', guards .. 'h:i:' .. keys.once, id) end
   if keys.lock then redis.call('SADD', guards .. 'h:c:' .. keys.lock, id) end
-  local last = within(tonumber(redis.call('GET', guards .. 'fence') or ''), LAST_MOMENT - 1)
+  local told = redis.pcall('GET', guards .. 'fence') -- of another type it is written anew
+  local last = within(type(told) == 'string' and tonumber(told), LAST_MOMENT - 1)
   local fence = math.max(now, last + 1)
   redis.call('SET', guards .. 'fence', number(fence))
   return '', nil, fence
@@ -139,11 +140,12 @@ local function take(base, wanted)
         end
       end
     end
-    if #gone > 0 then redis.call('ZREM', base .. 'ready', unpack(gone)) end
+    -- In this order: should a key be of another type, what was to be leased stays where it is.
     if #leased > 0 then -- or all of them were copies
       redis.call('ZADD', base .. 'leased', unpack(leased))
       redis.call('HSET', base .. 'state', unpack(changed))
     end
+    if #gone > 0 then redis.call('ZREM', base .. 'ready', unpack(gone)) end
   end
   return #places, stops, examined >= EXAMINED
 end

@@ -39,12 +39,16 @@ local MESSAGE_HEAD = '^[k-]' .. string.rep('%d', 19)
 local PLACE = '^' .. string.rep('%d', 19) .. '[%w_-]+$'
 
 local STATE = '^(' .. string.rep('.', 32)
-  .. ')|(%d+):(%d+):(%d+):(%d):(%-?%d+):(%d+):(%d+):(%d):(%d+):([^:]*):(.*)$'
+  .. ')|(%-?%d+):(%-?%d+):(%-?%d+):(%d):(%-?%d+):(%d+):(%d+):(%d):(%d+):([^:]*):(.*)$'
 
 -- Of what anybody may have written, a number that is finite and can be written again.
 local function within(n, most)
   if not n or n ~= n then return 0 end
   return math.min(math.max(n, -most), most)
+end
+
+local function count(text)
+  return math.max(within(tonumber(text), LAST_COUNT), 0)
 end
 
 local function number(n)
@@ -83,8 +87,8 @@ local function state_of(text)
     string.match(text, STATE)
   if not token then return nil end
   state.token, state.suspect, state.keyed = token, tonumber(s), tonumber(keyed)
-  state.attempts, state.deliveries = within(tonumber(a), LAST_COUNT), within(tonumber(d), LAST_COUNT)
-  state.crashes, state.due = within(tonumber(c), LAST_COUNT), within(tonumber(due), LAST_MOMENT)
+  state.attempts, state.deliveries, state.crashes = count(a), count(d), count(c)
+  state.due = within(tonumber(due), LAST_MOMENT)
   state.leased, state.fence = within(tonumber(leased), LAST_MOMENT), within(tonumber(fence), LAST_MOMENT)
   state.put_off = within(tonumber(put_off), LAST_MOMENT)
   state.done_by, state.worker = done_by, worker
@@ -136,29 +140,35 @@ local function is_reached(guards, base)
   return guards ~= KEYS[2] .. 'shared:' or base == KEYS[2]
 end
 
--- Makes ready what waits for a key that has places now.
-local function pass_on(guards, key, all)
+-- Makes ready what waits in a queue for a key that has places now.
+local function pass_on_in(base, guards, key, all)
   local taken = redis.call('SCARD', guards .. 'h:' .. key)
-  for _, base in ipairs(redis.call('SMEMBERS', guards .. 'q:' .. key)) do
-    local line, woken, moved = base .. 'w:' .. key, 0, 0
-    while moved < 1000 do
-      local place = is_reached(guards, base) and redis.call('ZRANGE', line, 0, 0)[1]
-      if not place then
-        redis.call('SREM', guards .. 'q:' .. key, base)
-        break
-      end
-      local id = id_of(place)
-      local keys = keys_of(redis.call('HGET', base .. 'jobs', id))
-      local places = keys and keys.places or 1
-      if string.sub(key, 1, 2) == 'i:' then places = 1 end
-      -- What cannot be read takes no place of a key; it goes to be buried.
-      if keys and not all and taken + woken >= places then break end
-      redis.call('ZREM', line, place)
-      redis.call('HDEL', base .. 'blocked', id)
-      redis.call('ZADD', base .. 'ready', 0, place)
-      woken, moved = woken + (keys and 1 or 0), moved + 1
+  local line, woken, moved = base .. 'w:' .. key, 0, 0
+  while moved < 1000 do
+    local place = is_reached(guards, base) and redis.call('ZRANGE', line, 0, 0)[1]
+    if not place then
+      redis.call('SREM', guards .. 'q:' .. key, base)
+      break
     end
-    if woken > 0 then wake(base, woken) end
+    local id = id_of(place)
+    local keys = keys_of(redis.call('HGET', base .. 'jobs', id))
+    local places = keys and keys.places or 1
+    if string.sub(key, 1, 2) == 'i:' then places = 1 end
+    -- What cannot be read takes no place of a key; it goes to be buried.
+    if keys and not all and taken + woken >= places then break end
+    redis.call('ZREM', line, place)
+    redis.call('HDEL', base .. 'blocked', id)
+    redis.call('ZADD', base .. 'ready', 0, place)
+    woken, moved = woken + (keys and 1 or 0), moved + 1
+  end
+  if woken > 0 then wake(base, woken) end
+end
+
+-- The same in all queues where jobs wait for it. A queue that has a key of another type keeps
+-- nobody from settling what runs in another one.
+local function pass_on(guards, key, all)
+  for _, base in ipairs(redis.call('SMEMBERS', guards .. 'q:' .. key)) do
+    pcall(pass_on_in, base, guards, key, all)
   end
 end
 

@@ -11,7 +11,8 @@ if #due > 0 then wake(base, #due) end
 
 local function is_leased(id)
   for i = 2, #KEYS do
-    if redis.call('ZSCORE', KEYS[i] .. 'leased', id) then return true end
+    -- Of a queue whose key is of another type nothing can be leased.
+    if type(redis.pcall('ZSCORE', KEYS[i] .. 'leased', id)) == 'string' then return true end
   end
   return false
 end

@@ -1,0 +1,273 @@
+"""Rows that cannot be read: somebody wrote them past us, and every claim meets them again.
+
+When a statement fails, and not for the store's sake, the rows it was about are read one by one.
+What cannot be read becomes a dead letter, made of what is left of it, and a counter that is full
+is held to its range. Nothing of this is asked while all goes well.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from django.db import Error, connections
+from django.db.models import (
+    BigIntegerField,
+    BinaryField,
+    BooleanField,
+    CharField,
+    F,
+    IntegerField,
+    TextField,
+    UUIDField,
+)
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Cast
+
+from django_jobs.backends.database.grouping import bury
+from django_jobs.backends.database.keys import COLUMNS, wake
+from django_jobs.backends.database.rows import (
+    ROW_FIELDS,
+    fingerprint_without_error,
+    fit,
+    for_people,
+    id_of_dead,
+    lease_of,
+)
+from django_jobs.backends.database.transactions import in_reading, in_transition, is_refusal
+from django_jobs.clock import to_microseconds
+from django_jobs.models import FailedJob, Job, JobState
+from django_jobs.telemetry import events
+from django_jobs.wire.rules import FULL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import QuerySet
+
+    from django_jobs.backends.database.clock import StoreClock
+
+T = TypeVar("T")
+
+REASON, ERROR_TYPE = "rejected-malformed", "CorruptEntry"
+_CENTURY_SECONDS = 3_200_000_000
+_TOLD = (*ROW_FIELDS[: ROW_FIELDS.index("due")],)
+
+
+class Rows(NamedTuple):
+    """So many rows, in the order in which a statement meets them."""
+
+    jobs: QuerySet[Job]
+    limit: int
+
+
+def is_of_a_row(error: Exception) -> bool:
+    """Whether a row may be at fault, and neither the store nor the way to it."""
+    return is_refusal(error) if isinstance(error, Error) else not isinstance(error, OSError)
+
+
+def past_unreadable(
+    alias: str, clock: StoreClock, work: Callable[[], T], met: Callable[[], Iterable[Rows]]
+) -> T:
+    """Do some work; where a row keeps it from being done, put that away and do it after all.
+
+    ``met``: what rows the work has met.
+    """
+    while True:
+        try:
+            return work()
+        except Exception as error:
+            if not (is_of_a_row(error) and any(_put_away(alias, clock, x) for x in met())):
+                raise
+
+
+def readable(rows: Rows, fields: Sequence[str], of: Callable[[Any], T]) -> list[T]:
+    """What is made of rows, without those that cannot be read."""
+
+    def read(jobs: QuerySet[Job]) -> list[T]:
+        return [of(row) for row in jobs.values_list(*fields)]
+
+    try:
+        return read(rows.jobs[: rows.limit])
+    except Exception as error:
+        if not is_of_a_row(error):
+            raise
+    found: list[T] = []
+    for address in _addresses(rows):
+        try:
+            found += read(_at(rows.jobs, [address]))
+        except Exception as error:
+            if not is_of_a_row(error):
+                raise
+    return found
+
+
+def of_known_kinds(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """Those of which objects can be made: SQLite keeps what is of another kind than its column."""
+    if connections[jobs.db].vendor != "sqlite":
+        return jobs
+    return jobs.filter(RawSQL(_known_kinds(), (), BooleanField()))  # noqa: S611 - names of our columns
+
+
+@cache
+def _known_kinds() -> str:
+    told = []
+    for field in Job._meta.concrete_fields:
+        column = f'"{Job._meta.db_table}"."{field.column}"'
+        kinds = "integer" if isinstance(field, IntegerField | BooleanField) else "text"
+        known = f"typeof({column}) = '{kinds}'"
+        if isinstance(field, UUIDField):
+            known += f" AND length({column}) = 32 AND {column} NOT GLOB '*[^0-9a-f]*'"
+        told.append(f"({known} OR {column} IS NULL)" if field.null else f"({known})")
+    return f"({' AND '.join(told)})"
+
+
+def end_endless(alias: str, clock: StoreClock, queues: Iterable[str], limit: int) -> int:
+    """Let leases end that never would, so that their jobs are reaped; how many there were."""
+    running = Job.objects.using(alias).filter(state=JobState.RUNNING)
+    far = running.filter(lease_expires__gt=clock.now() + to_microseconds(_CENTURY_SECONDS))
+    # MariaDB and MySQL have no index of what runs alone: there all that waits has no end either.
+    endless = running.filter(lease_expires=None)
+    apart = connections[alias].vendor == "mysql"
+    some = [endless.filter(queue=queue) for queue in queues] if apart else [endless]
+    ended = 0
+    for rows in (far, *some):
+        if addresses := in_reading(alias, lambda: _addresses(Rows(rows, limit))):  # noqa: B023 - called at once
+            still = _at(rows, addresses)
+            ended += in_transition(alias, lambda _: still.update(lease_expires=clock.now()))  # noqa: B023 - called at once
+    return ended
+
+
+def _put_away(alias: str, clock: StoreClock, rows: Rows) -> int:
+    """Make dead letters of rows that cannot be read, and mend full counters; how many were."""
+    told: list[FailedJob] = []
+    keys: set[str] = set()
+
+    def work(connection: BaseDatabaseWrapper) -> int:
+        told.clear()
+        skips = connection.features.has_select_for_update_skip_locked
+        addresses = _addresses(Rows(rows.jobs.select_for_update(skip_locked=skips), rows.limit))
+        jobs = Job.objects.using(alias)
+        for address, error in _unreadable(jobs, addresses):
+            raw = _raw(_at(jobs, [address]), connection)
+            dead = _dead_letter(raw, error, for_people(clock.read(connection)))
+            bury(alias, dead)
+            _at(jobs, [address])._raw_delete(alias)  # noqa: SLF001 - no signals, no collector
+            keys.update(key for name in COLUMNS if (key := raw[name]))
+            told.append(dead)
+        full = _at(jobs, addresses).filter(deliveries__gt=FULL)
+        return len(told) + full.update(deliveries=FULL)
+
+    changed = in_transition(alias, work)
+    wake(alias, clock, keys)
+    for dead in told:
+        events.emit(
+            events.JobDied(
+                job_id=str(dead.job_id),
+                queue=dead.queue,
+                handler=dead.handler,
+                reason=dead.reason,
+                error_type=dead.error_type,
+                error_message=dead.error_message,
+            )
+        )
+    return changed
+
+
+def _unreadable(jobs: QuerySet[Job], addresses: Sequence[Any]) -> list[tuple[Any, Exception]]:
+    """Those of some rows that no claim could read, each with why, found by halving."""
+    if not addresses:
+        return []
+    try:
+        _read(_at(jobs, addresses))
+    except Exception as error:
+        if not is_of_a_row(error):
+            raise
+        if len(addresses) == 1:
+            return [(addresses[0], error)]
+        half = len(addresses) // 2
+        return [*_unreadable(jobs, addresses[:half]), *_unreadable(jobs, addresses[half:])]
+    return []
+
+
+def _read(jobs: QuerySet[Job]) -> None:
+    """Raise where rows cannot be read, or would not be found again by what was read."""
+    for row in jobs.values_list(*ROW_FIELDS):
+        lease_of(row, token="", expires_at=0)
+    if not connections[jobs.db].features.has_native_uuid_field:
+        stored = RawSQL(_quoted_id(jobs.db), (), CharField())  # noqa: S611 - a column
+        for key, written in jobs.annotate(written=stored).values_list("pk", "written"):
+            if key.hex != written:
+                raise ValueError(f"its id is written as {written!r}")
+
+
+def _addresses(rows: Rows) -> list[Any]:
+    """Where rows are to be found, whatever is written in them."""
+    return list(_addressed(rows.jobs).values_list("address", flat=True)[: rows.limit])
+
+
+def _at(jobs: QuerySet[Job], addresses: Sequence[Any]) -> QuerySet[Any]:
+    return _addressed(jobs).filter(address__in=addresses)
+
+
+def _addressed(jobs: QuerySet[Job]) -> QuerySet[Any]:
+    connection = connections[jobs.db]
+    if connection.features.has_native_uuid_field:
+        return jobs.annotate(address=F("pk"))
+    rowid = ("rowid", BigIntegerField())
+    column, kind = rowid if connection.vendor == "sqlite" else (_quoted_id(jobs.db), CharField())
+    return jobs.annotate(address=RawSQL(column, (), kind))  # noqa: S611 - a column
+
+
+def _quoted_id(alias: str) -> str:
+    return connections[alias].ops.quote_name("id")
+
+
+def _raw(job: QuerySet[Job], connection: BaseDatabaseWrapper) -> dict[str, str | None]:
+    """What is written in a row, as text."""
+    kind = BinaryField() if connection.vendor == "sqlite" else TextField()
+    texts = {f"raw_{name}": Cast(name, kind) for name in _TOLD}
+    (row,) = job.annotate(**texts).values_list(*texts)
+    return dict(zip(_TOLD, map(_text, row), strict=True))
+
+
+def _text(value: str | bytes | None) -> str | None:
+    return bytes(value).decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+
+
+def _dead_letter(raw: dict[str, str | None], error: Exception, now: Any) -> FailedJob:
+    """A dead letter of what can be told of a row."""
+    handler = raw["handler"] or ""
+    dead = FailedJob(
+        backend=raw["backend"] or "",
+        job_id=id_of_dead(raw["id"] or ""),
+        queue=raw["queue"] or "",
+        handler=handler,
+        name=raw["name"] or "",
+        rank=_whole(raw["rank"], -100, 100),
+        body=raw["body"] or "",
+        signature=raw["signature"] or "",
+        key_id=raw["key_id"] or "",
+        attempts=_whole(raw["attempts"], 0, FULL),
+        deliveries=_whole(raw["deliveries"], 0, FULL),
+        crashes=_whole(raw["crashes"], 0, FULL),
+        trace_id=raw["trace_id"],
+        tenant=raw["tenant"],
+        replay_of=raw["replay_of"],
+        reason=REASON,
+        error_type=ERROR_TYPE,
+        error_message=f"the row {raw['id']!r} of {Job._meta.db_table} cannot be read: "
+        f"{type(error).__name__}: {str(error)[:200]}",
+        fingerprint=fingerprint_without_error(handler, REASON),
+        failed_at=now,
+    )
+    fit(dead)
+    return dead
+
+
+def _whole(text: str | None, least: int, most: int) -> int:
+    try:
+        return min(max(int(text or ""), least), most)
+    except ValueError:
+        return 0
