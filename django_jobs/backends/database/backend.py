@@ -61,6 +61,9 @@ LONGEST_WAIT_SECONDS = HORIZON_SECONDS
 class DatabaseBackend(Backend):
     """Jobs in a table of the database named by ``OPTIONS["DATABASE"]``.
 
+TURNS = 5
+"""Claims of one fetch of which nothing may run. Each puts off or parks what it met in bulk."""
+
     ``OPTIONS["NOTIFY"]``: whether PostgreSQL tells idle workers of new jobs.
     """
 
@@ -86,7 +89,6 @@ class DatabaseBackend(Backend):
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
         self.database: str = self.options.get("DATABASE", "default")
-        self.clock = StoreClock()
         self._inserter = Inserter(self.database)
         self._cursors = Cursors()
         self._notifies = self.options.get("NOTIFY", True)
@@ -99,12 +101,11 @@ class DatabaseBackend(Backend):
         self._watches = Watches()
         self._closed = Closed()
         self._last_glance = LastGlance()
-        self._meters = Meters(self.database, self.clock, alias, self._closed)
-        self._breakers = Breakers(self.database, self.clock, alias, self._closed)
+        self._ended_early = False
         self._sweeper = Sweeper(self.database)
-        self._forgotten = keys.Forgotten(self.database, self.clock)
         self._unheard = Unheard[str](
             lambda token: settling.return_claimed(self.database, self.clock, token)
+        self.clock = StoreClock()
         )
 
     def enqueue(
@@ -114,6 +115,18 @@ class DatabaseBackend(Backend):
             return []
         stored = self._inserter.insert(self.clock, outgoing, on_conflict)
         if self._notifies and any(one.created for one in stored):
+    @property
+    def clock(self) -> StoreClock:
+        return self._clock
+
+    @clock.setter
+    def clock(self, clock: StoreClock) -> None:
+        """What judges time by it is made anew, so that a test moves time for all of it."""
+        self._clock = clock
+        self._meters = Meters(self.database, clock, self.alias, self._closed)
+        self._breakers = Breakers(self.database, clock, self.alias, self._closed)
+        self._forgotten = keys.Forgotten(self.database, clock)
+
             self._hints.enqueued(outgoing)
         return stored
 
@@ -137,8 +150,11 @@ class DatabaseBackend(Backend):
             try:
                 while leases := self._from_queue(queue, limit, lease_seconds, tokens):
                     admitted = keys.admit(self.database, self.clock, self._breakers.admit(leases))
+        self._ended_early, turns = False, TURNS
                     self._meters.give_back(queue, leases, len(admitted), lease_seconds)
-                    if admitted:
+                    turns -= 1
+                    if admitted or not turns:
+                        self._ended_early = not admitted
                         return admitted
                     tokens.clear()
             except BaseException:
@@ -154,6 +170,10 @@ class DatabaseBackend(Backend):
     def settles_apart(self) -> bool:
         """Not on SQLite, which has one writer."""
         return connections[self.database].vendor != "sqlite"
+    @property
+    def fetch_ended_early(self) -> bool:
+        return self._ended_early
+
 
     def is_connected(self) -> bool:
         return connections[self.database].connection is not None

@@ -190,7 +190,8 @@ def promote(alias: str, clock: StoreClock, queue: str | None, limit: int) -> int
 
 def _promote(alias: str, clock: StoreClock, queue: str, limit: int) -> int:
     jobs = Job.objects.using(alias)
-    due = jobs.filter(queue=queue, state=JobState.SCHEDULED, due__lte=clock.now()).order_by("due")
+    due = jobs.filter(queue=queue, state=JobState.SCHEDULED, due__lte=clock.now())
+    due = due.order_by("due", "id")  # of those due at one moment, as claims do
     if connections[alias].features.has_select_for_update_skip_locked:
         # By primary key alone, see held.py: the index of scheduled jobs may seem small.
         due, still = due.select_for_update(skip_locked=True), jobs

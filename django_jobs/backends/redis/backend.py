@@ -110,6 +110,10 @@ class RedisBackend(Backend):
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         return self._claims.fetch(queues, limit, lease_seconds)
 
+    @property
+    def fetch_ended_early(self) -> bool:
+        return self._claims.ended_early
+
     def return_unheard(self) -> None:
         self._claims.unheard.give_back()
 

@@ -32,6 +32,7 @@ _NAMES = (
     "purge",
     "putoff",
     "reap",
+    "putoffnext",
     "renew",
     "stats",
     "stop",
