@@ -301,6 +301,14 @@ class Backend(ABC):
         """The names of the queues that hold live messages, as far as they can be told."""
         return []
 
+    def queues_due(self, since: float) -> list[str] | None:
+        """The queues in which something may be due, or None where that cannot be told.
+
+        As of a look no earlier than ``since``, a moment of ``time.monotonic()``.
+        """
+        del since
+        return None
+
     def chores(self) -> Chores:
         """What has something to do just now; both, where that cannot be told at less cost."""
         return Chores(reap=True, tidy=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.db import connections, transaction
+from django.db import Error, connections, transaction
 
 from django_jobs.backends.base import (
     Backend,
@@ -23,12 +24,18 @@ from django_jobs.backends.database.cancelling import ask_to_stop, asked_to_stop,
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.cursors import Cursors
-from django_jobs.backends.database.glance import Glance, LastGlance, glance
+from django_jobs.backends.database.glance import (
+    Glance,
+    LastGlance,
+    all_queues,
+    glance,
+    queues_with_blocked,
+)
 from django_jobs.backends.database.hints import HORIZON_SECONDS, Hints
 from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.metering import Meters
 from django_jobs.backends.database.sweeping import Sweeper
-from django_jobs.backends.database.transactions import answered, in_reading
+from django_jobs.backends.database.transactions import answered, in_reading, serves_nobody
 from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
 from django_jobs.backends.unheard import Unheard
 from django_jobs.exceptions import InvalidBackend
@@ -54,15 +61,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+TURNS = 5
+"""Claims of one fetch of which nothing may run. Each puts off or parks what it met in bulk."""
+
 LONGEST_WAIT_SECONDS = HORIZON_SECONDS
 """What is due later than that was enqueued without a hint."""
 
 
 class DatabaseBackend(Backend):
     """Jobs in a table of the database named by ``OPTIONS["DATABASE"]``.
-
-TURNS = 5
-"""Claims of one fetch of which nothing may run. Each puts off or parks what it met in bulk."""
 
     ``OPTIONS["NOTIFY"]``: whether PostgreSQL tells idle workers of new jobs.
     """
@@ -100,21 +107,14 @@ TURNS = 5
         self._hints = Hints(self.database, alias)
         self._watches = Watches()
         self._closed = Closed()
+        self.clock = StoreClock()
         self._last_glance = LastGlance()
         self._ended_early = False
         self._sweeper = Sweeper(self.database)
         self._unheard = Unheard[str](
             lambda token: settling.return_claimed(self.database, self.clock, token)
-        self.clock = StoreClock()
         )
 
-    def enqueue(
-        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
-    ) -> list[Enqueued]:
-        if not outgoing:
-            return []
-        stored = self._inserter.insert(self.clock, outgoing, on_conflict)
-        if self._notifies and any(one.created for one in stored):
     @property
     def clock(self) -> StoreClock:
         return self._clock
@@ -127,6 +127,13 @@ TURNS = 5
         self._breakers = Breakers(self.database, clock, self.alias, self._closed)
         self._forgotten = keys.Forgotten(self.database, clock)
 
+    def enqueue(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
+        if not outgoing:
+            return []
+        stored = self._inserter.insert(self.clock, outgoing, on_conflict)
+        if self._notifies and any(one.created for one in stored):
             self._hints.enqueued(outgoing)
         return stored
 
@@ -143,6 +150,7 @@ TURNS = 5
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         self.return_unheard()
+        self._ended_early, turns = False, TURNS
         for queue in queues:
             if self._closed.left(queue):
                 continue
@@ -150,7 +158,6 @@ TURNS = 5
             try:
                 while leases := self._from_queue(queue, limit, lease_seconds, tokens):
                     admitted = keys.admit(self.database, self.clock, self._breakers.admit(leases))
-        self._ended_early, turns = False, TURNS
                     self._meters.give_back(queue, leases, len(admitted), lease_seconds)
                     turns -= 1
                     if admitted or not turns:
@@ -163,6 +170,10 @@ TURNS = 5
                 raise
         return []
 
+    @property
+    def fetch_ended_early(self) -> bool:
+        return self._ended_early
+
     def return_unheard(self) -> None:
         self._unheard.give_back()
 
@@ -170,10 +181,6 @@ TURNS = 5
     def settles_apart(self) -> bool:
         """Not on SQLite, which has one writer."""
         return connections[self.database].vendor != "sqlite"
-    @property
-    def fetch_ended_early(self) -> bool:
-        return self._ended_early
-
 
     def is_connected(self) -> bool:
         return connections[self.database].connection is not None
@@ -276,8 +283,9 @@ TURNS = 5
         return self._glance(queues).due_in
 
     def _glance(self, queues: Sequence[str] | None) -> Glance:
+        began = time.monotonic()
         seen = glance(self.database, self.clock, self.alias, queues, self._closed.all())
-        return seen if self.clock.is_set_by_hand else self._last_glance.keep(queues, seen)
+        return seen if self.clock.is_set_by_hand else self._last_glance.keep(queues, began, seen)
 
     def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
         self._breakers.learn(told)
@@ -308,13 +316,18 @@ TURNS = 5
         return self._read(lambda: look(self.database, self.alias, key))
 
     def queues(self) -> list[str]:
-        return self._read(lambda: reading.queues(self.database))
+        return all_queues(self.database)
+
+    def queues_due(self, since: float) -> list[str]:
+        return (self._last_glance.since(since) or self._glance(None)).queues_due()
 
     def tidy(self, limit: int = 1000) -> int:
-        self._forgotten.wake(self.queues(), limit)
-        promoted = promote(self.database, self.clock, None, limit)
-        swept = self._sweeper.sweep(self.clock, limit)
-        return promoted + swept + keys.sweep(self.database, self.clock, limit)
+        return _sum_of_each(
+            lambda: self._forgotten.wake(queues_with_blocked(self.database), limit),
+            lambda: promote(self.database, self.clock, None, limit),
+            lambda: self._sweeper.sweep(self.clock, limit),
+            lambda: keys.sweep(self.database, self.clock, limit),
+        )
 
     @contextmanager
     def joint_transaction(self) -> Iterator[Any]:
@@ -348,3 +361,21 @@ TURNS = 5
 
     def _read(self, work: Callable[[], T]) -> T:
         return in_reading(self.database, work)
+
+
+def _sum_of_each(*steps: Callable[[], int | None]) -> int:
+    """Take each step, though another one fails; raises what the first that failed has raised.
+
+    Where the database serves nobody the others would wait for it too.
+    """
+    done, failed = 0, None
+    for step in steps:
+        try:
+            done += step() or 0
+        except Exception as error:
+            if isinstance(error, Error) and serves_nobody(error):
+                raise
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return done

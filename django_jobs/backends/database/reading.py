@@ -64,17 +64,6 @@ def find(alias: str, backend: str, job_id: str) -> Glimpse | None:
     return None if row is None else glimpse_of(row)
 
 
-def queues(alias: str) -> list[str]:
-    """The queues that hold live jobs: one look into the claim index for each."""
-    found: list[str] = []
-    jobs = Job.objects.using(alias).order_by("queue").values_list("queue", flat=True)
-    name = jobs.first()
-    while name is not None:
-        found.append(name)
-        name = jobs.filter(queue__gt=name).first()
-    return found
-
-
 def paused_with_jobs(alias: str, backend: str, queues: Sequence[str]) -> bool:
     """Whether a job could be had from one of the queues, were it not paused."""
     controls = QueueControl.objects.using(alias).filter(backend=backend, paused=True)

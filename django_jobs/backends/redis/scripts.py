@@ -17,6 +17,7 @@ _NAMES = (
     "ack",
     "breaker",
     "cancel",
+    "duequeues",
     "ended",
     "enkeyed",
     "enqueue",
@@ -31,14 +32,15 @@ _NAMES = (
     "peek",
     "purge",
     "putoff",
-    "reap",
     "putoffnext",
+    "reap",
     "renew",
     "stats",
     "stop",
     "tidy",
     "unheard",
     "unpark",
+    "untidyqueues",
 )
 
 
