@@ -56,6 +56,24 @@ class LimitsUnread(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RateUnread(Event):
+    """The rate limit of a queue cannot be read; nothing is claimed from that queue until it can."""
+
+    backend: str
+    queue: str
+    rate: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DutyFailed(Event):
+    """One of a worker's duties failed, and is tried again; its jobs and other duties go on."""
+
+    backend: str
+    duty: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PushPutOff(Event):
     """A relay cannot judge a job of the outbox, and leaves it for one that can."""
 
