@@ -41,8 +41,13 @@ class QueueLimits:
         self._look_at = float("-inf")
 
     def args(self, queues: list[str]) -> list[str | int]:
-        """Six values for each queue: paused, rate, window, slots, lateness, places."""
+        """Six values for each queue: paused, rate, window, slots, lateness, places.
+
+        None at all where no queue has any: there may be thousands.
+        """
         held = self._current()
+        if not any(queue in held.limits or queue in held.paused for queue in queues):
+            return []
         told: list[str | int] = []
         for queue in queues:
             limits = held.limits.get(queue, _NONE)

@@ -141,3 +141,13 @@ def test_a_rate_that_cannot_be_read_closes_its_own_queue_and_is_told_once(backen
     assert "5/fortnight" in told.getMessage()
     limit_queue("default", {"rate_limit": "none"}, by="a test")
     assert len(take(backend)) == 2
+
+
+def test_scripts_are_told_of_limits_where_a_queue_has_any(backend):
+    limits = backend._claims._limits
+    assert limits.args(["default", "other"]) == []
+    limit_queue("other", {"concurrency": 3}, by="a test")
+    limits._look_at = 0.0
+    assert limits.args(["default"]) == []
+    assert limits.args(["default", "other"])[-1] == 3
+    assert len(limits.args(["default", "other"])) == 12
