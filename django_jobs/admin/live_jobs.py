@@ -21,7 +21,7 @@ from django_jobs.admin.cells import badge, handler_cell, moment_cell, moment_of
 from django_jobs.admin.databases import all_databases
 from django_jobs.admin.presentation import meta_of, payload_of, visible
 from django_jobs.admin.tables import OfAJob, is_kept, with_a_broker
-from django_jobs.backends.database.reading import queues
+from django_jobs.backends.database.glance import all_queues
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.database.unreadable import is_of_a_row, of_known_kinds
 from django_jobs.clock import from_datetime
@@ -89,7 +89,7 @@ def _few_in(state: JobState, alias: str) -> list[Any] | None:
     database would read all others on its way from one of its jobs to the next.
     """
     keys: list[Any] = []
-    for name in queues(alias):
+    for name in all_queues(alias):
         jobs = live(name, using=alias).filter(state=state)
         keys += jobs.values_list("pk", flat=True)[: FEW + 1 - len(keys)]
         if len(keys) > FEW:

@@ -127,8 +127,16 @@ class Backend(ABC):
 
         Within a queue: higher priority, then earlier due, then earlier id. No two
         callers get the same message. A suspect comes alone. An empty list means there
-        was nothing; trouble is raised.
+        was nothing, or that ``fetch_ended_early``; trouble is raised.
         """
+
+    @property
+    def fetch_ended_early(self) -> bool:
+        """Whether the last fetch gave out nothing because it had passed over enough for one call.
+
+        There is more to look at, so ask again: between two calls a worker renews and settles.
+        """
+        return False
 
     @abstractmethod
     def ack(
@@ -292,6 +300,14 @@ class Backend(ABC):
     def queues(self) -> list[str]:
         """The names of the queues that hold live messages, as far as they can be told."""
         return []
+
+    def queues_due(self, since: float) -> list[str] | None:
+        """The queues in which something may be due, or None where that cannot be told.
+
+        As of a look no earlier than ``since``, a moment of ``time.monotonic()``.
+        """
+        del since
+        return None
 
     def chores(self) -> Chores:
         """What has something to do just now; both, where that cannot be told at less cost."""

@@ -60,6 +60,28 @@ def check_outboxes(settings: JobsSettings, _problems: Sequence[Problem]) -> Iter
             )
 
 
+def check_shared_tables(
+    settings: JobsSettings, _problems: Sequence[Problem]
+) -> Iterator[CheckMessage]:
+    """No two backends read past each other's jobs."""
+    seen: dict[tuple[str, ...], str] = {}
+    for config in settings.backends.values():
+        alias = database_of(config)
+        if alias is None or alias not in connections.settings:
+            continue
+        told = connections.settings[alias]
+        where = tuple(str(told.get(name) or "") for name in ("ENGINE", "NAME", "HOST", "PORT"))
+        first = seen.setdefault(where, config.alias)
+        if first != config.alias:
+            yield Warning(
+                f"The backends {first!r} and {config.alias!r} keep their jobs in one table: where "
+                "both have a queue of one name, a claim of one reads past all jobs of the other.",
+                hint="Keep one of them, and give each kind of work a queue of its own; or name "
+                "another database in OPTIONS['DATABASE'].",
+                id="django_jobs.W014",
+            )
+
+
 def check_vendors(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
     """Claiming is written, and tested, for these databases only."""
     for alias, connection in _connections(settings):
@@ -206,6 +228,7 @@ def _is_in_memory(connection: BaseDatabaseWrapper) -> bool:
 DATABASE_CHECKS = (
     check_aliases,
     check_outboxes,
+    check_shared_tables,
     check_vendors,
     check_routes,
     check_sqlite,

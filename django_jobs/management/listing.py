@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.backends.database.reading import queues
+from django_jobs.backends.database.glance import all_queues
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, SystemClock, from_datetime
 from django_jobs.conf import get_settings
@@ -115,7 +115,7 @@ def listed(wanted: Wanted) -> Iterator[Listed]:
 
 def _live(alias: str, wanted: Wanted) -> Iterator[Listed]:
     now = store_now(alias)
-    for name in [wanted.queue] if wanted.queue else queues(alias):
+    for name in [wanted.queue] if wanted.queue else all_queues(alias):
         # One after the other: each is a piece of an index, and all together have to be sorted.
         for state in JobState if wanted.state is None else [JobState[wanted.state.upper()]]:
             jobs = live(name, using=alias).filter(state=state)

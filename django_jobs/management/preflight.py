@@ -11,7 +11,7 @@ from django.apps import apps
 from django.core import checks
 from django.db import DatabaseError, connections
 
-from django_jobs.backends.database import reading
+from django_jobs.backends.database.glance import all_queues
 from django_jobs.backends.registry import backends
 from django_jobs.checks import TAG
 from django_jobs.clock import SECOND
@@ -236,7 +236,7 @@ def _workers(alias: str) -> Iterator[Finding]:
         yield Finding(what="workers", state=WARNING, told=told, way_out=way_out)
         return
     yield Finding(what="workers", state=OK, told=", ".join(sorted(map(str, here))))
-    for queue in sorted({*get_settings().queues, *reading.queues(alias)}):
+    for queue in sorted({*get_settings().queues, *all_queues(alias)}):
         if not any(serves(worker, queue) and not worker.draining for worker in here):
             told = f"nobody serves the queue {queue}"
             way_out = f"manage.py jobs_work --queue {queue}"

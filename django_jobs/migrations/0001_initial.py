@@ -257,7 +257,7 @@ class Migration(migrations.Migration):
                         fields=["queue", "state", "rank", "due", "id"], name="dj_job_claim"
                     ),
                     django_jobs.indexes.PartialIndex(
-                        fields=["queue", "state", "due"],
+                        fields=["queue", "state", "due", "id"],
                         name="dj_job_promote",
                         where=models.Q(("state", 0)),
                     ),

@@ -95,9 +95,10 @@ class Job(Identity):
             # A claim walks this index from its start and sorts nothing.
             models.Index(fields=("queue", "state", "rank", "due", "id"), name="dj_job_claim"),
             # Where partial indexes are to be had, a ready job pays for the one above only.
-            # MariaDB and MySQL have none; hence state among the fields.
+            # MariaDB and MySQL have none; hence state among the fields. With the id, for many
+            # jobs become due at one moment when a breaker has cooled, and keep their order.
             PartialIndex(
-                fields=("queue", "state", "due"),
+                fields=("queue", "state", "due", "id"),
                 name="dj_job_promote",
                 where=Q(state=JobState.SCHEDULED),
             ),

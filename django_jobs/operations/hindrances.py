@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from django.db.models import Q
@@ -136,8 +135,11 @@ def of_workers(job: Job, alias: str) -> Iterator[Cause]:
 def _limited(job: Job, control: QueueControl | None, alias: str, now: int) -> Iterator[Cause]:
     configured = get_settings().queues.get(job.queue)
     text = (control and control.rate_limit) or (configured and configured.rate_limit) or ""
-    with suppress(ValueError):  # of a rate that somebody wrote past the operations
+    try:
         yield from _rate_limited(job, text, alias, now)
+    except ValueError:  # somebody wrote it past the operations
+        told = f"The rate limit of the queue {job.queue}, {text}, cannot be read."
+        yield Cause("rate-limited", told, f"jobs_queue set {job.queue} rate_limit=60/m")
     places = control.concurrency if control is not None else None
     if places is not None:
         running = Job.objects.using(alias).filter(

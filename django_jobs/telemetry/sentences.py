@@ -212,15 +212,20 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         "the module %(named)s of a waiting task cannot be imported",
     ),
-    trouble_events.DutyFailed: (
-        "duty.failed",
-        logging.ERROR,
-        "a worker could not keep house on the backend %(backend)s and tries again: %(error)s",
-    ),
     trouble_events.LimitsUnread: (
         "limits.unread",
         logging.WARNING,
         "the limits of the queues of %(backend)s could not be read: %(error)s",
+    ),
+    trouble_events.RateUnread: (
+        "limits.rate_unread",
+        logging.ERROR,
+        "its rate limit, %(rate)s, cannot be read: nothing is claimed from %(queue)s (%(backend)s)",
+    ),
+    trouble_events.DutyFailed: (
+        "duty.failed",
+        logging.ERROR,
+        "the worker of %(backend)s works on, but failed to %(duty)s: %(error)s",
     ),
     trouble_events.PushPutOff: (
         "relay.put_off",
@@ -262,6 +267,6 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
 
 
 WITH_TRACEBACK = {
-    *("hook.failed", "commit_hook.failed", "policy.failed", "receiver.failed"),
+    *("duty.failed", "hook.failed", "commit_hook.failed", "policy.failed", "receiver.failed"),
     *("task.receiver_failed", "task.attempts_unread", "task.module_failed"),
 }

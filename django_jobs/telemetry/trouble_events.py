@@ -48,18 +48,28 @@ class TaskModuleFailed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DutyFailed(Event):
-    """What a worker does for everybody could not be done; it is tried again."""
+class LimitsUnread(Event):
+    """The limits of queues could not be read; those known last hold on."""
 
     backend: str
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitsUnread(Event):
-    """The limits of queues could not be read; those known last hold on."""
+class RateUnread(Event):
+    """The rate limit of a queue cannot be read; nothing is claimed from that queue until it can."""
 
     backend: str
+    queue: str
+    rate: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DutyFailed(Event):
+    """One of a worker's duties failed, and is tried again; its jobs and other duties go on."""
+
+    backend: str
+    duty: str
     error: BaseException
 
 

@@ -119,8 +119,11 @@ class Cycle:
         """Process one message of the first queue that has any."""
         for queue in queues:
             lease_seconds = self.settings.effective_lease(queue)
-            asked_at = time.monotonic()
-            for lease in self.backend.fetch([queue], 1, lease_seconds):
+            fetch = partial(self.backend.fetch, [queue], 1, lease_seconds)
+            asked_at, leases = time.monotonic(), fetch()
+            while not leases and self.backend.fetch_ended_early:  # there is none to renew meanwhile
+                asked_at, leases = time.monotonic(), fetch()
+            for lease in leases:
                 if time.monotonic() - asked_at > lease_seconds / 2:
                     self.backend.nack_all([lease])  # too little of it is left to run a job
                     return EMPTY

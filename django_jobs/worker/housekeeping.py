@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from django.db import Error
 
 from django_jobs.telemetry import events
 from django_jobs.telemetry.trouble_events import DutyFailed
@@ -20,11 +22,47 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend
     from django_jobs.worker.store import Outage
 
+T = TypeVar("T")
+
 BATCH = 1000
+AGAIN_SECONDS = 3.0
+"""After so long a duty that failed is tried again."""
 REAPS_PER_LEASE = 3
 HICCUP_SHARE = 12
 """An outage shorter than this part of a lease ends no lease that is renewed in time."""
 TIDY_SECONDS = 300.0
+
+
+class Duties:
+    """What a worker does beside its jobs. None that fails keeps others from being done.
+
+    It is tried again after a while, and told of once until it goes well.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._failed_at: dict[str, float] = {}
+
+    def do(self, duty: str, work: Callable[[], T]) -> T | None:
+        """What the work answers; None where it failed now or just before.
+
+        Raises what a store that serves nobody says, for that is everybody's trouble.
+        """
+        failed_at = self._failed_at.get(duty)
+        if failed_at is not None and time.monotonic() < failed_at + AGAIN_SECONDS:
+            return None
+        try:
+            answer = work()
+        except Exception as error:
+            if isinstance(error, Error | OSError) and trouble_of(error) is Trouble.STORE:
+                raise
+            self._failed_at[duty] = time.monotonic()
+            if failed_at is None:
+                about = {"backend": self._backend.alias, "duty": duty}
+                events.emit(DutyFailed(**about, error=error))
+            return None
+        self._failed_at.pop(duty, None)
+        return answer
 
 
 class Housekeeping:
@@ -34,6 +72,7 @@ class Housekeeping:
         self, backend: Backend, lease_seconds: float, outage: Outage | None = None
     ) -> None:
         self._backend = backend
+        self._duties = Duties(backend)
         self._lease_seconds = lease_seconds
         self._reaps_from = 0.0
         self._outage = outage
@@ -55,14 +94,15 @@ class Housekeeping:
         """Do what is due, if anything is; whether a job may be ready because of it."""
         if self.seconds_left():
             return False
+        self._due_at = time.monotonic() + AGAIN_SECONDS  # if something fails
         chores = self._backend.chores()
         reaps = chores.reap and self._may_reap()
-        reaped = self._done(self._backend.reap_expired) if reaps else 0
+        reaped = (self._duties.do("return lost jobs", self._reap) if reaps else 0) or 0
         if reaped:
             events.emit(events.Reaped(backend=self._backend.alias, count=reaped))
         # One look does not tell all there may be to tidy, such as keys that are over.
         tidies = chores.tidy or time.monotonic() >= self._tidy_by
-        tidied = self._done(self._backend.tidy) if tidies else 0
+        tidied = (self._duties.do("tidy up", self._tidy) if tidies else 0) or 0
         if tidies:
             # What was too much for one step is not all told by the next look either.
             self._tidy_by = time.monotonic() + (TIDY_SECONDS if tidied < BATCH else 0.0)
@@ -72,15 +112,11 @@ class Housekeeping:
         self._due_at = time.monotonic() + pause
         return reaped + tidied > 0
 
-    def _done(self, duty: Callable[..., int]) -> int:
-        """What a duty has done. One that is refused, or fails as nobody foresaw, stops no other."""
-        try:
-            return duty(limit=BATCH)
-        except Exception as error:
-            if trouble_of(error) is not Trouble.REFUSED:
-                raise
-            events.emit(DutyFailed(backend=self._backend.alias, error=error))
-            return 0
+    def _reap(self) -> int:
+        return self._backend.reap_expired(limit=BATCH)
+
+    def _tidy(self) -> int:
+        return self._backend.tidy(limit=BATCH)
 
     def _may_reap(self) -> bool:
         # This very look may be the first that the store has answered.

@@ -11,7 +11,7 @@ from django_jobs.execution.timeout import keep_alarm
 from django_jobs.telemetry import events
 from django_jobs.worker.build import build_relay
 from django_jobs.worker.cycle import EMPTY
-from django_jobs.worker.housekeeping import Housekeeping
+from django_jobs.worker.housekeeping import Duties, Housekeeping
 from django_jobs.worker.ledger import Ledger
 from django_jobs.worker.presence import DRAINING, Presence
 from django_jobs.worker.relaying import Relaying
@@ -74,6 +74,7 @@ class InProcessWorker:
         asker = cast("Asker", cycle.asker)  # in one process it is the store that is asked
         self._store = Store(asker.outage, self.stop.asked.is_set)
         self._house = Housekeeping(cycle.backend, shortest_lease(cycle.settings), asker.outage)
+        self._duties = Duties(cycle.backend)
         self._ledger = Ledger(cycle.backend)
         self._presence = Presence(cycle.backend, str(queues))
         self._relaying = Relaying(build_relay(cycle.backend, cycle.settings), poll_interval)
@@ -117,13 +118,14 @@ class InProcessWorker:
         return why
 
     def _turn(self) -> Report:
-        self._presence.tell()
-        self._tally.tell_now_and_then()
-        self._ledger.tell()
+        do = self._duties.do
+        do("show that it is there", self._presence.tell)
+        do("tell its counts", self._tally.tell_now_and_then)
+        do("tell its figures", self._ledger.tell)
         moved = self._relaying.step()
-        if not (self._house.step() or self._may_be_work or (moved and moved.jobs)):
+        if not (do("keep house", self._house.step) or self._may_be_work or (moved and moved.jobs)):
             return EMPTY
-        self._queues.refresh()
+        do("look for queues", self._queues.refresh)
         return self._cycle.once(self._queues.next())
 
     def _after(self, report: Report) -> str | None:

@@ -7,6 +7,7 @@ turn, whatever queues there are.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Protocol
 
 from django_jobs.definition import QUEUE_NAME
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 MAX_WEIGHT = 1000
 LOOK_AGAIN_SECONDS = 5.0
+DUE_SECONDS = 0.5
+"""So old may be what is known of where something is due, while there is work all the same."""
+LOOKS_SHARE = 20
+"""No more than this part of the time goes into such looks: they grow with the queues there are."""
+FEW = 5
+"""So many queues are tried without asking first whether they have anything."""
 
 
 EVERY_QUEUE = "every queue"
@@ -87,7 +94,11 @@ class Weighted(Named):
 
 
 class InTurn:
-    """Every queue of the backend, each coming first once a round."""
+    """Every queue of the backend, each coming first once a round.
+
+    Where the backend can tell, only those where something is due, and a few others that had
+    something lately: a try of each of three thousand queues costs a second.
+    """
 
     watched = None
 
@@ -96,29 +107,42 @@ class InTurn:
         configured = settings.queues
         self._named = [q for q in configured if settings.backend_for(q) == backend.alias]
         self._names: list[str] = []
-        self._looked_at = float("-inf")
-        self._turn = 0
+        self._looked_at, self._given_at = float("-inf"), time.monotonic()
+        self._look_after = LOOK_AGAIN_SECONDS
+        self._first = ""
         self._used = False
 
     def next(self) -> Sequence[str]:
         if self._looked_at < 0:
-            self._look()
-        self._used = True
-        self._turn = (self._turn + 1) % len(self._names)
-        return [*self._names[self._turn :], *self._names[: self._turn]]
+            self._look(self._given_at)
+        self._used, self._given_at = True, time.monotonic()
+        if not self._names:
+            return ()
+        # By name, for which there are changes from look to look.
+        turn = bisect_right(self._names, self._first) % len(self._names)
+        self._first = self._names[turn]
+        return [*self._names[turn:], *self._names[:turn]]
 
     def look_again(self) -> None:
         self._looked_at = float("-inf")
 
     def refresh(self) -> None:
         # Who is idle is told of work in whatever queue, and looks then.
-        if self._used and time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS:
-            self._look()
+        now = time.monotonic()
+        if self._used and 0 < self._looked_at < now - self._look_after:
+            self._look(now - DUE_SECONDS)
 
-    def _look(self) -> None:
-        found = self._backend.queues()
-        self._names = list(dict.fromkeys([*self._named, *sorted(found)])) or [DEFAULT_QUEUE]
+    def _look(self, since: float) -> None:
+        began = time.monotonic()
+        due = self._backend.queues_due(since)
         self._looked_at, self._used = time.monotonic(), False
+        if due is None:
+            self._names = sorted({*self._named, *self._backend.queues()}) or [DEFAULT_QUEUE]
+            return
+        before = self._names or self._named or [DEFAULT_QUEUE]
+        others = [name for name in before if name not in set(due)]
+        self._names = sorted([*due, *others[: max(FEW - len(due), 0)]])
+        self._look_after = max(DUE_SECONDS, LOOKS_SHARE * (self._looked_at - began))
 
     def __str__(self) -> str:
         return EVERY_QUEUE

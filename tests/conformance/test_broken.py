@@ -20,6 +20,8 @@ def test_the_unbroken_backend_passes_the_same_run():
         "test_an_account_tells_of_every_attempt_and_of_a_good_end",
         "test_an_account_tells_of_a_death",
         "test_there_is_no_account_of_what_never_was",
+        "test_jobs_of_a_broken_handler_cost_a_few_fetches_and_run_in_order_later",
+        "test_a_probe_that_fails_lets_the_others_wait_for_another_while",
     }
 
 

@@ -68,6 +68,7 @@ def test_a_backend_that_claims_little_is_asked_for_little():
         "unique",
         "keys",
         "accounts",
+        "breakers",
     }
 
 

@@ -8,7 +8,7 @@ from django.db import connection
 from django.urls import reverse
 
 from django_jobs.backends.base import Chores, Failure, Settled
-from django_jobs.backends.database import metering, minutes, unreadable
+from django_jobs.backends.database import minutes, unreadable
 from django_jobs.backends.database.claiming import Claim
 from django_jobs.backends.database.grouping import count_gone
 from django_jobs.backends.database.unreadable import ERROR_TYPE, REASON
@@ -271,12 +271,13 @@ def test_a_lease_that_would_never_end_is_reaped(backend, ends):
 @pytest.mark.parametrize(
     "control", [{"rate_limit": "x"}, {"rate_limit": "99999999999/q"}, {"rate_limit": "\x1b[2J"}]
 )
-def test_a_rate_that_is_none_limits_nothing_and_is_told(backend, caplog, control):
+def test_a_rate_that_is_none_closes_its_queue_alone_and_is_told(backend, caplog, control):
     QueueControl.objects.create(backend="database", queue="default", **control)
-    metering._rate.cache_clear()
     put(backend, 2)
-    assert len(backend.fetch(["default"], 2, 30.0)) == 2
-    assert [record.key for record in caplog.records] == ["limits.unread"]
+    put(backend, queue="other")
+    assert backend.fetch(["default"], 2, 30.0) == []
+    assert len(backend.fetch(["default", "other"], 2, 30.0)) == 1
+    assert [record.key for record in caplog.records] == ["limits.rate_unread"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from django_jobs.backends.base import Failure, ResultRecord
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.backends.database.claiming import promote
+from django_jobs.backends.database.glance import queues_with_blocked, queues_with_due
 from django_jobs.backends.database.settling import return_claimed
 from django_jobs.management.listing import Wanted, listed
 from django_jobs.models import Job
@@ -255,12 +256,18 @@ class TestAmongAMillionReadyJobs:
         assert_settles_well(backend, count)
 
     def test_the_queues_are_found_without_reading_their_jobs(self, backend):
-        plans = plans_of(backend.queues)
-        assert len(plans) == QUEUES + 1
-        for plan in plans:
-            assert plan.indexes <= {CLAIM, PROMOTE}, plan.text
-            assert plan.sorted_rows == 0, plan.text
-            assert_reads_little(plan, at_most=1)
+        for work in (backend.queues, lambda: backend.queues_due(float("inf"))):
+            (plan,) = plans_of(work)
+            assert plan.sorted_rows <= 1, plan.text
+            assert_reads_little(plan, at_most=8 * (QUEUES + 1))
+
+    def test_the_queues_to_tidy_are_found_without_reading_their_jobs(self, backend):
+        for work in (
+            lambda: queues_with_due("default", backend.clock),
+            lambda: queues_with_blocked("default"),
+        ):
+            (plan,) = plans_of(work)
+            assert_reads_little(plan, at_most=8 * (QUEUES + 1))
 
     def test_an_idle_look_reads_a_few_rows_per_queue(self, backend):
         assert_looks_cheaply(backend, None)

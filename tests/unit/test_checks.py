@@ -59,6 +59,7 @@ triggered: dict[str, dict] = {
     "W005": {"QUEUES": {"mail": {"HANDLERS": ["shop.nobody.knows"]}}},
     "W006": {"QUEUES": {"mail": {"HANDLERS": ["command"]}}, "ALLOWED_EVENTS": [A_SIGNAL]},
     "W007": {"BACKENDS": {"database": {**DATABASE, "OPTIONS": {"DATABASE": "other"}}}},
+    "W014": {"BACKENDS": {"database": DATABASE, "slow": DATABASE}},
     "W020": {"ALLOWED_COMMANDS": ["clearsesions"]},
     "W021": {"ALLOWED_COMMANDS": {"flush": None}},
     "W022": {"ALLOWED_SHELL_COMMANDS": ["/usr/bin/env"]},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.db import connections, transaction
+from django.db import Error, connections, transaction
 
 from django_jobs.backends.base import (
     Backend,
@@ -23,12 +24,18 @@ from django_jobs.backends.database.cancelling import ask_to_stop, asked_to_stop,
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.cursors import Cursors
-from django_jobs.backends.database.glance import Glance, LastGlance, glance
+from django_jobs.backends.database.glance import (
+    Glance,
+    LastGlance,
+    all_queues,
+    glance,
+    queues_with_blocked,
+)
 from django_jobs.backends.database.hints import HORIZON_SECONDS, Hints
 from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.metering import Meters
 from django_jobs.backends.database.sweeping import Sweeper
-from django_jobs.backends.database.transactions import answered, in_reading
+from django_jobs.backends.database.transactions import answered, in_reading, serves_nobody
 from django_jobs.backends.database.unreadable import end_endless, past_unreadable
 from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
 from django_jobs.backends.unheard import Unheard
@@ -55,6 +62,9 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Outgoing
 
 T = TypeVar("T")
+
+TURNS = 5
+"""Claims of one fetch of which nothing may run. Each puts off or parks what it met in bulk."""
 
 LONGEST_WAIT_SECONDS = HORIZON_SECONDS
 """What is due later than that was enqueued without a hint."""
@@ -88,7 +98,6 @@ class DatabaseBackend(Backend):
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
         self.database: str = self.options.get("DATABASE", "default")
-        self.clock = StoreClock()
         self._inserter = Inserter(self.database)
         self._cursors = Cursors()
         self._notifies = self.options.get("NOTIFY", True)
@@ -100,14 +109,25 @@ class DatabaseBackend(Backend):
         self._hints = Hints(self.database, alias)
         self._watches = Watches()
         self._closed = Closed()
+        self.clock = StoreClock()
         self._last_glance = LastGlance()
-        self._meters = Meters(self.database, self.clock, alias, self._closed)
-        self._breakers = Breakers(self.database, self.clock, alias, self._closed)
+        self._ended_early = False
         self._sweeper = Sweeper(self.database)
-        self._forgotten = keys.Forgotten(self.database, self.clock)
         self._unheard = Unheard[str](
             lambda token: settling.return_claimed(self.database, self.clock, token)
         )
+
+    @property
+    def clock(self) -> StoreClock:
+        return self._clock
+
+    @clock.setter
+    def clock(self, clock: StoreClock) -> None:
+        """What judges time by it is made anew, so that a test moves time for all of it."""
+        self._clock = clock
+        self._meters = Meters(self.database, clock, self.alias, self._closed)
+        self._breakers = Breakers(self.database, clock, self.alias, self._closed)
+        self._forgotten = keys.Forgotten(self.database, clock)
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
@@ -132,6 +152,7 @@ class DatabaseBackend(Backend):
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         self.return_unheard()
+        self._ended_early, turns = False, TURNS
         for queue in queues:
             if self._closed.left(queue):
                 continue
@@ -140,7 +161,9 @@ class DatabaseBackend(Backend):
                 while leases := self._despite_rows(queue, limit, lease_seconds, tokens):
                     admitted = keys.admit(self.database, self.clock, self._breakers.admit(leases))
                     self._meters.give_back(queue, leases, len(admitted), lease_seconds)
-                    if admitted:
+                    turns -= 1
+                    if admitted or not turns:
+                        self._ended_early = not admitted
                         return admitted
                     tokens.clear()
             except BaseException:
@@ -149,6 +172,9 @@ class DatabaseBackend(Backend):
                 raise
         return []
 
+    @property
+    def fetch_ended_early(self) -> bool:
+        return self._ended_early
     def _despite_rows(
         self, queue: str, limit: int, lease_seconds: float, tokens: list[str]
     ) -> list[Lease]:
@@ -273,8 +299,9 @@ class DatabaseBackend(Backend):
         return self._glance(queues).due_in
 
     def _glance(self, queues: Sequence[str] | None) -> Glance:
+        began = time.monotonic()
         seen = glance(self.database, self.clock, self.alias, queues, self._closed.all())
-        return seen if self.clock.is_set_by_hand else self._last_glance.keep(queues, seen)
+        return seen if self.clock.is_set_by_hand else self._last_glance.keep(queues, began, seen)
 
     def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
         self._breakers.learn(told)
@@ -305,14 +332,19 @@ class DatabaseBackend(Backend):
         return self._read(lambda: look(self.database, self.alias, key))
 
     def queues(self) -> list[str]:
-        return self._read(lambda: reading.queues(self.database))
+        return all_queues(self.database)
+
+    def queues_due(self, since: float) -> list[str]:
+        return (self._last_glance.since(since) or self._glance(None)).queues_due()
 
     def tidy(self, limit: int = 1000) -> int:
-        self._forgotten.wake(self.queues(), limit)
-        end_endless(self.database, self.clock, self.queues(), limit)
-        promoted = promote(self.database, self.clock, None, limit)
-        swept = self._sweeper.sweep(self.clock, limit)
-        return promoted + swept + keys.sweep(self.database, self.clock, limit)
+        return _sum_of_each(
+            lambda: self._forgotten.wake(queues_with_blocked(self.database), limit),
+            lambda: end_endless(self.database, self.clock, self.queues(), limit),
+            lambda: promote(self.database, self.clock, None, limit),
+            lambda: self._sweeper.sweep(self.clock, limit),
+            lambda: keys.sweep(self.database, self.clock, limit),
+        )
 
     @contextmanager
     def joint_transaction(self) -> Iterator[Any]:
@@ -346,3 +378,21 @@ class DatabaseBackend(Backend):
 
     def _read(self, work: Callable[[], T]) -> T:
         return in_reading(self.database, work)
+
+
+def _sum_of_each(*steps: Callable[[], int | None]) -> int:
+    """Take each step, though another one fails; raises what the first that failed has raised.
+
+    Where the database serves nobody the others would wait for it too.
+    """
+    done, failed = 0, None
+    for step in steps:
+        try:
+            done += step() or 0
+        except Exception as error:
+            if isinstance(error, Error) and serves_nobody(error):
+                raise
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return done

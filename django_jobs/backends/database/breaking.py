@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from django.db import connections
 from django.db.models import F
 
 from django_jobs.backends.breaking import (
@@ -20,12 +21,13 @@ from django_jobs.backends.breaking import (
     waits_for,
 )
 from django_jobs.backends.circuit import CLOSED, Circuit
+from django_jobs.backends.database.keys import COLUMNS, keys_of, wake
 from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.models import Breaker, Job, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import QuerySet
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.backends.closed import Closed
     from django_jobs.backends.database.clock import StoreClock
+
+PUT_OFF_AT_ONCE = 1000
 
 
 class Breakers(SharedBreakers):
@@ -90,10 +94,17 @@ class Breakers(SharedBreakers):
                 passes, waiting = [], leases
             else:
                 self._save(row, circuit.probed_by(passes[0].token), passes)
-            self._put_off(waiting, now + waits_for(rule, pause))
+            due = now + waits_for(rule, pause)
+            self._put_off(waiting, due)
+            if waiting:
+                passed_on.update(keys_of(waiting))
+                passed_on.update(self._put_off_next(rule.name, waiting[0].queue, now, due))
             return [lease._replace(probe=True) for lease in passes]
 
-        return in_transition(self._alias, work)
+        passed_on: set[str] = set()
+        passes = in_transition(self._alias, work)
+        self._wake_others(rule.name, passed_on)
+        return passes
 
     def _put_off(self, leases: Sequence[Lease], due: int) -> None:
         """As if they had never been leased, but due later."""
@@ -109,6 +120,49 @@ class Breakers(SharedBreakers):
             worker=None,
             deliveries=F("deliveries") - 1,
         )
+
+    def _put_off_next(self, handler: str, queue: str, now: int, due: int) -> set[str]:
+        """Let those of a handler be due later that claims would meet next; the keys of them.
+
+        Looked at are so many jobs that are ready, and so many that have become due, whosever
+        they are: what other handlers have waiting in front of the rest is claimed first. A claim
+        for each of them, only to put it off, would cost a hundred times as much.
+        """
+        jobs = Job.objects.using(self._alias)
+        here = jobs.filter(queue=queue)
+        ready = here.filter(state=JobState.READY).order_by("rank", "due", "id")
+        over = here.filter(state=JobState.SCHEDULED, due__lte=now).order_by("due", "id")
+        next_ones = [
+            pk
+            for rows in (ready, over)
+            for pk, *whose in rows.values_list("pk", "handler", "backend")[:PUT_OFF_AT_ONCE]
+            if whose == [handler, self._backend]
+        ]
+        # By primary key alone, see held.py; what somebody has claimed meanwhile is left out.
+        skips = connections[self._alias].features.has_select_for_update_skip_locked
+        rows = jobs.filter(pk__in=next_ones).order_by("pk").select_for_update(skip_locked=skips)
+        found = rows.values_list("pk", "state", "due", *COLUMNS)
+        waiting = [
+            (pk, keys)
+            for pk, state, was_due, *keys in found
+            if state == JobState.READY or (state == JobState.SCHEDULED and was_due <= now)
+        ]
+        jobs.filter(pk__in=[pk for pk, _ in waiting]).update(state=JobState.SCHEDULED, due=due)
+        return {key for _, keys in waiting for key in keys if key}
+
+    def _wake_others(self, handler: str, keys: Collection[str]) -> None:
+        """What was put off had perhaps been the next in line for a key, and others wait for that.
+
+        Those of its own handler go on waiting: they would only be put off in their turn.
+        """
+        others = Job.objects.using(self._alias).filter(state=JobState.BLOCKED)
+        others = others.exclude(handler=handler)
+        found = [
+            others.filter(**{f"{column}__in": keys}).values_list(column, flat=True).distinct()
+            for column in COLUMNS
+            if keys
+        ]
+        wake(self._alias, self._clock, {key for some in found for key in some[:PUT_OFF_AT_ONCE]})
 
     def _change(
         self, rule: Rule, decide: Callable[[Circuit, int], Circuit], *, make: bool

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 from django.db.models import Exists, F
 
-from django_jobs.backends.database import reading
+from django_jobs.backends.database import glance
 from django_jobs.backends.database.claim_statement import take
 from django_jobs.backends.database.cursors import Cursors
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
@@ -186,7 +186,7 @@ class Claim:
 def promote(alias: str, clock: StoreClock, queue: str | None, limit: int) -> int:
     """Make due jobs of a queue ready, or of each in turn; the longest due first; how many."""
     promoted = 0
-    for name in reading.queues(alias) if queue is None else [queue]:
+    for name in glance.queues_with_due(alias, clock) if queue is None else [queue]:
         left = limit - promoted
         if not left:
             break
@@ -200,7 +200,9 @@ def promote(alias: str, clock: StoreClock, queue: str | None, limit: int) -> int
 
 
 def _scheduled(alias: str, queue: str) -> QuerySet[Job]:
-    return Job.objects.using(alias).filter(queue=queue, state=JobState.SCHEDULED).order_by("due")
+    """In their order; of those that are due at one moment, in that of their ids, as claims do."""
+    scheduled = Job.objects.using(alias).filter(queue=queue, state=JobState.SCHEDULED)
+    return scheduled.order_by("due", "id")
 
 
 def _promote(alias: str, clock: StoreClock, queue: str, limit: int) -> int:

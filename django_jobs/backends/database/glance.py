@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.database.clock import StoreClock
 
-_READY, _SCHEDULED, _RUNNING = (
-    int(state) for state in (JobState.READY, JobState.SCHEDULED, JobState.RUNNING)
+_READY, _SCHEDULED, _RUNNING, _BLOCKED = (
+    int(state) for state in (JobState.READY, JobState.SCHEDULED, JobState.RUNNING, JobState.BLOCKED)
 )
 # Ordered as the index is: a planner that expects to find a ready job anywhere would
 # otherwise read the whole table to find none.
@@ -52,11 +52,24 @@ _NAMES_BY_STEPS = (
 _NAMES_BY_GROUPS = "WITH names (name) AS (SELECT {queue} FROM {job} GROUP BY {queue}) "
 
 
+# Of the queues those that have such a job: one statement for all of them.
+_NAMES_WHERE_BLOCKED = (
+    "{names}SELECT name FROM names WHERE (SELECT {state} FROM {job} WHERE {queue} = {name} "
+    "AND {state} = {BLOCKED} LIMIT 1) = {BLOCKED}"
+)
+_NAMES_WHERE_DUE = (
+    "{names}SELECT name FROM names WHERE (SELECT {due} FROM {job} WHERE {queue} = {name} "
+    "AND {state} = {SCHEDULED} ORDER BY {due} LIMIT 1) <= {now}"
+)
+
 LATELY_SECONDS = 2.5
 
 
 class Glance(NamedTuple):
-    """What was to be seen, in microseconds on the store's clock."""
+    """What was to be seen, in microseconds on the store's clock.
+
+    ``moments``: of each queue, where all were looked at, when one of its jobs is due.
+    """
 
     now: int
     ready: bool
@@ -64,6 +77,7 @@ class Glance(NamedTuple):
     lease_ends: int | None
     result_ends: int | None
     opens_in: float | None = None
+    moments: Mapping[str, int] = {}
 
     def chores(self) -> Chores:
         """What there is to do for everybody."""
@@ -74,6 +88,10 @@ class Glance(NamedTuple):
 
     def _is_over(self, moment: int | None) -> bool:
         return moment is not None and moment <= self.now
+
+    def queues_due(self) -> list[str]:
+        """Where something is due, closed ones among them: claims know how long they are."""
+        return [name for name, moment in self.moments.items() if moment <= self.now]
 
     @property
     def due_in(self) -> float | None:
@@ -89,18 +107,28 @@ class LastGlance:
 
     def __init__(self) -> None:
         self._last: tuple[float, Glance] | None = None
+        self._moments: tuple[float, Glance] | None = None
 
-    def keep(self, queues: Sequence[str] | None, seen: Glance) -> Glance:
+    def keep(self, queues: Sequence[str] | None, began: float, seen: Glance) -> Glance:
         if queues is None:
-            self._last = (time.monotonic(), seen)
+            self._last = self._moments = (began, seen)
         return seen
 
     def taken(self) -> Glance | None:
         """Once: who did something because of it has to look again. Its clock went on meanwhile."""
         last, self._last = self._last, None
-        if last is None or (age := time.monotonic() - last[0]) > LATELY_SECONDS:
+        if last is None or time.monotonic() - last[0] > LATELY_SECONDS:
             return None
-        return last[1]._replace(now=last[1].now + to_microseconds(age))
+        return _as_of_now(*last)
+
+    def since(self, moment: float) -> Glance | None:
+        """What was seen by a look that began no earlier than that, as often as it is asked for."""
+        last = self._moments
+        return None if last is None or last[0] < moment else _as_of_now(*last)
+
+
+def _as_of_now(began: float, seen: Glance) -> Glance:
+    return seen._replace(now=seen.now + to_microseconds(time.monotonic() - began))
 
 
 def glance(
@@ -115,54 +143,100 @@ def glance(
     ``closed``: seconds until something can be had from a queue again.
     """
     shut = {name: left for name, left in (closed or {}).items() if queues is None or name in queues}
-    if shut and queues is not None:
-        queues = [name for name in queues if name not in shut]
+    asked = None if queues is None else [name for name in queues if name not in shut]
     connection = connections[alias]
-    sql, params = _statement(connection, clock.sql(connection.vendor), backend, queues, list(shut))
+    now = clock.sql(connection.vendor)
+    statement = (
+        _of_all(connection, now, backend) if asked is None else _of(connection, now, backend, asked)
+    )
 
-    def work() -> Any:
+    def work() -> list[Any]:
         with connection.cursor() as cursor:
-            cursor.execute(sql, params)
-            return cursor.fetchone()
+            cursor.execute(*statement)
+            return list(cursor.fetchall())
 
-    now, lease_ends, result_ends, *dues = in_reading(alias, work)
-    half = len(dues) // 2
+    rows = in_reading(alias, work)
+    store_now, lease_ends, result_ends, *dues = rows[0]
+    if asked is None:
+        of_queues = [row[3:] for row in rows if row[3] is not None]
+    else:
+        half = len(dues) // 2
+        of_queues = list(zip(asked, dues[:half], dues[half:], strict=True))
     # On SQLite a moment may be of any kind, if it was written by somebody else.
-    ready, later = dues[:half], [due for due in dues[half:] if isinstance(due, int)]
+    of_queues = [
+        (name, ready, due if isinstance(due, int) else None)
+        for name, ready, due in of_queues
+        if isinstance(name, str)
+    ]
+    open_ones = [row for row in of_queues if row[0] not in shut]
+    moments = {}
+    if asked is None:
+        for name, ready, due in of_queues:
+            if ready is not None or due is not None:
+                moments[name] = due if ready is None else 0
     return Glance(
-        now=int(now),
-        ready=any(due is not None for due in ready),
-        due=min(later, default=None),
+        now=int(store_now),
+        ready=any(ready is not None for _, ready, _ in open_ones),
+        due=min((due for _, _, due in open_ones if due is not None), default=None),
         lease_ends=lease_ends if isinstance(lease_ends, int) else None,
         result_ends=result_ends if isinstance(result_ends, int) else None,
         opens_in=min(shut.values(), default=None),
+        moments=moments,
     )
 
 
-def _statement(
-    connection: BaseDatabaseWrapper,
-    now: str,
-    backend: str,
-    queues: Sequence[str] | None,
-    shut: Sequence[str],
+def _of_all(connection: BaseDatabaseWrapper, now: str, backend: str) -> tuple[str, list[str]]:
+    """A row for each queue, and one without a name where there is none."""
+    columns = f"SELECT {now}, ({_NEXT_LEASE_END}), ({_NEXT_RESULT_END}), names.name"
+    dues = f"({_READY_JOB}), ({_NEXT_JOB})"
+    sql = f"{_names(connection)}{columns}, {dues} FROM (SELECT 1 AS one) AS one LEFT JOIN names"
+    return f"{sql} ON 1 = 1".format(**_words(connection), name="names.name"), [backend] * 4
+
+
+def _of(
+    connection: BaseDatabaseWrapper, now: str, backend: str, queues: Sequence[str]
 ) -> tuple[str, list[str]]:
-    words = _words(connection)
+    """One row, with the ready ones of the queues and then the later ones."""
     ends = f"SELECT {now}, ({_NEXT_LEASE_END}), ({_NEXT_RESULT_END})"
-    if queues is None:
-        mysql = connection.vendor == "mysql"
-        names = _NAMES_BY_GROUPS if mysql else _NAMES_BY_STEPS
-        dues = ", ".join(f"MIN(({part}))" for part in (_READY_JOB, _NEXT_JOB))
-        sql = f"{names}{ends}, {dues} FROM names"
-        if shut:
-            sql += f" WHERE name NOT IN ({', '.join(['%s'] * len(shut))})"
-        return sql.format(**words, name="names.name"), [*[backend] * 4, *shut]
     parts = [f"({part})" for part in (_READY_JOB, _NEXT_JOB) for _ in queues]
     params = [backend]
     for queue in queues:
         params += (queue, backend, backend, queue)
     for queue in queues:
         params += (queue, backend)
-    return ", ".join([ends, *parts]).format(**words, name="%s"), params
+    return ", ".join([ends, *parts]).format(**_words(connection), name="%s"), params
+
+
+def _names(connection: BaseDatabaseWrapper) -> str:
+    return _NAMES_BY_GROUPS if connection.vendor == "mysql" else _NAMES_BY_STEPS
+
+
+def all_queues(alias: str) -> list[str]:
+    """The queues that hold live jobs, of whatever backend."""
+    return _told(alias, "{names}SELECT name FROM names WHERE name IS NOT NULL")
+
+
+def queues_with_due(alias: str, clock: StoreClock) -> list[str]:
+    """The queues in which a job that was scheduled is due."""
+    return _told(alias, _NAMES_WHERE_DUE, now=clock.sql(connections[alias].vendor))
+
+
+def queues_with_blocked(alias: str) -> list[str]:
+    """The queues in which a job waits for a key."""
+    return _told(alias, _NAMES_WHERE_BLOCKED)
+
+
+def _told(alias: str, sql: str, now: str = "") -> list[str]:
+    connection = connections[alias]
+    words = _words(connection)
+    names = _names(connection).format(**words)
+
+    def work() -> list[str]:
+        with connection.cursor() as cursor:
+            cursor.execute(sql.format(**words, names=names, name="names.name", now=now))
+            return sorted(name for (name,) in cursor.fetchall())
+
+    return in_reading(alias, work)
 
 
 def _words(connection: BaseDatabaseWrapper) -> dict[str, Any]:
@@ -185,5 +259,6 @@ def _words(connection: BaseDatabaseWrapper) -> dict[str, Any]:
         "READY": _READY,
         "SCHEDULED": _SCHEDULED,
         "RUNNING": _RUNNING,
+        "BLOCKED": _BLOCKED,
         **{name: quote(name) for name in columns},
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.closed import LOOK_SECONDS
@@ -19,10 +18,10 @@ from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.models import Job, JobState, QueueControl, QueueMeter
 from django_jobs.telemetry.events import emit
-from django_jobs.telemetry.trouble_events import LimitsUnread
+from django_jobs.telemetry.trouble_events import RateUnread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -36,10 +35,15 @@ UNLIMITED = "none"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What holds for a queue now."""
+    """What holds for a queue now.
+
+    ``unread``: a rate that nobody here can read. Then nothing starts: a limit protects somebody,
+    waiting costs a job nothing, and a newer release may know what it means.
+    """
 
     rate: Rate | None = None
     concurrency: int | None = None
+    unread: str = ""
 
 
 class Meters:
@@ -56,8 +60,9 @@ class Meters:
     def limits(self, queue: str) -> Limits | None:
         """What a queue is limited to, if it is."""
         if not self._trusted_for():
-            self._set = in_reading(self._alias, self._read)
+            before, self._set = self._set, in_reading(self._alias, self._read)
             self._looked_at = time.monotonic()
+            tell_of_unread(self._backend, before, self._set)
         return self._set.get(queue)
 
     def _trusted_for(self) -> float:
@@ -146,19 +151,23 @@ def limits_of(alias: str, backend: str) -> dict[str, Limits]:
         places[queue] = max(concurrency, 0) if isinstance(concurrency, int) else None
     found = {}
     for queue in texts.keys() | places.keys():
-        text = texts.get(queue, "")
-        known = _rate(backend, queue, text) if text and text != UNLIMITED else None
-        limits = Limits(known, places.get(queue))
+        limits = _limits(texts.get(queue, ""), places.get(queue))
         if limits != Limits():
             found[queue] = limits
     return found
 
 
-@lru_cache(maxsize=256)
-def _rate(backend: str, queue: str, text: str) -> Rate | None:
-    """A rate; none where somebody wrote past the operations what is none, told once."""
+def _limits(rate: str, places: int | None) -> Limits:
+    if not rate or rate == UNLIMITED:
+        return Limits(None, places)
     try:
-        return Rate.parse(str(text))
-    except ValueError as error:
-        emit(LimitsUnread(backend=f"{backend}, queue {queue}", error=error))
-        return None
+        return Limits(Rate.parse(str(rate)), places)
+    except ValueError:
+        return Limits(None, 0, unread=str(rate))
+
+
+def tell_of_unread(backend: str, before: Mapping[str, Limits], after: Mapping[str, Limits]) -> None:
+    """Tell of rates that cannot be read, once each time that one is set."""
+    for queue, limits in after.items():
+        if limits.unread and limits.unread != before.get(queue, Limits()).unread:
+            emit(RateUnread(backend=backend, queue=queue, rate=limits.unread))

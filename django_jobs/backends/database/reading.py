@@ -64,17 +64,6 @@ def find(alias: str, backend: str, job_id: str) -> Glimpse | None:
     return next(iter(readable(Rows(jobs, 1), ROW_FIELDS, glimpse_of)), None)
 
 
-def queues(alias: str) -> list[str]:
-    """The queues that hold live jobs: one look into the claim index for each."""
-    found: list[str] = []
-    jobs = Job.objects.using(alias).order_by("queue").values_list("queue", flat=True)
-    name = jobs.first()
-    while isinstance(name, str):  # SQLite puts what is no text behind all that is
-        found.append(name)
-        name = jobs.filter(queue__gt=name).first()
-    return found
-
-
 def paused_with_jobs(alias: str, backend: str, queues: Sequence[str]) -> bool:
     """Whether a job could be had from one of the queues, were it not paused."""
     controls = QueueControl.objects.using(alias).filter(backend=backend, paused=True)

@@ -110,6 +110,10 @@ class RedisBackend(Backend):
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         return self._claims.fetch(queues, limit, lease_seconds)
 
+    @property
+    def fetch_ended_early(self) -> bool:
+        return self._claims.ended_early
+
     def return_unheard(self) -> None:
         self._claims.unheard.give_back()
 
@@ -234,18 +238,28 @@ class RedisBackend(Backend):
         )
 
     def tidy(self, limit: int = 1000) -> int:
-        done, queues = 0, self.store.queues()
-        for queue in queues:
-            # What jobs share is held by the leases of any queue that shares it.
-            others = (
-                [] if self.store.layout.clustered else [name for name in queues if name != queue]
-            )
-            done += self._alone(
-                queue,
-                lambda one: int(self.store.run_on("tidy", [one, *others], [limit])),  # noqa: B023 - called at once
-            )
-            done += self._alone(queue, lambda one: self._relay.carry(one, limit))
+        done = 0
+        for group in self.store.layout.groups(self.store.readable(self.store.queues())):
+            for queue, has_blocked, has_dead in self._untidy(group):
+                # What jobs share is held by the leases of any queue that shares it.
+                others = [name for name in group if name != queue] if has_blocked else []
+                done += self._alone(
+                    queue,
+                    lambda one: int(self.store.run_on("tidy", [one, *others], [limit])),  # noqa: B023 - called at once
+                )
+                if has_dead:
+                    done += self._alone(queue, lambda one: self._relay.carry(one, limit))
         return done + self._relay.sweep(limit)
+
+    def _untidy(self, group: Sequence[str]) -> list[tuple[str, int, int]]:
+        """Queues that may be tidied, and whether one has blocked jobs and dead letters."""
+
+        def work(some: list[str]) -> list[tuple[str, int, int]]:
+            told = [int(one) for one in self.store.run_on("untidyqueues", some, [])]
+            numbers = zip(told[::3], told[1::3], told[2::3], strict=True)
+            return [(some[number - 1], *has) for number, *has in numbers]
+
+        return [one for part in self.store.past_unreadable(group, work, none=[]) for one in part]
 
     def purge_results(
         self, older_than: int, queue: str | None = None, *, dry_run: bool = False
@@ -287,6 +301,14 @@ class RedisBackend(Backend):
         names = self.store.queues()
         there = self.store.each(names, lambda pipe, base: pipe.exists(base + "jobs"))
         return [name for name, is_there in zip(names, there, strict=True) if is_there]
+
+    def queues_due(self, since: float) -> list[str]:
+        del since  # it looks now
+        return [
+            group[int(number) - 1]
+            for group in self.store.layout.groups(self.store.queues())
+            for number in self.store.run_on("duequeues", group, [])
+        ]
 
     def cancel(self, job_id: str) -> bool:
         queue = self._reader.queue_of(job_id)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.closed import Closed
     from django_jobs.backends.redis.store import Store
 
+PUT_OFF_AT_ONCE = 1000
 RESERVED_SECONDS = 5.0
 """So long may the one who is to try look for a job."""
 
@@ -129,13 +130,16 @@ class Breakers(SharedBreakers):
             return leases
         passes = leases[:1] if after != before else []
         pause = after.circuit.cools_for(now, rule.cooldown)
-        self._put_off(leases[len(passes) :], now + waits_for(rule, pause))
+        if waiting := leases[len(passes) :]:
+            due = now + waits_for(rule, pause)
+            self._put_off(waiting, due)
+            args = [due, rule.name, PUT_OFF_AT_ONCE]
+            self._store.run("putoffnext", first.queue, args)  # what claims would meet next
         return [lease._replace(probe=True) for lease in passes]
 
     def _put_off(self, leases: Sequence[Lease], due: int) -> None:
-        if leases:
-            named = [part for lease in leases for part in (lease.id, lease.token)]
-            self._store.run("putoff", leases[0].queue, [due, *named])
+        named = [part for lease in leases for part in (lease.id, lease.token)]
+        self._store.run("putoff", leases[0].queue, [due, *named])
 
     def _change(
         self, rule: Rule, decide: Callable[[Circuit, int], Circuit], *, make: bool

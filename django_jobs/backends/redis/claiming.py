@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 PROMOTED_AT_ONCE = 1000
 FETCHED_AT_ONCE = 1000
 MORE = -2
+SCRIPTS = 20
+"""So many are asked to pass over jobs that cannot be had, until a worker does something else."""
+TURNS = 5
+"""Claims of one fetch of which nothing may run. Each puts off in bulk what it met."""
 
 
 class Seen(NamedTuple):
@@ -55,6 +59,7 @@ class Claims:
         self._store = store
         self._backend = backend
         self._limits = QueueLimits(backend)
+        self.ended_early = False
         self._broken = Closed()
         self._limited = Closed()
         self.breakers = Breakers(store, backend, self._broken)
@@ -63,12 +68,17 @@ class Claims:
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         """See ``Backend.fetch``."""
         self.unheard.give_back()
+        self.ended_early, turns = False, TURNS
         for group in self._turns(self._store.readable(queues)):
             while leases := self._first(group, min(limit, FETCHED_AT_ONCE), lease_seconds):
                 try:
                     if admitted := self.breakers.admit(leases):
                         self._store.announce([admitted[0].queue])
                         return admitted
+                    turns -= 1
+                    if not turns:
+                        self.ended_early = True
+                        return []
                 except BaseException:
                     self.unheard.add([([leases[0].queue], leases[0].token)], lease_seconds)
                     raise
@@ -127,11 +137,14 @@ class Claims:
     ) -> list[Lease]:
         length = to_microseconds(lease_seconds)
         args = [limit, length, token, _process(os.getpid()), PROMOTED_AT_ONCE]
-        while True:
+        for _ in range(SCRIPTS):
             told = self._store.run_on("fetch", queues, [*args, *self._limits.args(queues)])
             # No script holds up others by looking at all; what it passed does not come again.
             if int(told[0]) != MORE:
                 break
+        else:
+            self.ended_early = True
+            return []
         if int(told[0]) < 0:
             for queue, till in zip(queues, told[1:], strict=True):
                 if int(till) > 0:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from django.db import Error
 
 from django_jobs.backends.closed import LOOK_SECONDS
-from django_jobs.backends.database.metering import Limits, limits_of
+from django_jobs.backends.database.metering import Limits, limits_of, tell_of_unread
 from django_jobs.backends.database.transactions import in_reading
 from django_jobs.backends.window import LATE_MICROSECONDS, SLOTS
 from django_jobs.conf import get_settings
@@ -41,8 +41,13 @@ class QueueLimits:
         self._look_at = float("-inf")
 
     def args(self, queues: list[str]) -> list[str | int]:
-        """Six values for each queue: paused, rate, window, slots, lateness, places."""
+        """Six values for each queue: paused, rate, window, slots, lateness, places.
+
+        None at all where no queue has any: there may be thousands.
+        """
         held = self._current()
+        if not any(queue in held.limits or queue in held.paused for queue in queues):
+            return []
         told: list[str | int] = []
         for queue in queues:
             limits = held.limits.get(queue, _NONE)
@@ -65,7 +70,8 @@ class QueueLimits:
         if time.monotonic() >= self._look_at:
             try:
                 database = job_databases(get_settings())[0]
-                self._held = in_reading(database, lambda: self._read(database))
+                before, self._held = self._held, in_reading(database, lambda: self._read(database))
+                tell_of_unread(self._backend, before.limits, self._held.limits)
                 self._look_at = time.monotonic() + LOOK_SECONDS
             except Error as error:
                 emit(LimitsUnread(backend=self._backend, error=error))

@@ -17,6 +17,7 @@ _NAMES = (
     "ack",
     "breaker",
     "cancel",
+    "duequeues",
     "ended",
     "enkeyed",
     "enqueue",
@@ -31,6 +32,7 @@ _NAMES = (
     "peek",
     "purge",
     "putoff",
+    "putoffnext",
     "reap",
     "renew",
     "stats",
@@ -38,6 +40,7 @@ _NAMES = (
     "tidy",
     "unheard",
     "unpark",
+    "untidyqueues",
 )
 
 

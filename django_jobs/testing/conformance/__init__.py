@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from django_jobs.testing.conformance.accounting import Accounting
 from django_jobs.testing.conformance.base import DeadLetter, Suite
+from django_jobs.testing.conformance.breaking import Breaking
 from django_jobs.testing.conformance.enqueueing import Enqueueing
 from django_jobs.testing.conformance.giving_back import GivingBack
 from django_jobs.testing.conformance.keys import Keys
@@ -38,6 +39,7 @@ class BackendConformance(
     Retrying,
     Reaping,
     Keys,
+    Breaking,
     Looking,
     Accounting,
     Opening,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from django_jobs.worker.housekeeping import Housekeeping
+from django_jobs.worker.housekeeping import Duties, Housekeeping
 from django_jobs.worker.ledger import Ledger
 from django_jobs.worker.pool.facts import StopAsked
 from django_jobs.worker.pool.holdings import LOOKS_PER_LEASE
@@ -48,6 +48,7 @@ class Get:
         self._stopped = shared.stopped
         self._wake = shared.wake
         self._house = Housekeeping(backend, shared.lease, shared.asker.outage)
+        self._duties = Duties(backend)
         self._ledger = Ledger(backend)
         self._presence = Presence(
             backend,
@@ -103,13 +104,14 @@ class Get:
         return True
 
     def _keep_house(self) -> None:
-        self._presence.tell()
-        self._ledger.tell()
-        if self._house.step():
+        do = self._duties.do
+        do("show that it is there", self._presence.tell)
+        do("tell its figures", self._ledger.tell)
+        if do("keep house", self._house.step):
             self.looking.hint()
-        self.looking.keep_up()
-        self._tally.tell_now_and_then()
-        self._ask()
+        do("look for queues", self.looking.keep_up)
+        do("tell its counts", self._tally.tell_now_and_then)
+        do("ask which jobs are to stop", self._ask)
 
     def _ask(self) -> None:
         """Whether what has run for a while is to stop."""

@@ -41,7 +41,7 @@ class Looking:
         self._changes, self._seen_empty, self._looked_again = 0, -1, False
         self._hints, self._hints_seen = 0, 0
         self._look_at = 0.0
-        self._was_short = self._suspends = False
+        self._was_short = self._suspends = self._goes_on = False
 
     @property
     def empty(self) -> bool:
@@ -96,6 +96,10 @@ class Looking:
         if tries and (fetched := self._fetch(wanted)):
             self._hints_seen = hints
             return fetched
+        if tries and self._goes_on:
+            with self._changed:  # at the next turn, which comes at once
+                self._was_short, self._look_at = False, 0.0
+            return None
         if tries and not (self._looked_again and hints == self._hints_seen) and self._may_be_work():
             # What was just done, or whoever hinted, enqueued to a queue that is new.
             self._looked_again, self._hints_seen = True, hints
@@ -105,6 +109,7 @@ class Looking:
         return None
 
     def _fetch(self, wanted: int) -> Fetched | None:
+        self._goes_on = False
         for seconds, alike in self._by_lease(self._queues.next()):
             asked_at = time.monotonic()
             if leases := self._backend.fetch(alike, wanted, seconds):
@@ -116,6 +121,7 @@ class Looking:
                 if self._was_short:
                     self._look_at = time.monotonic() + BREATH_SECONDS
                 return Fetched(leases, seconds, asked_at)
+            self._goes_on = self._goes_on or self._backend.fetch_ended_early
         return None
 
     def _may_be_work(self) -> bool:

@@ -2,14 +2,20 @@
 
 import io
 import json
+from unittest import mock
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
+from django.db.models import Count
+from django.test.utils import CaptureQueriesContext
 
-from django_jobs import Cancel, job, signals
+from django_jobs import Cancel, enqueue_many, job, signals
 from django_jobs.backends import breaking
+from django_jobs.backends.database import breaking as breaking_in_database
+from django_jobs.backends.database.backend import TURNS
 from django_jobs.backends.registry import backends
-from django_jobs.models import Breaker, FailedJob, Job, JobResult, OperatorEvent
+from django_jobs.models import Breaker, FailedJob, Job, JobResult, JobState, OperatorEvent
 from django_jobs.worker import process_once
 
 pytestmark = pytest.mark.django_db
@@ -261,3 +267,81 @@ def test_an_operator_closes_that_of_a_handler():
     assert OperatorEvent.objects.get().subject == "breakers.work"
     work.enqueue()
     assert once() == "acked"
+
+
+@job(key="breakers.sound")
+def sound(how=""):
+    calls.append(how)
+
+
+def open_by_failures():
+    for _ in range(3):
+        work.using(max_retries=0, priority=50).enqueue("fail")
+        once()
+    look()
+
+
+def states():
+    counted = Job.objects.order_by().values_list("handler", "state").annotate(n=Count("pk"))
+    return {(handler, JobState(state).label): n for handler, state, n in counted}
+
+
+def test_a_fetch_beside_many_jobs_of_a_broken_handler_is_short_and_says_so():
+    open_by_failures()
+    backend = backends["database"]
+    enqueue_many(work.prepare() for _ in range(40))
+    sound.enqueue()
+    with mock.patch.object(breaking_in_database, "PUT_OFF_AT_ONCE", 5):
+        with CaptureQueriesContext(connection) as sent:
+            assert backend.fetch(["default"], 1, 30) == []
+        assert backend.fetch_ended_early
+        assert len(sent) < 100
+        assert states() == {
+            ("breakers.work", "scheduled"): TURNS * 6,
+            ("breakers.work", "ready"): 40 - TURNS * 6,
+            ("breakers.sound", "ready"): 1,
+        }
+        (lease,) = backend.fetch(["default"], 1, 30)
+    assert (lease.message.index["handler"], backend.fetch_ended_early) == ("breakers.sound", False)
+    assert once() == "empty"
+    assert not backend.fetch_ended_early
+
+
+def test_one_cycle_passes_over_all_of_them():
+    open_by_failures()
+    enqueue_many(work.prepare() for _ in range(40))
+    sound.enqueue("after them")
+    with mock.patch.object(breaking_in_database, "PUT_OFF_AT_ONCE", 5):
+        assert once() == "acked"
+    assert calls[-1] == "after them"
+    assert set(Job.objects.values_list("deliveries", "attempts")) == {(0, 0)}
+
+
+def test_what_runs_or_is_of_another_backend_or_later_is_not_put_off():
+    open_by_failures()
+    backend = backends["database"]
+    ids = [work.enqueue().id for _ in range(5)]
+    due = Job.objects.get(pk=ids[0]).due
+    Job.objects.filter(pk=ids[1]).update(state=JobState.RUNNING, lease_token="x")
+    Job.objects.filter(pk=ids[2]).update(backend="another")
+    Job.objects.filter(pk=ids[3]).update(state=JobState.SCHEDULED, due=due + 10**12)
+    Job.objects.filter(pk=ids[4]).update(state=JobState.SCHEDULED)
+    now = backend.clock.read(connection)
+    backend._breakers._put_off_next("breakers.work", "default", now, now + 5)
+    found = {str(pk): told for pk, *told in Job.objects.values_list("pk", "state", "due")}
+    assert [found[one][0] for one in ids] == [0, JobState.RUNNING, JobState.READY, 0, 0]
+    assert [found[one][1] - now for one in (ids[0], ids[4])] == [5, 5]
+    assert found[ids[3]][1] == due + 10**12
+
+
+def test_jobs_of_other_handlers_that_wait_for_the_key_of_one_put_off_go_on():
+    """The one put off was next in line for the key."""
+    backend = backends["database"]
+    handles = [one.using(concurrency_key="k").enqueue() for one in (sound, work, work, sound)]
+    (first,) = backend.fetch(["default"], 1, 30)
+    assert first.id == handles[0].id
+    assert backend.fetch(["default"], 9, 30) == []
+    open_by_failures()
+    backend.ack([first])  # the place is free for the second
+    assert once() == "acked"
+    assert str(JobResult.objects.latest("finished_at").pk) == handles[3].id

@@ -8,6 +8,7 @@ import pytest
 from django_jobs.backends.redis.clock import StoreClock
 from django_jobs.backends.window import LATE_MICROSECONDS, Rate, Usage
 from django_jobs.clock import SECOND, ManualClock
+from django_jobs.models import QueueControl
 from django_jobs.operations.live import overview
 from django_jobs.operations.queues import limit_queue, pause_queue, reset_rate, resume_queue
 from django_jobs.testing.factories import make_outgoing
@@ -126,3 +127,27 @@ def test_the_overview_counts_what_is_in_redis(backend, clock):
     assert (shown.backend, shown.ready, shown.running) == ("redis", 2, 1)
     pause_queue("default", by="a test")
     assert next(one for one in overview() if one.queue == "default").paused
+
+
+def test_a_rate_that_cannot_be_read_closes_its_own_queue_and_is_told_once(backend, caplog):
+    QueueControl.objects.create(backend="redis", queue="default", rate_limit="5/fortnight")
+    put(backend, 2)
+    backend.enqueue([make_outgoing("other", backend="redis")])
+    assert take(backend) == []
+    assert take(backend) == []
+    assert backend.held_back(["default"]) == "rate-limited"
+    assert len(backend.fetch(["default", "other"], 1, 600.0)) == 1
+    (told,) = [one for one in caplog.records if one.key == "limits.rate_unread"]
+    assert "5/fortnight" in told.getMessage()
+    limit_queue("default", {"rate_limit": "none"}, by="a test")
+    assert len(take(backend)) == 2
+
+
+def test_scripts_are_told_of_limits_where_a_queue_has_any(backend):
+    limits = backend._claims._limits
+    assert limits.args(["default", "other"]) == []
+    limit_queue("other", {"concurrency": 3}, by="a test")
+    limits._look_at = 0.0
+    assert limits.args(["default"]) == []
+    assert limits.args(["default", "other"])[-1] == 3
+    assert len(limits.args(["default", "other"])) == 12

@@ -11,9 +11,11 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_jobs import job, signals
+from django_jobs import enqueue_many, job, signals
 from django_jobs.backends.circuit import Circuit
+from django_jobs.backends.redis import breaking
 from django_jobs.backends.redis.breaking import Kept
+from django_jobs.backends.redis.claiming import TURNS
 from django_jobs.backends.redis.clock import StoreClock
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
@@ -240,3 +242,70 @@ def test_no_count_of_processes_that_contend_is_lost(server):
         one.stdout.close()
     text = server.client.hget(backends["redis"].store.layout.breakers, "queue:crowded")
     assert Kept.read(text).circuit.failures == 600
+
+
+@job(key="redis-breakers.sound")
+def sound(how=""):
+    calls.append(how)
+
+
+def open_by_failures():
+    for _ in range(3):
+        work.using(max_retries=0, priority=50).enqueue("fail")
+    assert [once() for _ in range(3)] == ["dead-lettered"] * 3
+    look()
+
+
+def test_a_fetch_beside_many_jobs_of_a_broken_handler_is_short_and_says_so(
+    server, clock, monkeypatch
+):
+    open_by_failures()
+    monkeypatch.setattr(breaking, "PUT_OFF_AT_ONCE", 5)
+    backend = backends["redis"]
+    enqueue_many(work.prepare() for _ in range(40))
+    handle = sound.enqueue()
+    assert backend.fetch(["default"], 1, 30) == []
+    assert backend.fetch_ended_early
+    assert backend.stats("default").scheduled == TURNS * 6
+    (lease,) = backend.fetch(["default"], 1, 30)
+    assert (lease.id, backend.fetch_ended_early) == (handle.id, False)
+    assert once() == "empty"
+
+
+def test_one_cycle_passes_over_all_of_them(server, clock, monkeypatch):
+    open_by_failures()
+    monkeypatch.setattr(breaking, "PUT_OFF_AT_ONCE", 5)
+    enqueue_many(work.prepare() for _ in range(40))
+    sound.enqueue("after them")
+    assert once() == "acked"
+    assert calls[-1] == "after them"
+
+
+def test_those_with_one_key_are_put_off_together_and_hold_up_no_other_handler(server, clock):
+    backend = backends["redis"]
+    one = sound.using(concurrency_key="k").enqueue()
+    enqueue_many(work.using(concurrency_key="k").prepare() for _ in range(50))
+    last = sound.using(concurrency_key="k").enqueue()
+    (first,) = backend.fetch(["default"], 1, 30)
+    assert first.id == one.id
+    assert backend.fetch(["default"], 99, 30) == []
+    open_by_failures()
+    backend.ack([first])
+    (lease,) = backend.fetch(["default"], 1, 30)
+    assert lease.id == last.id
+    assert backend.stats("default").scheduled == 50
+    backend.ack([lease])
+    clock.advance(COOLDOWN)
+    assert once() == "acked"
+
+
+def test_what_cannot_be_read_or_runs_is_left_where_it_is(server, clock):
+    backend, base = backends["redis"], backends["redis"].store.layout.base("default")
+    ids = [work.enqueue().id for _ in range(4)]
+    server.client.hset(base + "jobs", ids[0], b"nonsense")
+    server.client.hset(base + "state", ids[1], b"nonsense")
+    server.client.zadd(base + "ready", {b"no place": 0})
+    run = backend.store.run
+    assert int(run("putoffnext", "default", [clock.now() + 5, "redis-breakers.work", 100])) == 2
+    assert server.client.zcard(base + "ready") == 3
+    assert server.client.zcard(base + "later") == 2

@@ -1,6 +1,8 @@
 """In which order a worker looks at its queues."""
 
+import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,6 +10,7 @@ from django_jobs.backends.memory import MemoryBackend
 from django_jobs.conf import JobsSettings, QueueConfig
 from django_jobs.exceptions import InvalidOption
 from django_jobs.testing.factories import make_outgoing
+from django_jobs.worker import queues
 from django_jobs.worker.queues import InTurn, Strict, Weighted, parse
 
 
@@ -89,6 +92,89 @@ def test_new_queues_are_found_when_it_looks_again(backend):
     assert list(order.next()) == ["default"]
     order.look_again()
     assert list(order.next()) == ["late"]
+
+
+class Telling(Known):
+    """Tells where something is due, too."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.due, self.since = [], []
+
+    def queues_due(self, since):
+        self.since.append(since)
+        return self.due
+
+
+@pytest.fixture
+def telling():
+    return Telling("database", {})
+
+
+def test_where_it_can_be_told_only_queues_are_tried_in_which_something_is_due(telling):
+    telling.due = [f"tenant-{n:04}" for n in range(20)]
+    order = parse(None, telling, settings(*(f"idle-{n}" for n in range(3000))))
+    assert Counter(firsts(order, 60)) == dict.fromkeys(telling.due, 3)
+    assert sorted(order.next()) == telling.due
+    assert (telling.asked, len(telling.since)) == (0, 1)
+
+
+def test_a_few_that_had_something_lately_are_tried_without_asking(telling):
+    telling.due = ["c", "a"]
+    order = parse(None, telling, settings())
+    assert sorted(order.next()) == ["a", "c", "default"]
+    telling.due = ["b"]
+    order.look_again()
+    assert sorted(order.next()) == ["a", "b", "c", "default"]
+    telling.due = [f"q{n}" for n in range(9)]
+    order.look_again()
+    assert sorted(order.next()) == telling.due
+    telling.due = []
+    order.look_again()
+    assert sorted(order.next()) == ["q0", "q1", "q2", "q3", "q4"]
+
+
+def test_each_has_its_turn_though_others_come_and_go(telling):
+    telling.due = ["a", "b", "c", "d", "e", "f"]
+    order = parse(None, telling, settings())
+    seen = []
+    for gone in ("b", "d", "a", "c"):
+        seen += firsts(order, 1)
+        telling.due = [name for name in "abcdef" if name != gone]
+        order.look_again()
+    assert seen == ["a", "c", "e", "f"]
+
+
+def test_what_was_seen_before_the_last_try_does_not_count_when_it_looks_again(telling):
+    order = parse(None, telling, settings())
+    order.next()
+    before = time.monotonic()
+    order.next()
+    order.look_again()
+    order.next()
+    assert telling.since[-1] >= before
+
+
+def test_while_there_is_work_it_looks_now_and_then_and_never_most_of_the_time(telling, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(queues, "time", SimpleNamespace(monotonic=lambda: now))
+
+    def slowly(since):
+        nonlocal now
+        now += 0.1
+        return ["a"]
+
+    order = parse(None, telling, settings())
+    order.next()
+    for _ in range(3):
+        now += 0.2
+        order.refresh()
+    assert len(telling.since) == 2  # after more than half a second
+    telling.queues_due = slowly
+    order.next()
+    now += 0.6
+    order.refresh()
+    assert order._look_after == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("text", ["a", "a:2,b:1"])

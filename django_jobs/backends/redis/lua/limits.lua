@@ -53,8 +53,10 @@ local function count_starts(base, limits, count, now)
   end
 end
 
--- Limits as they come in ARGV: paused, rate, window, slots, late, places.
+-- Limits as they come in ARGV: paused, rate, window, slots, late, places. Nothing comes where none
+-- of the queues has any.
 local function limits_at(place)
+  if not ARGV[place] then return {paused = false, rate = 0, places = -1} end
   return {paused = ARGV[place] == '1', rate = tonumber(ARGV[place + 1]),
           window = tonumber(ARGV[place + 2]), slots = tonumber(ARGV[place + 3]),
           late = tonumber(ARGV[place + 4]), places = tonumber(ARGV[place + 5])}

@@ -101,12 +101,18 @@ local function state_text(state)
     state.keyed, state.put_off) .. state.done_by .. ':' .. state.worker
 end
 
+-- The line of JSON in a message; empty where it cannot be read.
+local function fields_of(message)
+  local line = string.match(message, '^.' .. string.rep('%d', 19) .. '([^\n]*)\n')
+  local known, fields = pcall(cjson.decode, line or '')
+  return known and type(fields) == 'table' and fields or {}, known and type(fields) == 'table'
+end
+
 -- The keys of a job, from the line of JSON in its message.
 local function keys_of(message)
   if not message or string.byte(message, 1) ~= 107 then return nil end
-  local line = string.match(message, '^.' .. string.rep('%d', 19) .. '([^\n]*)\n')
-  local known, fields = pcall(cjson.decode, line or '')
-  if not known or type(fields) ~= 'table' then return nil end
+  local fields, is_known = fields_of(message)
+  if not is_known then return nil end
   local keys = {}
   for name, place in pairs(KEY_FIELDS) do
     local value = fields[place]

@@ -52,6 +52,32 @@ def test_what_is_wished_for_no_more_is_not_fetched(backend):
     assert backend.limits == [5]
 
 
+class PassesOverMany(MemoryBackend):
+    """Three fetches end early, before one finds something."""
+
+    early = 3
+
+    @property
+    def fetch_ended_early(self):
+        return self.early > 0
+
+    def fetch(self, queues, limit, lease_seconds):
+        self.early -= 1
+        return [] if self.early else super().fetch(queues, limit, lease_seconds)
+
+
+def test_it_looks_again_at_once_while_fetches_end_early():
+    backend = PassesOverMany("default", {})
+    backend.enqueue([make_outgoing()])
+    looking = Looking(backend, JobsSettings(), Strict(["default"]), 1.0, threading.Condition())
+    looking.wish(0, 1)
+    for _ in range(2):
+        assert looking.look() is None
+        assert not looking.empty
+        assert looking.seconds_left() <= 0
+    assert len(looking.look().leases) == 1
+
+
 class TakesItsTime(MemoryBackend):
     """Finds nothing, once it may."""
 

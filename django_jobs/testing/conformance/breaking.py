@@ -1,0 +1,93 @@
+"""Breakers of handlers: what waits for one that fails is in nobody's way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.test import override_settings
+
+from django_jobs.backends.values import Evidence
+from django_jobs.testing.conformance.base import QUEUE, Suite, needing
+
+if TYPE_CHECKING:
+    from django_jobs.backends.base import Lease
+
+BROKEN, SOUND = "conformance.broken", "conformance.sound"
+COOLDOWN = 60
+FEW_FETCHES = 4
+
+
+@needing("breakers")
+class Breaking(Suite):
+    """The breaker of a handler closes the way for its jobs, and for no others."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        named = {BROKEN: {"THRESHOLD": 2, "COOLDOWN": COOLDOWN}}
+        asked = {**getattr(settings, "DJANGO_JOBS", {}), "CIRCUIT_BREAKER": {"HANDLERS": named}}
+        set_up = override_settings(DJANGO_JOBS=asked)
+        set_up.enable()
+        self.addCleanup(set_up.disable)
+
+    def _open_it(self) -> None:
+        """By two failures; what failed is gone."""
+        for _ in range(2):
+            self.put(job=BROKEN, priority=100)
+        leases = self.fetch(2)
+        self.backend.learn([(lease, Evidence.FAILED) for lease in leases])
+        self.backend.ack(leases)
+
+    def _soon(self, limit: int = 2) -> list[Lease]:
+        """What a few fetches come to, each of which may end before it has seen all."""
+        for _ in range(FEW_FETCHES):
+            if leases := self.fetch(limit):
+                return leases
+            if not self.backend.fetch_ended_early:
+                break
+        return []
+
+    def _all(self, limit: int = 2) -> list[Lease]:
+        """Whatever can be had now, and its end."""
+        found: list[Lease] = []
+        while leases := self._soon(limit):
+            self.backend.learn([(lease, Evidence.WORKED) for lease in leases])
+            self.backend.ack(leases)
+            found += leases
+        return found
+
+    def _none_was_charged(self, leases: list[Lease]) -> None:
+        charged = [lease.message.header for lease in leases]
+        self.assertEqual({one.attempts for one in charged}, {0})
+        self.assertEqual({one.deliveries for one in charged}, {1})
+
+    def test_jobs_of_a_broken_handler_cost_a_few_fetches_and_run_in_order_later(self) -> None:
+        broken = [self.put(job=BROKEN) for _ in range(300)]
+        sound = self.put(job=SOUND)
+        self._open_it()
+        self.assertEqual([lease.id for lease in self._all()], [sound])
+        self.assertEqual(self.backend.stats(QUEUE).scheduled, len(broken))
+        self.advance(COOLDOWN)
+        (probe,) = self._soon()
+        self.assertTrue(probe.probe)
+        another = self.put(job=SOUND)
+        self.assertEqual([lease.id for lease in self._all()], [another])
+        self.backend.learn([(probe, Evidence.WORKED)])
+        self.backend.ack([probe])
+        self.advance(COOLDOWN)
+        rest = self._all(50)
+        self.assertEqual([lease.id for lease in [probe, *rest]], broken)
+        self._none_was_charged([probe, *rest])
+
+    def test_a_probe_that_fails_lets_the_others_wait_for_another_while(self) -> None:
+        broken = [self.put(job=BROKEN) for _ in range(150)]
+        self._open_it()
+        self.assertEqual(self._all(), [])
+        self.advance(COOLDOWN)
+        (probe,) = self._soon()
+        self.backend.learn([(probe, Evidence.FAILED)])
+        self.backend.ack([probe])
+        self.advance(COOLDOWN - 1)
+        self.assertEqual(self._all(), [])
+        self.advance(1)
+        self.assertEqual([lease.id for lease in [probe, *self._soon()]], broken[:2])
