@@ -175,6 +175,7 @@ class DatabaseBackend(Backend):
     @property
     def fetch_ended_early(self) -> bool:
         return self._ended_early
+
     def _despite_rows(
         self, queue: str, limit: int, lease_seconds: float, tokens: list[str]
     ) -> list[Lease]:

@@ -256,10 +256,16 @@ class RedisBackend(Backend):
 
         def work(some: list[str]) -> list[tuple[str, int, int]]:
             told = [int(one) for one in self.store.run_on("untidyqueues", some, [])]
-            numbers = zip(told[::3], told[1::3], told[2::3], strict=True)
-            return [(some[number - 1], *has) for number, *has in numbers]
+            return [
+                (some[number - 1], has_blocked, has_dead)
+                for number, has_blocked, has_dead in zip(
+                    told[::3], told[1::3], told[2::3], strict=True
+                )
+            ]
 
-        return [one for part in self.store.past_unreadable(group, work, none=[]) for one in part]
+        nothing: list[tuple[str, int, int]] = []
+        parts = self.store.past_unreadable(group, work, none=nothing)
+        return [one for part in parts for one in part]
 
     def purge_results(
         self, older_than: int, queue: str | None = None, *, dry_run: bool = False
