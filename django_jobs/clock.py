@@ -13,7 +13,6 @@ from typing import Protocol
 
 SECOND = 1_000_000
 EARLIEST, LATEST = -30_000_000_000 * SECOND, 250_000_000_000 * SECOND
-"""In years that every database knows, and every time zone."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -75,4 +74,12 @@ def from_datetime(moment: datetime) -> int:
 
 def to_datetime(microseconds: int) -> datetime:
     """Microseconds since the epoch as an aware datetime in UTC, in a year that there is."""
-    return _EPOCH + timedelta(microseconds=min(max(microseconds, EARLIEST), LATEST))
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return to_datetime(within_years(microseconds))
+
+
+def within_years(microseconds: int) -> int:
+    """A moment, or the nearest one that every database and every time zone has."""
+    return min(max(microseconds, EARLIEST), LATEST)

@@ -13,7 +13,7 @@ from django.db import models
 from django.utils import timezone
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, Glimpse, Lease, ResultRecord
-from django_jobs.clock import SECOND, to_datetime
+from django_jobs.clock import SECOND, to_datetime, within_years
 from django_jobs.models import FailedJob, JobAttempt, JobResult, JobState
 from django_jobs.wire.envelope import Header, Message
 
@@ -256,7 +256,7 @@ def maybe_for_people(microseconds: int | None) -> datetime | None:
 
 def for_people(microseconds: int) -> datetime:
     """A moment as a DateTimeField of this site wants it: naive where USE_TZ is off."""
-    moment = to_datetime(microseconds)
+    moment = to_datetime(within_years(microseconds))
     if not settings.USE_TZ:
         return timezone.make_naive(moment)
     return moment
