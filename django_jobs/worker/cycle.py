@@ -144,7 +144,7 @@ class Cycle:
         return copy_context().run(self._ended, lease, lease_seconds, envelope)
 
     def _ended(self, lease: Lease, lease_seconds: float, envelope: Envelope | None) -> Ended:
-        started = _clock.now()
+        started = _Start(_clock.now(), time.monotonic_ns())
         decision = self._decision(lease, lease_seconds, envelope)
         if isinstance(decision, Admitted):
             with self.renewer.holding(lease, lease_seconds):
@@ -154,7 +154,7 @@ class Cycle:
 
     async def ended_async(self, lease: Lease, lease_seconds: float, cut: Cut) -> Ended:
         """As ``ended``, for a coroutine handler, on a loop that it shares with others."""
-        started = _clock.now()
+        started = _Start(_clock.now(), time.monotonic_ns())
         decision = self._decision(lease, lease_seconds)
         if isinstance(decision, Admitted):
             attempt = self._attempt(lease, decision)
@@ -175,7 +175,9 @@ class Cycle:
     def _settled(self, run: Run, outcome: Outcome, lease_seconds: float) -> Ended:
         return Ended(run, self.asker.settle(run, outcome, lease_seconds), outcome)
 
-    def _run(self, lease: Lease, admitted: Admitted, started: int, lease_seconds: float) -> Ended:
+    def _run(
+        self, lease: Lease, admitted: Admitted, started: _Start, lease_seconds: float
+    ) -> Ended:
         attempt = self._attempt(lease, admitted)
         if admitted.envelope.terms.atomic:
             return self._run_atomically(lease, admitted, attempt, started, lease_seconds)
@@ -192,7 +194,7 @@ class Cycle:
         lease: Lease,
         admitted: Admitted,
         attempt: Attempt,
-        started: int,
+        started: _Start,
         lease_seconds: float,
     ) -> Ended:
         """The handler's writes and the ack commit together, or neither does."""
@@ -314,10 +316,18 @@ def _acked(verdict: Verdict, outcome: Outcome) -> Verdict:
 _clock = SystemClock()
 
 
-def _run_of(lease: Lease, envelope: Any, started: int, worker: str) -> Run:
+class _Start(NamedTuple):
+    """When a delivery was begun, for people and on the clock that nobody sets."""
+
+    at: int
+    since: int
+
+
+def _run_of(lease: Lease, envelope: Any, started: _Start, worker: str) -> Run:
     header = lease.message.header
     counted = header.clamped(envelope.terms) if envelope is not None else header
-    return Run(lease, envelope, counted.attempts, counted.crashes, started, _clock.now(), worker)
+    finished_at = started.at + (time.monotonic_ns() - started.since) // 1000
+    return Run(lease, envelope, counted.attempts, counted.crashes, started.at, finished_at, worker)
 
 
 def report_of(run: Run, verdict: Verdict) -> Report:

@@ -118,8 +118,8 @@ class Lane:
         else:
             self.quiet += seconds
 
-    def is_running_since(self, moment: int) -> bool:
-        """Whether what it runs began before a moment on this machine's clock."""
+    def is_running_since(self, moment: float) -> bool:
+        """Whether what it runs began before a moment on the monotonic clock."""
         return self.running() is not None and self.marks.began_at < moment
 
     def begun(self) -> list[int]:

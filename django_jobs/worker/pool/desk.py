@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.base import Settled
-from django_jobs.clock import SystemClock
+from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.execution.outcome import Interrupted
 from django_jobs.worker.pool.facts import Done, Finished, by_child
 from django_jobs.worker.pool.messages import run_of, terms_from_tuple, terms_to_tuple
@@ -51,6 +52,8 @@ class Desk:
     def cut_short(self, held: Held, lane: Lane, outcome: Outcome) -> None:
         """Its child told nothing of it any more."""
         envelope, now = self._believe(held.lease), _clock.now()
+        began_at = lane.marks.began_at
+        lasted = to_microseconds(time.monotonic() - began_at) if began_at else 0
         header = held.lease.message.header
         if envelope is not None:
             header = header.clamped(envelope.terms)
@@ -58,7 +61,7 @@ class Desk:
             held.lease,
             terms_from_tuple(terms_to_tuple(envelope)),
             (header.attempts, header.crashes),
-            (lane.marks.began_at or now, now),
+            (now - lasted, now),
             f"{self._worker}:{lane.child.pid}",
         )
         self._settle(run, outcome)

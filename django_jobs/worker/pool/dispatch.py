@@ -7,7 +7,6 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.worker.pool.pace import LONG_SECONDS, Pace
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 AHEAD_AT_ONCE = 4  # what is fetched ahead comes in so many parts at most
 BALANCE_SECONDS = 0.01
 FREE_SECONDS = 0.1
-_clock = SystemClock()
 
 
 class Dispatch:
@@ -196,7 +194,7 @@ class Dispatch:
         if now < self._free_at:
             return
         self._free_at = now + FREE_SECONDS
-        began_before = _clock.now() - to_microseconds(LONG_SECONDS)
+        began_before = now - LONG_SECONDS
         for lane in self._lanes():
             if len(lane.given) > 1 and lane.is_running_since(began_before):
                 self.ready.extendleft(reversed(lane.take_back_all()))

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.clock import SystemClock
 from django_jobs.execution.outcome import ASKED_TO_STOP
 from django_jobs.execution.shared_loop import Cut
 from django_jobs.worker.pool.messages import SKIPPED, lease_from_tuple
@@ -34,7 +33,6 @@ WHY_CUT = {
     "lost": "its lease was lost",
     "timeout": "its time was up",
 }
-_clock = SystemClock()
 
 
 class LoopChild:
@@ -137,7 +135,7 @@ class _Lane:
         try:
             while self._waiting:
                 number, lease_seconds, told = self._waiting.popleft()
-                if not self._marks.begin(number, _clock.now()):
+                if not self._marks.begin(number):
                     self._child.tell((self._index, number, SKIPPED))
                     continue
                 ended = await self._ended(number, lease_from_tuple(told), lease_seconds)

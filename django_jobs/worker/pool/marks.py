@@ -113,10 +113,10 @@ class Marks:
             self._numbers[word] = 0
         self._numbers[_LIMIT] = NO_LIMIT
 
-    def begin(self, number: int, now: int = 0) -> bool:
+    def begin(self, number: int) -> bool:
         """Mark a job as started; False when it was taken back, or its lease is not sure."""
         self._moments[_DEADLINE] = 0.0
-        self._numbers[_BEGAN] = now
+        self._moments[_BEGAN] = time.monotonic()
         self._numbers[_STARTED] = number
         with self._fence:  # no processor may look at the limit before the mark is seen
             pass
@@ -185,9 +185,9 @@ class Marks:
         return self._numbers[_DONE]
 
     @property
-    def began_at(self) -> int:
-        """When the last number was come to, in microseconds of this machine's clock."""
-        return self._numbers[_BEGAN]
+    def began_at(self) -> float:
+        """When the last number was come to, on the monotonic clock, which nobody sets; or 0."""
+        return self._moments[_BEGAN]
 
     @property
     def beaten_at(self) -> float:

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import time
 
 import pytest
 
@@ -55,6 +56,15 @@ def test_what_has_not_begun_is_taken_back_from_the_end(lane, marks):
     assert ids(lane.take_back(2)) == ["job4", "job5"]
     assert list(lane.given) == [1, 2, 3]
     assert not lane.accepts
+
+
+def test_for_how_long_it_runs_is_told_by_a_clock_that_nobody_sets(lane, marks, monkeypatch):
+    lane.give([held(1)])
+    before = time.monotonic()
+    assert marks.begin(1)
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    assert lane.is_running_since(time.monotonic() + 0.001)
+    assert not lane.is_running_since(before)
 
 
 def test_it_can_be_asked_again_before_it_has_come_across_the_first(lane, marks):
