@@ -207,12 +207,12 @@ class Overrun:
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """One child process."""
+    """One child process. ``alone``: it is for what has to run alone, one job at a time."""
 
     slot: int
     pid: int
     channel: Channel
-    hermit: bool = False
+    alone: bool = False
     lanes: list[Lane] = field(default_factory=list)
     outbox: list[tuple[Any, ...]] = field(default_factory=list)
     overruns: dict[int, Overrun] = field(default_factory=dict)
@@ -284,6 +284,16 @@ class Child:
     @property
     def is_idle(self) -> bool:
         return not any(lane.given for lane in self.lanes)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether what it is given now begins at once."""
+        return self.is_up and self.is_idle and all(lane.accepts for lane in self.lanes)
+
+    @property
+    def given_at(self) -> float:
+        """When it was last given something, or born."""
+        return max(self.born_at, *(lane.given_at for lane in self.lanes))
 
     def dismiss(self) -> None:
         """Tell it that nothing comes any more; it ends by itself."""

@@ -34,9 +34,13 @@ class Desk:
         tell: Callable[[Sequence[Done]], None],
         believe: Callable[[Lease], Envelope | None],
         worker: str,
+        *,
+        can_put_off: bool = True,
     ) -> None:
+        self.can_put_off = can_put_off
         self.processed = 0
         self.open = 0
+        self.back_at = 0.0  # by then all is due again that was put off here
         self._finished: list[Finished] = []
         self._store = store
         self._tell = tell
@@ -45,9 +49,11 @@ class Desk:
 
     def give_back(self, held: Held, why: str) -> None:
         """It was not run: to its old place, and nothing charged."""
-        header, now = held.lease.message.header, _clock.now()
-        counts = (header.attempts, header.crashes)
-        self._settle(run_of(held.lease, None, counts, (now, now), self._worker), Interrupted(why))
+        self._return(held, Interrupted(why))
+
+    def put_off(self, held: Held, delay: float, why: str) -> None:
+        """It cannot be run now: to be claimed again after so many seconds, and nothing charged."""
+        self._return(held, Interrupted(why, suspect=held.lease.suspect, delay=delay))
 
     def cut_short(self, held: Held, lane: Lane, outcome: Outcome) -> None:
         """Its child told nothing of it any more."""
@@ -81,10 +87,12 @@ class Desk:
     def done(self, settled: Sequence[Done]) -> None:
         """The store has answered."""
         self.open -= len(settled)
-        self.processed += sum(
-            not (isinstance(outcome, Interrupted) and verdict.answer is Settled.SETTLED)
-            for _, outcome, verdict in settled
-        )
+        for _, outcome, verdict in settled:
+            if isinstance(outcome, Interrupted) and verdict.answer is Settled.SETTLED:
+                if verdict.delay:
+                    self.back_at = max(self.back_at, time.monotonic() + verdict.delay)
+            else:
+                self.processed += 1
         self._tell(settled)
 
     def flush(self) -> None:
@@ -92,6 +100,11 @@ class Desk:
         if self._finished:
             finished, self._finished = self._finished, []
             self._store.settle(finished)
+
+    def _return(self, held: Held, outcome: Interrupted) -> None:
+        header, now = held.lease.message.header, _clock.now()
+        counts = (header.attempts, header.crashes)
+        self._settle(run_of(held.lease, None, counts, (now, now), self._worker), outcome)
 
     def _settle(self, run: Run, outcome: Outcome) -> None:
         self.open += 1

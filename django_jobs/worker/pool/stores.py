@@ -139,6 +139,10 @@ class StoreThreads:
         """Fetch until so many leases more have been fetched than have been received."""
         self._get.looking.wish(received, wanted)
 
+    def look_again(self) -> None:
+        """There may be work again; until it was looked for, this is not ``empty``."""
+        self._get.looking.something_ended()
+
     def settle(self, finished: list[Finished]) -> None:
         """Settle deliveries; news of each follow."""
         self._loops[0].add(finished, self._keep.finished)
