@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.stores import StoreThreads
     from django_jobs.worker.settle import Run
 
+MOST_UNSETTLED = 4000
+UNSETTLED_BYTES = 8 << 20
 _clock = SystemClock()
 
 
@@ -39,13 +41,18 @@ class Desk:
     ) -> None:
         self.can_put_off = can_put_off
         self.processed = 0
-        self.open = 0
+        self.open = self.open_bytes = 0
         self.back_at = 0.0  # by then all is due again that was put off here
         self._finished: list[Finished] = []
         self._store = store
         self._tell = tell
         self._believe = believe
         self._worker = worker
+
+    @property
+    def has_plenty(self) -> bool:
+        """Whether so much waits to be settled that no more should be run meanwhile."""
+        return self.open > MOST_UNSETTLED or self.open_bytes > UNSETTLED_BYTES
 
     def give_back(self, held: Held, why: str) -> None:
         """It was not run: to its old place, and nothing charged."""
@@ -87,6 +94,7 @@ class Desk:
     def done(self, settled: Sequence[Done]) -> None:
         """The store has answered."""
         self.open -= len(settled)
+        self.open_bytes -= sum(len(done.run.lease.message.body) for done in settled)
         for _, outcome, verdict in settled:
             if isinstance(outcome, Interrupted) and verdict.answer is Settled.SETTLED:
                 if verdict.delay:
@@ -108,4 +116,5 @@ class Desk:
 
     def _settle(self, run: Run, outcome: Outcome) -> None:
         self.open += 1
+        self.open_bytes += len(run.lease.message.body)
         self._finished.append(Finished(run, outcome))

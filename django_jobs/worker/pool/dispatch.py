@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 AHEAD_AT_ONCE = 4  # what is fetched ahead comes in so many parts at most
 BALANCE_SECONDS = 0.01
 FREE_SECONDS = 0.1
+CHUNK_BYTES = 1 << 20
 SHORTEST_TURN = 0.01
 LONGEST_WAIT = 60.0  # after so long a suspect that was put off is claimed again
 WHY_PUT_OFF = "it has to run alone, and others that have to do so now"
@@ -57,7 +58,6 @@ class Dispatch:
 
     def receive(self, held: Sequence[Held]) -> None:
         """Leases have come. A suspect comes alone, and others like it may be next."""
-        self._pace.weigh([len(one.lease.message.body) for one in held])
         is_suspect = held[-1].lease.suspect
         if is_suspect and self._apart:
             self.ready.extendleft(reversed(held))  # it is in nobody's way
@@ -82,11 +82,11 @@ class Dispatch:
         handed_over = sum(child.load for child in self._children.values())
         return len(self.ready) + handed_over
 
-    def wanted(self) -> int:
-        """How many more leases could be used."""
+    def wanted(self, *, has_plenty: bool = False) -> int:
+        """How many more leases could be used; with ``has_plenty`` of bytes none ahead."""
         lanes = self._places.lanes
         # Should this machine die, each suspect that it holds is charged: few are to wait here.
-        looks_ahead = not (self._suspicious or self._is_slow())
+        looks_ahead = not (has_plenty or self._suspicious or self._is_slow())
         ahead = self._pace.ahead(self._places.processes) if looks_ahead else 0
         wanted = max(lanes + ahead + self._beside() - self.outstanding(), 0)
         # A claim of many costs hardly more than one of few, and the others last until then.
@@ -186,7 +186,7 @@ class Dispatch:
         if room <= 0 or (lane.given and room < chunk // 2):
             return
         allowed = max(self._limits.room(lane.child, self._places.concurrency), 0)
-        if taken := list(islice(self._taken(len(lane.given), share), allowed)):
+        if taken := list(islice(self._taken(list(lane.given.values()), share), allowed)):
             if not lane.given:
                 self._progress_at = time.monotonic()
             lane.give(taken)
@@ -196,14 +196,18 @@ class Dispatch:
         chunk = self._pace.chunk(held.handler)
         return chunk if self._places.concurrency == 1 else min(chunk, share)
 
-    def _taken(self, count: int, share: int) -> Iterable[Held]:
-        """Jobs from the head, as long as each is short enough to be one of so many."""
+    def _taken(self, given: Sequence[Held], share: int) -> Iterable[Held]:
+        """Jobs from the head, as long as each is short and small enough to be one of so many."""
         now, handler, chunk = time.monotonic(), None, 0
+        count, size = len(given), sum(one.size for one in given)
         while self.ready:
             head = self.ready[0]
             if head.handler != handler:
                 handler, chunk = head.handler, self._chunk(head, share)
             if head.lease.suspect or now > head.fence or count >= chunk:
+                return
+            size += head.size
+            if count and size > CHUNK_BYTES:
                 return
             count += 1
             yield self.ready.popleft()

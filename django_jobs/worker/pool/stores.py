@@ -122,6 +122,11 @@ class StoreThreads:
         return idle and self._relay.has_nothing()
 
     @property
+    def has_plenty(self) -> bool:
+        """Whether this worker holds so many bytes that no more is to be fetched ahead."""
+        return self._holdings.has_plenty
+
+    @property
     def draining(self) -> bool:
         """Whether an operator asked this worker to end."""
         return self._get.draining

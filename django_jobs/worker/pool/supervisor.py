@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 URGENT_PATIENCE = 2.0
 REST_SECONDS = 0.002
 LOOK_EVERY_SECONDS = 0.01
-MOST_UNSETTLED = 4000
 
 
 class Supervisor:
@@ -204,9 +203,9 @@ class Supervisor:
     def _wanted(self) -> int:
         """How many more leases could be used."""
         # What ends could not be settled, and would only pile up.
-        if self._why or self._store.settles_nothing or self._desk.open > MOST_UNSETTLED:
+        if self._why or self._store.settles_nothing or self._desk.has_plenty:
             return 0
-        wanted = self._dispatch.wanted()
+        wanted = self._dispatch.wanted(has_plenty=self._store.has_plenty)
         limit = 1 if self._limits.once else self._limits.max_jobs
         if limit is None:
             return wanted

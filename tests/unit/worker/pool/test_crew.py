@@ -15,8 +15,8 @@ from django_jobs.worker.pool.marks import Board, shared_memory
 from django_jobs.worker.pool.messages import BadFrame
 
 
-def held(number):
-    message = Message(b"body", "", "", Header(0, 1, 0, 0), {"handler": "h"})
+def held(number, size=4):
+    message = Message("b" * size, "", "", Header(0, 1, 0, 0), {"handler": "h"})
     lease = Lease(id=f"job{number}", queue="q", token="t", expires_at=0, message=message)
     return Held.of(lease, 30.0, 1e9)
 

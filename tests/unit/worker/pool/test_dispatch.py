@@ -7,8 +7,8 @@ import pytest
 
 from django_jobs.backends.base import Settled
 from django_jobs.worker.pool.crew import Held
-from django_jobs.worker.pool.desk import Desk
-from django_jobs.worker.pool.dispatch import LONGEST_WAIT, Dispatch
+from django_jobs.worker.pool.desk import UNSETTLED_BYTES, Desk
+from django_jobs.worker.pool.dispatch import CHUNK_BYTES, LONGEST_WAIT, Dispatch
 from django_jobs.worker.pool.facts import Done
 from django_jobs.worker.pool.marks import Places
 from django_jobs.worker.pool.pace import LARGEST_CHUNK
@@ -46,6 +46,43 @@ def test_of_short_jobs_it_wants_many_when_a_part_of_them_is_done(dispatch):
     assert dispatch.wanted() == LARGEST_CHUNK // 2
     hold(dispatch, 1)
     assert dispatch.wanted() == 0
+
+
+def test_with_plenty_of_bytes_it_wants_what_it_can_run_and_nothing_ahead(dispatch):
+    (first,) = hold(dispatch, 1)
+    dispatch.observe(first, 0.00001)
+    assert dispatch.wanted(has_plenty=True) == 0
+    dispatch.ready.clear()
+    assert dispatch.wanted(has_plenty=True) == 1
+
+
+def test_a_lane_is_given_no_more_bytes_than_a_chunk_may_have(child, marks):
+    dispatch = Dispatch({0: child}, None, Places(1), ChildLimits())
+    size = CHUNK_BYTES // 3 + 1
+    large = [held(number, size=size) for number in range(9)]
+    dispatch.observe(large[0], 0.00001)
+    dispatch.receive(large)
+    for _ in range(3):
+        dispatch.step()
+        assert len(child.lanes[0].given) == 2
+    dispatch.ready.clear()
+    child.lanes[0].given.clear()
+    dispatch.receive([held(9, size=2 * CHUNK_BYTES)])
+    dispatch.step()
+    assert len(child.lanes[0].given) == 1  # one of any size has to run
+
+
+def test_much_that_is_not_settled_yet_is_enough():
+    desk = Desk(Settles(), lambda _: None, None, "worker")
+    finished = []
+    while not desk.has_plenty:
+        desk.give_back(held(len(finished), size=1_000_000), "why")
+        finished = desk._finished
+    assert sum(len(one.run.lease.message.body) for one in finished) > UNSETTLED_BYTES
+    assert len(finished) == UNSETTLED_BYTES // 1_000_000 + 1
+    verdict = Verdict("requeued", Settled.SETTLED)
+    desk.done([Done(one.run, one.outcome, verdict) for one in finished[:2]])
+    assert not desk.has_plenty
 
 
 def test_of_jobs_that_take_a_while_it_wants_each_that_it_can_use(dispatch):
