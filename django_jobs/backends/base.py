@@ -126,8 +126,10 @@ class Backend(ABC):
         """Lease up to ``limit`` due messages of the first queue that has any.
 
         Within a queue: higher priority, then earlier due, then earlier id. No two
-        callers get the same message. A suspect comes alone. An empty list means there
-        was nothing, or that ``fetch_ended_early``; trouble is raised.
+        callers get the same message. A suspect comes alone. When their bodies make
+        ``CLAIM_BYTES`` no more are taken, so that a worker is not given more than it can
+        hold. An empty list means there was nothing, or that ``fetch_ended_early``; trouble
+        is raised.
         """
 
     @property

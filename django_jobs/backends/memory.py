@@ -17,6 +17,7 @@ from django_jobs.backends import base
 from django_jobs.backends.base import Charge, Enqueued, Lease, OnConflict, ResultRecord, Settled
 from django_jobs.backends.charged import crash_delay, tell_of
 from django_jobs.backends.memory_jobs import READY, RUNNING, SCHEDULED, Dead, Job, has_place
+from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.clock import SECOND, Clock, SystemClock, to_microseconds
 from django_jobs.exceptions import DuplicateJob
 from django_jobs.wire.envelope import Outgoing, index_of, key_digest
@@ -127,6 +128,8 @@ class MemoryBackend(base.Backend):
             return [job for job in ready[:1] if limit > 0 and self._has_place(job, [])]
         chosen: list[Job] = []
         for job in takewhile(lambda job: not job.suspect, ready):
+            if sum(len(one.body) for one in chosen) >= CLAIM_BYTES:
+                break
             if len(chosen) < limit and self._has_place(job, chosen):
                 chosen.append(job)
         return chosen

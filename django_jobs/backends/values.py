@@ -47,6 +47,10 @@ class Settled(Enum):
     UNKNOWN = "unknown"
 
 
+CLAIM_BYTES = 16 << 20
+"""A claim takes no more when the bodies it has taken make so many bytes."""
+
+
 class Charge(Enum):
     """What a give-back consumes.
 

@@ -93,10 +93,12 @@ class Interrupted:
     """The run was stopped for the worker's sake: neither an attempt nor a crash.
 
     ``suspect``: perhaps it was this job that ended its process, so it is to run alone next.
+    ``delay``: after how many seconds it is due again, where a store can wait; at once without.
     """
 
     reason: str = ""
     suspect: bool = False
+    delay: float | None = None
 
 
 Outcome = Succeeded | Failed | Snoozed | Cancelled | Rejected | Skipped | Crashed | Interrupted

@@ -52,7 +52,8 @@ def _of_itself(found: Glimpse) -> Iterator[Cause]:
             "It is a suspect: an earlier lease of it ended without a verdict, so it is run alone, "
             "in a process of its own. It was charged "
             f"{found.message.header.crashes} crashes so far.",
-            "Nothing to do; a worker must have a free process for it.",
+            "Nothing to do. A worker that has no process free for it puts it off, for a minute "
+            "at most.",
         )
 
 

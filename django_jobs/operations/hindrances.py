@@ -227,7 +227,8 @@ def _suspect(job: Job) -> Iterator[Cause]:
             "suspect",
             "It is a suspect: an earlier lease of it ended without a verdict, so it is run alone, "
             f"in a process of its own. It was charged {job.crashes} crashes so far.",
-            "Nothing to do; a worker must have a free process for it.",
+            "Nothing to do. A worker that has no process free for it puts it off, for a minute "
+            "at most.",
         )
 
 

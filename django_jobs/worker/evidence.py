@@ -36,7 +36,7 @@ Unended = Failed | Snoozed | Rejected | Crashed | Interrupted
 
 def goes_back(outcome: Outcome) -> TypeGuard[Interrupted]:
     """Whether the job returns to its place and nothing more: any number of them in one step."""
-    return isinstance(outcome, Interrupted) and not outcome.suspect
+    return isinstance(outcome, Interrupted) and not outcome.suspect and outcome.delay is None
 
 
 def learn_of_probes(backend: Backend, told: Sequence[Told]) -> None:

@@ -116,9 +116,10 @@ class Settler:
             case Snoozed(delay, reason, put_off):
                 charge = Charge.PUT_OFF if put_off else Charge.NOTHING
                 return self._give_back(run, "snoozed", delay, reason, charge)
-            case Interrupted(reason, suspect):
+            case Interrupted(reason, suspect, delay):
                 charge = Charge.SUSPICION if suspect else Charge.NOTHING
-                return self._give_back(run, "requeued", None, reason, charge)
+                delay = delay if self.backend.capabilities.delay else None
+                return self._give_back(run, "requeued", delay, reason, charge)
             case Rejected(reason, detail):
                 return self._reject(run, reason, detail)
             case Crashed(detail):

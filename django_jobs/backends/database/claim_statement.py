@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_jobs.backends.database.cursors import Place
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
+from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.ids import process_name
 from django_jobs.models import JobState
 from django_jobs.wire.rules import FULL
@@ -42,14 +43,19 @@ _PAUSED = (
     "EXISTS (SELECT 1 FROM django_jobs_queuecontrol WHERE backend = %s AND queue = %s AND paused)"
 )
 _FOUND = (
-    f"SELECT ctid, suspect FROM django_jobs_job WHERE queue = %s AND state = {_READY} "  # noqa: S608 - constants of ours
-    f"AND backend = %s AND NOT {_PAUSED}"
+    "SELECT ctid, suspect, octet_length(body) AS size FROM django_jobs_job "  # noqa: S608 - constants of ours
+    f"WHERE queue = %s AND state = {_READY} AND backend = %s AND NOT {_PAUSED}"
     "{behind}{unless_due} ORDER BY rank, due, id LIMIT {limit} FOR UPDATE SKIP LOCKED"
+)
+_NUMBERED = (
+    "SELECT ctid, suspect, row_number() OVER () AS place, "
+    "sum(size) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before FROM found"
 )
 # A suspect is to run alone: it is the only one that is taken, or the first that is not.
 _CHOSEN = (
-    "SELECT ctid FROM numbered WHERE place < greatest(2, "
-    "coalesce((SELECT min(place) FROM numbered WHERE suspect), {limit} + 1))"
+    "SELECT ctid FROM numbered WHERE place < greatest(2, "  # noqa: S608 - constants of ours
+    f"coalesce((SELECT min(place) FROM numbered WHERE suspect OR bytes_before >= {CLAIM_BYTES}), "
+    "{limit} + 1))"
 )
 # The rows are locked, so they stay where they are. By primary key the planner may read
 # all of the index above, which has the id too, when it believes that there is no row.
@@ -61,7 +67,7 @@ _CLAIMED = (
 )
 _CLAIM = (
     f"WITH due AS MATERIALIZED ({_DUE}), found AS MATERIALIZED ({_FOUND}), "  # noqa: S608 - constants of ours
-    "numbered AS MATERIALIZED (SELECT ctid, suspect, row_number() OVER () AS place FROM found), "
+    f"numbered AS MATERIALIZED ({_NUMBERED}), "
     f"claimed AS ({_CLAIMED}) "
     "SELECT due.any_due, (SELECT count(*) FROM numbered), "
     f"{_ENTRIES_READ} - due.read, claimed.* "

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import time
 import uuid
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 from django.db.models import Exists, F
+from django.db.models.functions import Length
 
 from django_jobs.backends.database import glance
 from django_jobs.backends.database.claim_statement import take
@@ -22,6 +24,7 @@ from django_jobs.backends.database.cursors import Cursors
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
 from django_jobs.backends.database.transactions import in_statement, in_transition
 from django_jobs.backends.database.unreadable import Rows, past_unreadable
+from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.clock import to_microseconds
 from django_jobs.ids import process_name
 from django_jobs.models import Job, JobState, QueueControl
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.database.cursors import Place
 
 PROMOTED_PER_CLAIM = 100
+FEW = 64  # so many bodies may come unseen
 _TRIES = 10
 _SUSPECT = ROW_FIELDS.index("suspect")
 
@@ -169,8 +173,16 @@ class Claim:
 
     def _read(self, candidates: QuerySet[Job]) -> tuple[list[Any], int]:
         found = candidates.annotate(store_now=self.clock.now())
-        rows = list(found.values_list(*ROW_FIELDS, "store_now")[: self.limit])
+        rows = list(found.values_list(*ROW_FIELDS, "store_now")[: self._count(candidates)])
         return _until_suspect(rows), (rows[0][-1] if rows else 0)
+
+    def _count(self, candidates: QuerySet[Job]) -> int:
+        """How many of them may come: fewer where they are large, which a driver cannot know."""
+        if self.limit <= FEW:
+            return self.limit
+        sizes = candidates.values_list(Length("body"), flat=True)[: self.limit]
+        within: int = sum(total < CLAIM_BYTES for total in accumulate(sizes))
+        return min(1 + within, self.limit)
 
     def _claimed(self, now: int) -> dict[str, Any]:
         return {

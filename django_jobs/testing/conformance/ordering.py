@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.clock import SECOND
 from django_jobs.testing.conformance.base import Suite
 
@@ -101,3 +102,15 @@ class Ordering(Suite):
         self.put("first", delay=3600)
         second = self.put("second")
         self.assertEqual(self.fetched_ids(9, "first", "second"), [second])
+
+    def test_a_claim_ends_when_its_bodies_make_so_many_bytes(self) -> None:
+        payload = {"args": ["x" * 250_000], "kwargs": {}}
+        fit = -(-CLAIM_BYTES // 250_000)
+        small = [self.put() for _ in range(3)]
+        large = [self.put(payload=payload) for _ in range(fit + 2)]
+        ids = small + large
+        first = self.fetched_ids(1000)
+        self.assertGreater(len(first), len(small))
+        self.assertLessEqual(len(first), len(small) + fit)
+        self.assertEqual(first, ids[: len(first)])
+        self.assertEqual(self.fetched_ids(1000), ids[len(first) :])

@@ -69,15 +69,15 @@ class Births:
         self._companions = companions
         self._wished: dict[int, float] = {}
         self._asked: dict[int, Channel] = {}
+        self._alone: set[int] = set()
 
-    def wish_for_hermits(self, count: int) -> None:
-        """Let so many children be free for jobs that have to run alone, as far as allowed."""
-        if not count:
+    def wish_one_alone(self, *, needed: bool) -> None:
+        """Let a child be born for jobs that have to run alone, if there may be one more."""
+        if not needed or len(self._alone) == self._places.alone:
             return
-        busy = sum(child.hermit and not child.is_idle for child in self.children.values())
-        for slot in self._places.hermits[: busy + count]:
-            if not (slot in self.children or slot in self._wished or slot in self._asked):
-                self.wish(slot)
+        if (slot := self._free_slot()) is not None:
+            self._alone.add(slot)
+            self.wish(slot)
 
     def wish(self, slot: int) -> None:
         """Let a child be born, at once or, after failures, a little later."""
@@ -86,12 +86,14 @@ class Births:
 
     def wish_another(self) -> bool:
         """Let a child be born beside one that is about to leave; False when there is no slot."""
-        taken = {*self.children, *self._asked, *self._wished}
-        slots = (*range(self._places.processes), *self._places.spares)
-        free = next((slot for slot in slots if slot not in taken), None)
+        free = self._free_slot()
         if free is not None:
             self.wish(free)
         return free is not None
+
+    def _free_slot(self) -> int | None:
+        taken = {*self.children, *self._asked, *self._wished}
+        return next((slot for slot in self._places.children if slot not in taken), None)
 
     def step(self) -> None:
         now = time.monotonic()
@@ -123,6 +125,7 @@ class Births:
     def bury(self, child: Child, how: str) -> None:
         """It is gone: nobody listens to it any more."""
         del self.children[child.slot]
+        self._alone.discard(child.slot)
         if not child.mute_since:
             self._selector.unregister(child.channel)
         child.channel.close()
@@ -168,8 +171,8 @@ class Births:
 
     def _born(self, slot: int, pid: int) -> None:
         channel = self._asked.pop(slot)
-        hermit = slot in self._places.hermits
-        child = Child(slot, pid, channel, hermit=hermit, born_at=time.monotonic())
+        alone = slot in self._alone
+        child = Child(slot, pid, channel, alone=alone, born_at=time.monotonic())
         places = enumerate(self._places.of_child(slot))
         child.lanes += [Lane(child, index, self._board.marks(place)) for index, place in places]
         self.children[slot] = child

@@ -162,7 +162,13 @@ class PoolWorker:
             relay=self._relay,
         )
         worker = worker_name().rpartition(":")[0]
-        desk = Desk(store, partial(self._done, teller), cycle.gatekeeper.believed, worker)
+        desk = Desk(
+            store,
+            partial(self._done, teller),
+            cycle.gatekeeper.believed,
+            worker,
+            can_put_off=self._backend.capabilities.delay,
+        )
         supervisor = Supervisor(
             nursery=nursery,
             places=self._places,

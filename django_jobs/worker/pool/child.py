@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_jobs.clock import SystemClock
 from django_jobs.execution.capture import keep_routers
 from django_jobs.execution.hygiene import keep_connections
 from django_jobs.execution.process_state import ProcessState
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.nursery import ChildMain
 
 
-_clock = SystemClock()
 # Of jobs that take microseconds, one step for all and then the next costs less than all steps for
 # one: what a step does stays in the caches of the processor.
 TOGETHER = 16
@@ -91,7 +89,7 @@ class Child:
     def _one(
         self, number: int, lease_seconds: float, lease: Lease, envelope: Envelope | None
     ) -> None:
-        if not self._marks.begin(number, _clock.now()):
+        if not self._marks.begin(number):
             self._tell((0, number, SKIPPED))
             return
         ended = self._cycle.ended(lease, lease_seconds, envelope)

@@ -106,7 +106,7 @@ def ask_to_stop(children: Iterable[Child], dispatch: Dispatch, asked: StopAsked)
             lane.ask_to_stop(running[0], asked.kill_at)
         if any(held.lease.id in asked.ids for held in lane.given.values()):
             dispatch.ready.extend(lane.take_back_all())
-    for held in dispatch.waiting():
+    for held in dispatch.ready:
         if held.lease.id in asked.ids:
             held.lease = held.lease._replace(cancelled=True)
 

@@ -54,6 +54,11 @@ class Held:
         return cls(lease, seconds, ends, str(lease.message.index.get("handler", "")))
 
     @property
+    def size(self) -> int:
+        """The bytes of its body."""
+        return len(self.lease.message.body)
+
+    @property
     def fence(self) -> float:
         """The moment from which it must not be run."""
         return self.ends - self.seconds / FENCE_SHARE
@@ -118,8 +123,8 @@ class Lane:
         else:
             self.quiet += seconds
 
-    def is_running_since(self, moment: int) -> bool:
-        """Whether what it runs began before a moment on this machine's clock."""
+    def is_running_since(self, moment: float) -> bool:
+        """Whether what it runs began before a moment on the monotonic clock."""
         return self.running() is not None and self.marks.began_at < moment
 
     def begun(self) -> list[int]:
@@ -207,12 +212,12 @@ class Overrun:
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """One child process."""
+    """One child process. ``alone``: it is for what has to run alone, one job at a time."""
 
     slot: int
     pid: int
     channel: Channel
-    hermit: bool = False
+    alone: bool = False
     lanes: list[Lane] = field(default_factory=list)
     outbox: list[tuple[Any, ...]] = field(default_factory=list)
     overruns: dict[int, Overrun] = field(default_factory=dict)
@@ -284,6 +289,16 @@ class Child:
     @property
     def is_idle(self) -> bool:
         return not any(lane.given for lane in self.lanes)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether what it is given now begins at once."""
+        return self.is_up and self.is_idle and all(lane.accepts for lane in self.lanes)
+
+    @property
+    def given_at(self) -> float:
+        """When it was last given something, or born."""
+        return max(self.born_at, *(lane.given_at for lane in self.lanes))
 
     def dismiss(self) -> None:
         """Tell it that nothing comes any more; it ends by itself."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.base import Settled
-from django_jobs.clock import SystemClock
+from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.execution.outcome import Interrupted
 from django_jobs.worker.pool.facts import Done, Finished, by_child
 from django_jobs.worker.pool.messages import run_of, terms_from_tuple, terms_to_tuple
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.stores import StoreThreads
     from django_jobs.worker.settle import Run
 
+MOST_UNSETTLED = 4000
+UNSETTLED_BYTES = 8 << 20
 _clock = SystemClock()
 
 
@@ -33,24 +36,37 @@ class Desk:
         tell: Callable[[Sequence[Done]], None],
         believe: Callable[[Lease], Envelope | None],
         worker: str,
+        *,
+        can_put_off: bool = True,
     ) -> None:
+        self.can_put_off = can_put_off
         self.processed = 0
-        self.open = 0
+        self.open = self.open_bytes = 0
+        self.back_at = 0.0  # by then all is due again that was put off here
         self._finished: list[Finished] = []
         self._store = store
         self._tell = tell
         self._believe = believe
         self._worker = worker
 
+    @property
+    def has_plenty(self) -> bool:
+        """Whether so much waits to be settled that no more should be run meanwhile."""
+        return self.open > MOST_UNSETTLED or self.open_bytes > UNSETTLED_BYTES
+
     def give_back(self, held: Held, why: str) -> None:
         """It was not run: to its old place, and nothing charged."""
-        header, now = held.lease.message.header, _clock.now()
-        counts = (header.attempts, header.crashes)
-        self._settle(run_of(held.lease, None, counts, (now, now), self._worker), Interrupted(why))
+        self._return(held, Interrupted(why))
+
+    def put_off(self, held: Held, delay: float, why: str) -> None:
+        """It cannot be run now: to be claimed again after so many seconds, and nothing charged."""
+        self._return(held, Interrupted(why, suspect=held.lease.suspect, delay=delay))
 
     def cut_short(self, held: Held, lane: Lane, outcome: Outcome) -> None:
         """Its child told nothing of it any more."""
         envelope, now = self._believe(held.lease), _clock.now()
+        began_at = lane.marks.began_at
+        lasted = to_microseconds(time.monotonic() - began_at) if began_at else 0
         header = held.lease.message.header
         if envelope is not None:
             header = header.clamped(envelope.terms)
@@ -58,7 +74,7 @@ class Desk:
             held.lease,
             terms_from_tuple(terms_to_tuple(envelope)),
             (header.attempts, header.crashes),
-            (min(lane.marks.began_at or now, now), now),
+            (now - lasted, now),
             f"{self._worker}:{lane.child.pid}",
         )
         self._settle(run, outcome)
@@ -78,10 +94,13 @@ class Desk:
     def done(self, settled: Sequence[Done]) -> None:
         """The store has answered."""
         self.open -= len(settled)
-        self.processed += sum(
-            not (isinstance(outcome, Interrupted) and verdict.answer is Settled.SETTLED)
-            for _, outcome, verdict in settled
-        )
+        self.open_bytes -= sum(len(done.run.lease.message.body) for done in settled)
+        for _, outcome, verdict in settled:
+            if isinstance(outcome, Interrupted) and verdict.answer is Settled.SETTLED:
+                if verdict.delay:
+                    self.back_at = max(self.back_at, time.monotonic() + verdict.delay)
+            else:
+                self.processed += 1
         self._tell(settled)
 
     def flush(self) -> None:
@@ -90,6 +109,12 @@ class Desk:
             finished, self._finished = self._finished, []
             self._store.settle(finished)
 
+    def _return(self, held: Held, outcome: Interrupted) -> None:
+        header, now = held.lease.message.header, _clock.now()
+        counts = (header.attempts, header.crashes)
+        self._settle(run_of(held.lease, None, counts, (now, now), self._worker), outcome)
+
     def _settle(self, run: Run, outcome: Outcome) -> None:
         self.open += 1
+        self.open_bytes += len(run.lease.message.body)
         self._finished.append(Finished(run, outcome))

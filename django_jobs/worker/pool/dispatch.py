@@ -7,7 +7,6 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.worker.pool.pace import LONG_SECONDS, Pace
 
 if TYPE_CHECKING:
@@ -21,23 +20,34 @@ if TYPE_CHECKING:
 AHEAD_AT_ONCE = 4  # what is fetched ahead comes in so many parts at most
 BALANCE_SECONDS = 0.01
 FREE_SECONDS = 0.1
-_clock = SystemClock()
+CHUNK_BYTES = 1 << 20
+SHORTEST_TURN = 0.01
+LONGEST_WAIT = 60.0  # after so long a suspect that was put off is claimed again
+WHY_PUT_OFF = "it has to run alone, and others that have to do so now"
 
 
 class Dispatch:
-    """The leases that wait in this worker, and the lanes of children they are for."""
+    """The leases that wait in this worker, and the lanes of children they are for.
+
+    A suspect runs alone. Where a child runs one job at a time any idle one will do. Elsewhere
+    one beside the others is for suspects only, and no suspect waits here for it: all that a
+    machine holds of them is charged should it die, and what waits is in the way of the others.
+    It is put off until its turn may have come, and the worker goes on with other jobs.
+    """
 
     def __init__(
         self, children: Mapping[int, Child], desk: Desk, places: Places, limits: ChildLimits
     ) -> None:
         self.ready: deque[Held] = deque()
-        self.suspects: deque[Held] = deque()
+        self.lacks_one_alone = False
         self._children = children
         self._desk = desk
         self._places = places
         self._limits = limits
         self._pace = Pace()
+        self._apart = places.concurrency > 1
         self._suspicious = False
+        self._suspect_at = self._turn_at = time.monotonic()
         self._progress_at = time.monotonic()
         self._balance_at = self._free_at = 0.0
 
@@ -48,46 +58,44 @@ class Dispatch:
 
     def receive(self, held: Sequence[Held]) -> None:
         """Leases have come. A suspect comes alone, and others like it may be next."""
-        self.ready.extend(held)
-        self._pace.weigh([len(one.lease.message.body) for one in held])
-        self._suspicious = held[-1].lease.suspect
-
-    def waiting(self) -> list[Held]:
-        return [*self.ready, *self.suspects]
+        is_suspect = held[-1].lease.suspect
+        if is_suspect and self._apart:
+            self.ready.extendleft(reversed(held))  # it is in nobody's way
+        else:
+            self.ready.extend(held)
+        self._suspicious = is_suspect and not self._apart
 
     def held(self) -> Iterator[Held]:
         """Every lease that this worker has, run or not."""
-        yield from self.waiting()
+        yield from self.ready
         for child in self._children.values():
             for lane in child.lanes:
                 yield from lane.given.values()
 
     def drop(self, held: Held, why: str) -> None:
         """Give back what waits here."""
-        for line in (self.ready, self.suspects):
-            if held in line:
-                line.remove(held)
-                self._desk.give_back(held, why)
+        if held in self.ready:
+            self.ready.remove(held)
+            self._desk.give_back(held, why)
 
     def outstanding(self) -> int:
         handed_over = sum(child.load for child in self._children.values())
-        return len(self.ready) + len(self.suspects) + handed_over
+        return len(self.ready) + handed_over
 
-    def wanted(self) -> int:
-        """How many more leases could be used."""
+    def wanted(self, *, has_plenty: bool = False) -> int:
+        """How many more leases could be used; with ``has_plenty`` of bytes none ahead."""
         lanes = self._places.lanes
-        if self.suspects:
-            return 0
-        # Should this machine die, each suspect that it holds is charged, so none is to wait here.
-        looks_ahead = not (self._suspicious or self._is_slow())
+        # Should this machine die, each suspect that it holds is charged: few are to wait here.
+        looks_ahead = not (has_plenty or self._suspicious or self._is_slow())
         ahead = self._pace.ahead(self._places.processes) if looks_ahead else 0
-        wanted = max(lanes + ahead + self._left_behind() - self.outstanding(), 0)
+        wanted = max(lanes + ahead + self._beside() - self.outstanding(), 0)
         # A claim of many costs hardly more than one of few, and the others last until then.
         return wanted if wanted >= ahead // AHEAD_AT_ONCE else 0
 
-    def _left_behind(self) -> int:
-        """What those run that are about to leave: their replacements have places of their own."""
-        return sum(child.load for child in self._children.values() if child.worn)
+    def _beside(self) -> int:
+        """What children beside the others run: those about to leave, and those for suspects."""
+        children = self._children.values()
+        return sum(child.load for child in children if child.worn or child.alone)
 
     def has_work_for(self, seconds: float) -> bool:
         """Whether no lane will ask for more within this time."""
@@ -99,9 +107,8 @@ class Dispatch:
         """What has not begun goes back to the store."""
         for lane in self._lanes():
             self.ready.extend(lane.take_back_all())
-        for line in (self.ready, self.suspects):
-            while line:
-                self._desk.give_back(line.popleft(), why)
+        while self.ready:
+            self._desk.give_back(self.ready.popleft(), why)
 
     def step(self) -> None:
         self._balance()
@@ -109,50 +116,61 @@ class Dispatch:
         self._hand_over()
         if self.ready and self._is_slow():
             # Fetched while jobs were short, and they no longer are: others may have time.
-            most = self._places.lanes + self._left_behind()
+            most = self._places.lanes + self._beside()
             while self.outstanding() > most and self.ready:
                 self._desk.give_back(self.ready.pop(), "the jobs before it take long")
 
     def _lanes(self) -> list[Lane]:
         """Of the children for everything, not of those for what has to run alone."""
-        return [x for child in self._children.values() if not child.hermit for x in child.lanes]
+        return [x for child in self._children.values() if not child.alone for x in child.lanes]
 
     def _is_slow(self) -> bool:
         """Whether nothing has ended for a while: what is fetched now would only lie here."""
         return time.monotonic() - self._progress_at > LONG_SECONDS
 
     def _hand_over(self) -> None:
-        if not (self.ready or self.suspects):
+        self.lacks_one_alone = False
+        if not self.ready:
             return
-        self._set_suspects_aside()
+        self._place_suspects()
         loads = {child.slot: child.load for child in self._children.values()}
         lanes = [lane for lane in self._lanes() if lane.accepts]
         lanes.sort(key=lambda lane: (len(lane.given), loads[lane.child.slot]))
         for place, lane in enumerate(lanes):
             self._drop_stale()
-            self._set_suspects_aside()
-            if not self.ready:
+            self._place_suspects()
+            if not self.ready or (self._apart and self.ready[0].lease.suspect):
                 break
             self._fill(lane, share=-(-len(self.ready) // (len(lanes) - place)))
-        self._fill_hermits()
         for child in self._children.values():
             child.hand_over()
 
     def _drop_stale(self) -> None:
         now = time.monotonic()
-        for line in (self.ready, self.suspects):
-            while line and now > line[0].fence:
-                self._desk.give_back(line.popleft(), "its lease could not be renewed in time")
+        while self.ready and now > self.ready[0].fence:
+            self._desk.give_back(self.ready.popleft(), "its lease could not be renewed in time")
 
-    def _set_suspects_aside(self) -> None:
-        """Where children run several jobs at once, suspects go to children of their own."""
-        while self._places.hermits and self.ready and self.ready[0].lease.suspect:
-            self.suspects.append(self.ready.popleft())
+    def needs_none_alone(self) -> bool:
+        """Whether there has been no suspect for so long that those put off have all come back."""
+        return time.monotonic() - self._suspect_at > LONGEST_WAIT
 
-    def _fill_hermits(self) -> None:
-        for child in self._children.values():
-            if self.suspects and child.hermit and child.is_idle and child.lanes[0].accepts:
-                child.lanes[0].give([self.suspects.popleft()])
+    def _place_suspects(self) -> None:
+        """Where children run several jobs at once, a suspect goes to one that runs nothing else."""
+        while self._apart and self.ready and self.ready[0].lease.suspect:
+            self._suspect_at = now = time.monotonic()
+            alone = [child for child in self._children.values() if child.alone]
+            if (child := next((child for child in alone if child.is_free), None)) is not None:
+                self._turn_at = now
+                child.lanes[0].give([self.ready.popleft()])
+                continue
+            self.lacks_one_alone = True
+            if not self._desk.can_put_off:
+                return
+            # It may be its turn when others have taken as long as the latest one until now.
+            since = max((child.given_at for child in alone), default=now)
+            turn = max(now - since, SHORTEST_TURN) / self._places.alone
+            self._turn_at = min(max(self._turn_at, now) + turn, now + LONGEST_WAIT)
+            self._desk.put_off(self.ready.popleft(), self._turn_at - now, WHY_PUT_OFF)
 
     def _fill(self, lane: Lane, share: int) -> None:
         head = self.ready[0]
@@ -168,7 +186,7 @@ class Dispatch:
         if room <= 0 or (lane.given and room < chunk // 2):
             return
         allowed = max(self._limits.room(lane.child, self._places.concurrency), 0)
-        if taken := list(islice(self._taken(len(lane.given), share), allowed)):
+        if taken := list(islice(self._taken(list(lane.given.values()), share), allowed)):
             if not lane.given:
                 self._progress_at = time.monotonic()
             lane.give(taken)
@@ -178,14 +196,18 @@ class Dispatch:
         chunk = self._pace.chunk(held.handler)
         return chunk if self._places.concurrency == 1 else min(chunk, share)
 
-    def _taken(self, count: int, share: int) -> Iterable[Held]:
-        """Jobs from the head, as long as each is short enough to be one of so many."""
+    def _taken(self, given: Sequence[Held], share: int) -> Iterable[Held]:
+        """Jobs from the head, as long as each is short and small enough to be one of so many."""
         now, handler, chunk = time.monotonic(), None, 0
+        count, size = len(given), sum(one.size for one in given)
         while self.ready:
             head = self.ready[0]
             if head.handler != handler:
                 handler, chunk = head.handler, self._chunk(head, share)
             if head.lease.suspect or now > head.fence or count >= chunk:
+                return
+            size += head.size
+            if count and size > CHUNK_BYTES:
                 return
             count += 1
             yield self.ready.popleft()
@@ -196,7 +218,7 @@ class Dispatch:
         if now < self._free_at:
             return
         self._free_at = now + FREE_SECONDS
-        began_before = _clock.now() - to_microseconds(LONG_SECONDS)
+        began_before = now - LONG_SECONDS
         for lane in self._lanes():
             if len(lane.given) > 1 and lane.is_running_since(began_before):
                 self.ready.extendleft(reversed(lane.take_back_all()))

@@ -129,6 +129,8 @@ class Get:
         self._may_have_unheard = False
         if fetched:
             self._holdings.add(fetched.leases, fetched.lease_seconds, fetched.asked_at)
+            if self._holdings.has_plenty:
+                self.looking.suspend()
             self._report(fetched)
 
     def _return_unheard(self) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 RENEWALS_PER_LEASE = 3
 LOOKS_PER_LEASE = 12
+AHEAD_BYTES = 8 << 20  # with so much held nothing is fetched ahead; a claim may bring CLAIM_BYTES
 
 
 class Holdings:
@@ -26,10 +27,14 @@ class Holdings:
         self._lock = threading.Lock()
         self._every = shortest_lease / LOOKS_PER_LEASE
         self._look_at = 0.0
+        self._bytes = 0
 
     def add(self, leases: Iterable[Lease], seconds: float, asked_at: float) -> None:
         with self._lock:
             for lease in leases:
+                if known := self._held.get(lease.id):
+                    self._bytes -= len(known[0].message.body)
+                self._bytes += len(lease.message.body)
                 self._held[lease.id] = (lease, seconds, asked_at + seconds)
                 self._since[lease.id] = asked_at
 
@@ -39,10 +44,16 @@ class Holdings:
             for lease in leases:
                 known = self._held.get(lease.id)
                 if known is not None and known[0].token == lease.token:
+                    self._bytes -= len(known[0].message.body)
                     del self._held[lease.id], self._since[lease.id]
 
     def __len__(self) -> int:
         return len(self._held)
+
+    @property
+    def has_plenty(self) -> bool:
+        """Whether what is held makes so many bytes that no more is to be fetched ahead."""
+        return self._bytes >= AHEAD_BYTES
 
     def long_held(self, seconds: float) -> list[Lease]:
         """What has been held for so long, renewed or not."""

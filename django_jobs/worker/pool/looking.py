@@ -51,7 +51,7 @@ class Looking:
     def wish(self, received: int, wanted: int) -> None:
         """Fetch until so many leases more have been fetched than have been received.
 
-        After a suspect nothing is, until whoever has it knows how many more can begin at once.
+        After a suspect, or with plenty of bytes, nothing is until whoever has them says anew.
         """
         target = received + wanted
         if target != self._target or self._suspends:
@@ -59,6 +59,10 @@ class Looking:
                 self._suspends = self._suspends and received < self._fetched
                 self._target = target
                 self._changed.notify()
+
+    def suspend(self) -> None:
+        """Fetch nothing until a new wish is made by who has received all that was fetched."""
+        self._suspends = True
 
     def hint(self) -> None:
         """There may be work."""

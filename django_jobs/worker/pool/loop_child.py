@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.clock import SystemClock
 from django_jobs.execution.outcome import ASKED_TO_STOP
 from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.shared_loop import Cut
@@ -36,7 +35,6 @@ WHY_CUT = {
     "lost": "its lease was lost",
     "timeout": "its time was up",
 }
-_clock = SystemClock()
 
 
 class LoopChild:
@@ -158,7 +156,7 @@ class _Lane:
         try:
             while self._waiting:
                 number, lease_seconds, told = self._waiting.popleft()
-                if not self._marks.begin(number, _clock.now()):
+                if not self._marks.begin(number):
                     self._child.tell((self._index, number, SKIPPED))
                     continue
                 with self._child.running():

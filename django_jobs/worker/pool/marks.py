@@ -20,16 +20,15 @@ _WORDS = 9
 _WORD_SIZE = 8
 SLOT_SIZE = _WORDS * _WORD_SIZE
 NO_LIMIT = (1 << 63) - 1
-HERMITS = 8
+LEAST_ALONE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
     """How many children a worker has, and how many lanes each of them.
 
-    Where children run several jobs at once there are more of them, of one lane each, for
-    jobs that have to run alone. Each child has a spare place, for one that is born before
-    another has left.
+    There are spare places: for a child that is born before another has left, and, where
+    children run several jobs at once, for those that run one alone.
     """
 
     processes: int
@@ -42,20 +41,19 @@ class Places:
         return self.processes * self.concurrency
 
     @property
-    def hermits(self) -> range:
-        """The numbers of the children for jobs that have to run alone."""
-        return range(self.processes, self.processes + (HERMITS if self.concurrency > 1 else 0))
+    def alone(self) -> int:
+        """How many children beside the others may be there for jobs that have to run alone."""
+        return max(self.processes, LEAST_ALONE) if self.concurrency > 1 else 0
 
     @property
-    def spares(self) -> range:
-        """The numbers of the children that are born beside others."""
-        first = self.processes + len(self.hermits)
-        return range(first, first + self.processes)
+    def children(self) -> range:
+        """The numbers that children can have, those of the spare places last."""
+        return range(2 * self.processes + self.alone)
 
     @property
     def herald(self) -> int:
         """The number of the process that tells signals. It has no lanes."""
-        return self.spares.stop
+        return self.children.stop
 
     @property
     def scheduler(self) -> int:
@@ -64,17 +62,11 @@ class Places:
 
     @property
     def slots(self) -> int:
-        return 2 * self.lanes + len(self.hermits)
+        return len(self.children) * self.concurrency
 
     def of_child(self, child: int) -> range:
         """The slots of a child, one for each of its lanes."""
-        if child in self.hermits:
-            slot = self.lanes + child - self.processes
-            return range(slot, slot + 1)
         first = child * self.concurrency
-        if child in self.spares:
-            first = self.lanes + len(self.hermits)
-            first += (child - self.spares.start) * self.concurrency
         return range(first, first + self.concurrency)
 
 
@@ -113,10 +105,10 @@ class Marks:
             self._numbers[word] = 0
         self._numbers[_LIMIT] = NO_LIMIT
 
-    def begin(self, number: int, now: int = 0) -> bool:
+    def begin(self, number: int) -> bool:
         """Mark a job as started; False when it was taken back, or its lease is not sure."""
         self._moments[_DEADLINE] = 0.0
-        self._numbers[_BEGAN] = now
+        self._moments[_BEGAN] = time.monotonic()
         self._numbers[_STARTED] = number
         with self._fence:  # no processor may look at the limit before the mark is seen
             pass
@@ -185,9 +177,9 @@ class Marks:
         return self._numbers[_DONE]
 
     @property
-    def began_at(self) -> int:
-        """When the last number was come to, in microseconds of this machine's clock."""
-        return self._numbers[_BEGAN]
+    def began_at(self) -> float:
+        """When the last number was come to, on the monotonic clock, which nobody sets; or 0."""
+        return self._moments[_BEGAN]
 
     @property
     def beaten_at(self) -> float:

@@ -83,7 +83,7 @@ _NUMBERS = (int, float)
 _SHAPES: dict[str, tuple[tuple[Any, ...], ...]] = {
     "Failed": ((str,), (tuple,), (bool,), (*_NUMBERS, type(None)), (str,), (bool,), (str,)),
     "Snoozed": ((str,), _NUMBERS, (str,), (bool,)),
-    "Interrupted": ((str,), (str,), (bool,)),
+    "Interrupted": ((str,), (str,), (bool,), (*_NUMBERS, type(None))),
     "Cancelled": ((str,), (str,), (str,)),
     "Rejected": ((str,), (str,), (str,)),
     "Crashed": ((str,), (str,)),
@@ -93,7 +93,7 @@ _OUTCOMES = {kind: frozenset(product(*places)) for kind, places in _SHAPES.items
 _WHOLE_OR_NONE, _TEXT_OR_NONE, _FLAG_OR_NONE = ((kind, type(None)) for kind in (int, str, bool))
 _NUMBER_OR_NONE = (*_NUMBERS, type(None))
 _RETRIES = (str, type(None), list, dict)
-_DELAYS = {"Failed": 3, "Snoozed": 1}  # the place of what is bounded as well
+_DELAYS = {"Failed": 3, "Snoozed": 1, "Interrupted": 3}  # the place of what is bounded as well
 _SKIPPED_LENGTH = 3
 _COUNT_BITS = 31
 MOMENT_BITS = 62

@@ -1,19 +1,13 @@
-"""How long handlers take and how large bodies are, and what follows for handing jobs over."""
+"""How long handlers take, and what follows for handing jobs over."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CHUNK_SECONDS = 0.008
 LARGEST_CHUNK = 256
 AHEAD_SECONDS = 0.02
 LONG_SECONDS = 0.5
-AHEAD_BYTES = 32 << 20
-CHUNK_BYTES = 4 << 20
 BESIDE_SECONDS = 0.000_015  # what a child does for a job before and after it runs
 _WEIGHT = 0.2
 
@@ -24,7 +18,6 @@ class Pace:
     def __init__(self) -> None:
         self._means: dict[str, float] = {}
         self._latest: float | None = None
-        self._bytes = 1.0
 
     def observe(self, handler: str, seconds: float) -> None:
         """A run took so long."""
@@ -32,17 +25,12 @@ class Pace:
         mean = seconds if known is None else known + _WEIGHT * (seconds - known)
         self._means[handler] = self._latest = mean
 
-    def weigh(self, lengths: Sequence[int]) -> None:
-        """Bodies of so many bytes have come. Large ones count at once, small ones by and by."""
-        mean = sum(lengths) / len(lengths)
-        self._bytes = max(mean, self._bytes + _WEIGHT * (mean - self._bytes), 1.0)
-
     def chunk(self, handler: str) -> int:
         """How many jobs of a handler make a few milliseconds of work; unknown ones go alone."""
         mean = self._means.get(handler)
         if mean is None:
             return 1
-        return _clamped(min(CHUNK_SECONDS / max(mean, 1e-6), CHUNK_BYTES / self._bytes))
+        return _clamped(CHUNK_SECONDS / max(mean, 1e-6))
 
     def jobs_within(self, seconds: float) -> float:
         """How many jobs like the latest run in this time, and two at least."""
@@ -53,7 +41,7 @@ class Pace:
         if self._latest is None or self._latest > LONG_SECONDS:
             return 0
         ahead = math.ceil(children * AHEAD_SECONDS / max(self._latest, 1e-6))
-        return min(ahead, children * LARGEST_CHUNK * 2, int(AHEAD_BYTES / self._bytes))
+        return min(ahead, children * LARGEST_CHUNK * 2)
 
 
 def _clamped(count: float) -> int:

@@ -72,9 +72,11 @@ class Recycling:
     def step(self) -> None:
         """Call the replacements of worn children, and let go of those that have nothing to do."""
         for child in self._births.children.values():
+            if child.alone and child.is_idle and self._dispatch.needs_none_alone():
+                child.worn = child.worn or "there is nothing that has to run alone"
             if not child.worn:
                 continue
-            if not (child.replaced or child.hermit):
+            if not (child.replaced or child.alone):
                 child.replaced = self._births.wish_another()
             if child.is_idle and not any(lane.revoked for lane in child.lanes):
                 child.dismiss()

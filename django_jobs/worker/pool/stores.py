@@ -122,6 +122,11 @@ class StoreThreads:
         return idle and self._relay.has_nothing()
 
     @property
+    def has_plenty(self) -> bool:
+        """Whether this worker holds so many bytes that no more is to be fetched ahead."""
+        return self._holdings.has_plenty
+
+    @property
     def draining(self) -> bool:
         """Whether an operator asked this worker to end."""
         return self._get.draining
@@ -138,6 +143,10 @@ class StoreThreads:
     def wish(self, received: int, wanted: int) -> None:
         """Fetch until so many leases more have been fetched than have been received."""
         self._get.looking.wish(received, wanted)
+
+    def look_again(self) -> None:
+        """There may be work again; until it was looked for, this is not ``empty``."""
+        self._get.looking.something_ended()
 
     def settle(self, finished: list[Finished]) -> None:
         """Settle deliveries; news of each follow."""

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 URGENT_PATIENCE = 2.0
 REST_SECONDS = 0.002
 LOOK_EVERY_SECONDS = 0.01
-MOST_UNSETTLED = 4000
 
 
 class Supervisor:
@@ -106,7 +105,7 @@ class Supervisor:
             self._births.step()
             self._dispatch.step()
             self.scheduler.step()
-            self._births.wish_for_hermits(len(self._dispatch.suspects))
+            self._births.wish_one_alone(needed=self._dispatch.lacks_one_alone)
         self._desk.flush()
         self.herald.step()
         self._store.wish(self._received, self._wanted())
@@ -163,7 +162,13 @@ class Supervisor:
         self.broken = self.broken or why
 
     def _nothing_due(self) -> bool:
-        return self._store.nothing_comes(idle=self._store.empty and not self._outstanding())
+        idle = self._store.empty and not self._outstanding()
+        if idle and self._desk.back_at:  # what was put off here is to be run as well
+            idle = False
+            if time.monotonic() >= self._desk.back_at:
+                self._desk.back_at = 0.0
+                self._store.look_again()
+        return self._store.nothing_comes(idle=idle)
 
     def _outstanding(self) -> int:
         unheard = self._store.fetching + len(self._store.news)
@@ -198,9 +203,9 @@ class Supervisor:
     def _wanted(self) -> int:
         """How many more leases could be used."""
         # What ends could not be settled, and would only pile up.
-        if self._why or self._store.settles_nothing or self._desk.open > MOST_UNSETTLED:
+        if self._why or self._store.settles_nothing or self._desk.has_plenty:
             return 0
-        wanted = self._dispatch.wanted()
+        wanted = self._dispatch.wanted(has_plenty=self._store.has_plenty)
         limit = 1 if self._limits.once else self._limits.max_jobs
         if limit is None:
             return wanted
@@ -235,7 +240,7 @@ class Supervisor:
 
         for child in self._children.values():
             clocks.stop_lost(child, self._dispatch, lambda held: answer(held) is Settled.LOST)
-        for held in self._dispatch.waiting():
+        for held in list(self._dispatch.ready):
             if answer(held) is Settled.LOST:
                 self._dispatch.drop(held, "its lease was lost")
         for held in self._dispatch.held():
@@ -303,5 +308,5 @@ class Supervisor:
                 self._on_frame(child, frame)
         self._births.bury(child, how)
         clear_desk(child, how, self._desk, self._dispatch)
-        if not (self._why or self.broken or child.hermit or child.replaced):
+        if not (self._why or self.broken or child.alone or child.replaced):
             self._births.wish(child.slot)

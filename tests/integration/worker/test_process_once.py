@@ -336,7 +336,9 @@ def test_h8_trouble_of_the_store_is_raised_and_never_empty(monkeypatch):
 def test_a_claim_that_took_half_of_the_lease_is_given_back_and_not_run(monkeypatch):
     calls.clear()
     now = [1000.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns, time=time.time
+    )
     monkeypatch.setattr(cycle, "time", clock)
 
     def slowly(execute, *args):
@@ -349,3 +351,20 @@ def test_a_claim_that_took_half_of_the_lease_is_given_back_and_not_run(monkeypat
     row = Job.objects.get()
     assert (row.state, row.attempts, row.suspect, calls) == (JobState.READY, 0, False, [])
     assert process_once("default").status == "acked"
+
+
+@pytest.mark.django_db
+def test_a_run_takes_as_long_as_it_takes_where_the_clock_is_set_back_meanwhile(monkeypatch):
+    hour = 3600 * 1_000_000_000
+    true = time.time_ns
+
+    @job(key="once.set_back")
+    def set_back():
+        monkeypatch.setattr(time, "time_ns", lambda: true() - hour)
+
+    set_back.enqueue()
+    report = process_once()
+    assert report.status == "acked"
+    assert 0 <= report.seconds < 60
+    kept = JobResult.objects.get()
+    assert kept.started_at <= kept.finished_at

@@ -197,6 +197,18 @@ def test_an_interrupted_suspect_stays_one_and_is_charged_nothing():
     assert (desk.live.suspect, desk.live.crashes) == (True, 0)
 
 
+@pytest.mark.parametrize(("can_wait", "delay"), [(True, 7.0), (False, 0.0)])
+def test_a_suspect_that_is_put_off_stays_one_and_waits_where_its_store_can(can_wait, delay):
+    desk = Desk(capabilities=lambda can: replace(can, delay=can_wait))
+    desk.live.suspect = True
+    due = desk.live.due
+    verdict = desk.settle(Interrupted("others first", suspect=True, delay=7.0))
+    assert (verdict.status, verdict.delay, verdict.dead) == ("requeued", delay, False)
+    live = desk.live
+    assert (live.due - due, live.attempts) == (delay * SECOND, 0)
+    assert (live.suspect, live.crashes) == (True, 0)
+
+
 # -- crashes -----------------------------------------------------------------------------------
 
 

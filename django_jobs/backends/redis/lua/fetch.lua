@@ -10,7 +10,7 @@ local guards, now = KEYS[1], clock(ARGV[1])
 local limit, expires = tonumber(ARGV[2]), now + tonumber(ARGV[3])
 local token, worker, bound = ARGV[4], ARGV[5], tonumber(ARGV[6])
 
-local EXAMINED, PAGE = 1000, 500
+local EXAMINED, PAGE, CLAIM_BYTES = 1000, 500, 16777216
 
 local function promote(base)
   local due = redis.call('ZRANGEBYSCORE', base .. 'later', '-inf', number(now), 'LIMIT', 0, bound)
@@ -59,13 +59,13 @@ local ends = number(expires)
 local TEXT = 1000000
 
 -- What was taken, as texts of a bounded length.
-local told, parts, size = {}, {}, 0
+local told, parts, size, bytes = {}, {}, 0, 0
 
 local function tell(place, message, text)
   local at = #parts
   parts[at + 1] = struct.pack('>I4I4I4', #place, #message, #text)
   parts[at + 2], parts[at + 3], parts[at + 4] = place, message, text
-  size = size + #message
+  size, bytes = size + #message, bytes + #message
   if size > TEXT then
     told[#told + 1] = table.concat(parts)
     parts, size = {}, 0
@@ -75,7 +75,7 @@ end
 local function take(base, wanted)
   local places, taken, stops, examined, page = {}, {}, {}, 0, wanted
   local alone = false
-  while #places < wanted and not alone do
+  while #places < wanted and bytes < CLAIM_BYTES and not alone do
     if examined >= EXAMINED then break end
     local seen = redis.call('ZRANGE', base .. 'ready', 0, page - 1)
     if #seen == 0 then break end
@@ -87,7 +87,7 @@ local function take(base, wanted)
     local ended = ended_of(base, ids, 1, #ids)
     local gone, leased, changed = {}, {}, {}
     for i, place in ipairs(seen) do
-      if #places == wanted then break end
+      if #places == wanted or bytes >= CLAIM_BYTES then break end
       local id, message, state = ids[i], messages[i], nil
       local is_copy = ended[i]
       local is_fresh = message and not states[i] and not is_copy and string.byte(message, 1) == 45

@@ -7,7 +7,9 @@ import pytest
 
 from django_jobs import enqueue_many
 from django_jobs.backends.registry import backends
+from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
+from django_jobs.worker.pool.marks import LEAST_ALONE
 from tests.integration.worker.pool.conftest import is_alive, until
 from tests.integration.worker.pool.gang import jobs as gang
 
@@ -71,8 +73,10 @@ def test_a_machine_that_dies_is_charged_for_what_ran_and_not_for_what_it_held(
     short = gang.note.using(priority=5)  # first, so that the worker looks ahead
     enqueue_many([short.prepare(str(diary)) for _ in range(100)])
     pool = start(*options, processes=1, environment=WRECK, LEASE_SECONDS=LEASE)
-    places = 3 if options else 1
+    places = LEAST_ALONE if options else 1
     begun = until(lambda: begins(diary) if len(begins(diary)) >= places else None)
+    if options:
+        until(lambda: put_off_for(0.3) == 25 - places)
     lose_machine(pool)  # at once: after half a second it would give back what it cannot begin
     held = Job.objects.filter(state=JobState.RUNNING)
     assert len(begins(diary)) == len(begun) == places
@@ -86,5 +90,54 @@ def test_a_machine_that_dies_is_charged_for_what_ran_and_not_for_what_it_held(
     assert (charged, Job.objects.filter(crashes=0).count()) == (places, 25 - places)
 
 
+def put_off_for(seconds):
+    """How many jobs no worker will claim for so long."""
+    due = SystemClock().now() + to_microseconds(seconds)
+    return Job.objects.filter(state=JobState.SCHEDULED, suspect=True, due__gt=due).count()
+
+
 def begins(diary):
     return {word for word in diary.words if word.endswith("-begins")}
+
+
+def suspects(prepared):
+    """Jobs whose leases have ended once without a verdict."""
+    handles = enqueue_many(prepared)
+    Job.objects.filter(pk__in=[handle.id for handle in handles]).update(suspect=True)
+    return handles
+
+
+def test_suspects_that_take_long_keep_no_other_job_waiting(start, diary):
+    hold = gang.hold.using(priority=9)  # in front of everything
+    suspects([hold.prepare(str(diary), str(diary.gate), f"s{n}") for n in range(30)])
+    pool = start("--concurrency", "3", processes=1)
+    until(lambda: len(begins(diary)) == LEAST_ALONE)
+    enqueue_many(gang.async_nap.prepare(str(diary), 0.0, f"quick{n}") for n in range(20))
+    until(lambda: len({word for word in diary.words if word.startswith("quick")}) == 2 * 20)
+    assert len(begins(diary) - {f"quick{n}-begins" for n in range(20)}) == LEAST_ALONE
+    assert put_off_for(0.0) > 0
+    diary.gate.touch()
+    until(lambda: JobResult.objects.count() == 50)
+    assert set(JobResult.objects.values_list("status", flat=True)) == {"succeeded"}
+    alone = {pid for pid, word, _ in diary.lines if word.startswith("s")}
+    assert alone.isdisjoint({pid for pid, word, _ in diary.lines if word.startswith("quick")})
+    assert not JobAttempt.objects.exists()
+    assert pool.process.poll() is None
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_until_empty_a_worker_waits_for_the_suspects_that_it_has_put_off(start, diary, count):
+    suspects([gang.note.prepare(str(diary), f"s{n}") for n in range(count)])
+    pool = start("--concurrency", "3", "--until-empty", "-v0", processes=1)
+    assert pool.ended() == 0
+    assert sorted(diary.words) == sorted(f"s{n}" for n in range(count))
+    assert not Job.objects.exists()
+
+
+def test_where_children_are_started_afresh_suspects_run_beside_the_others_too(start, diary):
+    suspects([gang.hold.prepare(str(diary), str(diary.gate), f"s{n}") for n in range(2)])
+    start("--concurrency", "3", processes=1, environment={"GANG_THREAD": "1"})
+    until(lambda: len(begins(diary)) == 2)
+    gang.note.enqueue(str(diary), "quick")
+    until(lambda: "quick" in diary.words)
+    assert len({pid for pid, _, _ in diary.lines}) == 3

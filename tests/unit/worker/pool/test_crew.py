@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import time
 
 import pytest
 
@@ -14,8 +15,8 @@ from django_jobs.worker.pool.marks import Board, shared_memory
 from django_jobs.worker.pool.messages import BadFrame
 
 
-def held(number):
-    message = Message(b"body", "", "", Header(0, 1, 0, 0), {"handler": "h"})
+def held(number, size=4):
+    message = Message("b" * size, "", "", Header(0, 1, 0, 0), {"handler": "h"})
     lease = Lease(id=f"job{number}", queue="q", token="t", expires_at=0, message=message)
     return Held.of(lease, 30.0, 1e9)
 
@@ -55,6 +56,15 @@ def test_what_has_not_begun_is_taken_back_from_the_end(lane, marks):
     assert ids(lane.take_back(2)) == ["job4", "job5"]
     assert list(lane.given) == [1, 2, 3]
     assert not lane.accepts
+
+
+def test_for_how_long_it_runs_is_told_by_a_clock_that_nobody_sets(lane, marks, monkeypatch):
+    lane.give([held(1)])
+    before = time.monotonic()
+    assert marks.begin(1)
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    assert lane.is_running_since(time.monotonic() + 0.001)
+    assert not lane.is_running_since(before)
 
 
 def test_it_can_be_asked_again_before_it_has_come_across_the_first(lane, marks):

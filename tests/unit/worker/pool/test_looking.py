@@ -6,11 +6,13 @@ import threading
 import pytest
 
 from django_jobs.backends.memory import MemoryBackend
+from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
 from django_jobs.testing.factories import make_outgoing
 from django_jobs.worker.asking import Asker
 from django_jobs.worker.pool.facts import WakePipe
+from django_jobs.worker.pool.holdings import AHEAD_BYTES
 from django_jobs.worker.pool.looking import Looking
 from django_jobs.worker.pool.marks import Places
 from django_jobs.worker.pool.stores import StoreThreads
@@ -89,6 +91,65 @@ class TakesItsTime(MemoryBackend):
         self.asked.set()
         self.may_answer.wait(20.0)
         return []
+
+
+LARGE = {"args": ["x" * 250_000], "kwargs": {}}
+
+
+@pytest.fixture
+def filled():
+    """Threads for a store in which many large jobs come behind small ones."""
+    backend, wake, settings = MemoryBackend("default", {}), WakePipe(), JobsSettings()
+    backend.enqueue([make_outgoing() for _ in range(50)])
+    backend.enqueue([make_outgoing(payload=LARGE) for _ in range(150)])
+    asker = Asker(Settler(backend, settings), Outage("default"))
+    threads = StoreThreads(
+        backend,
+        settings,
+        asker,
+        Strict(["default"]),
+        places=Places(2, 1),
+        poll_interval=60.0,
+        wake=wake,
+        relay=None,
+    )
+    threads.start()
+    yield threads, wake
+    threads.end(patience=5.0)
+    wake.close()
+
+
+def leases_of(threads, wake, received):
+    """All leases that come until no claim is under way or to be begun."""
+    looking = threads._get.looking
+    while not threads.fetching and looking.seconds_left() <= 0:
+        select.select([wake], [], [], 0.01)
+    while threads.fetching:
+        select.select([wake], [], [], 0.01)
+    while threads.news:
+        received += threads.news.popleft().leases
+    return received
+
+
+def test_no_more_bytes_are_fetched_ahead_than_a_worker_should_hold(filled):
+    threads, wake = filled
+    received = []
+    threads.wish(0, 1024)  # as of a worker that has only seen small ones
+    while not threads.has_plenty:
+        leases_of(threads, wake, received)
+    leases_of(threads, wake, received)
+    bodies = [len(lease.message.body) for lease in received]
+    assert AHEAD_BYTES <= sum(bodies) < AHEAD_BYTES + CLAIM_BYTES + max(bodies)
+    held = len(received)
+    threads.wish(held - 1, 1024)  # of who has not heard of all of them
+    assert leases_of(threads, wake, received)[held:] == []
+    threads.wish(held, 1)  # and of who has, and needs one more
+    while len(received) == held:
+        leases_of(threads, wake, received)
+    assert len(received) == held + 1
+    for lease in received:
+        threads.settled_elsewhere(lease, "acked", 0.0)
+    assert not threads.has_plenty
 
 
 def test_the_supervisor_is_woken_when_a_look_has_found_nothing():

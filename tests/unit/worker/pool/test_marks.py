@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from django_jobs.worker.pool.marks import HERMITS, Board, Places, shared_memory
+from django_jobs.worker.pool.marks import LEAST_ALONE, Board, Places, shared_memory
 
 
 @pytest.fixture
@@ -23,8 +23,10 @@ def marks(memory):
 
 
 def test_begin_and_done(marks):
-    assert marks.begin(1, 77)
-    assert (marks.started, marks.ran, marks.finished, marks.began_at) == (1, 1, 0, 77)
+    before = time.monotonic()
+    assert marks.begin(1)
+    assert before <= marks.began_at <= time.monotonic()
+    assert (marks.started, marks.ran, marks.finished) == (1, 1, 0)
     marks.run_until(12.5)
     assert marks.deadline == 12.5
     marks.done(1)
@@ -100,12 +102,16 @@ def test_a_process_shows_that_it_goes_on(marks):
 
 def test_every_lane_has_a_slot_of_its_own():
     places = Places(3, 4)
-    children = [*range(3), *places.hermits, *places.spares]
-    slots = [slot for child in children for slot in places.of_child(child)]
-    assert slots == list(range(2 * 3 * 4 + HERMITS)) == list(range(places.slots))
-    assert [len(places.of_child(child)) for child in children] == [4, 4, 4, *[1] * HERMITS, 4, 4, 4]
+    slots = [slot for child in places.children for slot in places.of_child(child)]
+    assert slots == list(range(places.slots))
+    assert {len(places.of_child(child)) for child in places.children} == {4}
 
 
-def test_one_job_at_a_time_needs_no_hermits():
-    places = Places(2)
-    assert (places.lanes, list(places.hermits), list(places.spares)) == (2, [], [2, 3])
+@pytest.mark.parametrize(
+    ("places", "lanes", "alone"),
+    [(Places(2), 2, 0), (Places(1, 20), 20, LEAST_ALONE), (Places(9, 20), 180, 9)],
+)
+def test_each_child_has_a_spare_place_and_so_has_what_runs_alone(places, lanes, alone):
+    assert (places.lanes, places.alone) == (lanes, alone)
+    assert len(places.children) == 2 * places.processes + alone
+    assert [places.herald, places.scheduler] == [len(places.children), len(places.children) + 1]

@@ -43,6 +43,7 @@ OUTCOMES = [
     Skipped("done before"),
     Crashed("SIGSEGV"),
     Interrupted("stop"),
+    Interrupted("not now", suspect=True, delay=0.5),
 ]
 LEASE = Lease(
     id="0199",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_jobs.worker.pool.pace import AHEAD_BYTES, CHUNK_BYTES, LARGEST_CHUNK, Pace
+from django_jobs.worker.pool.pace import LARGEST_CHUNK, Pace
 
 
 def paced(**seconds):
@@ -37,18 +37,3 @@ def test_handlers_are_judged_apart_and_the_latest_counts_more_and_more():
     for _ in range(50):
         pace.observe("long", 0.0001)
     assert pace.chunk("long") > 1
-
-
-def test_no_more_is_fetched_ahead_than_memory_should_hold():
-    pace = paced(one=0.00001)
-    many = pace.ahead(4)
-    pace.weigh([100] * 200)
-    assert pace.ahead(4) == many
-    pace.weigh([250_000] * 5)  # the very next question has to know
-    assert pace.ahead(4) == AHEAD_BYTES // 250_000
-    assert pace.chunk("one") == CHUNK_BYTES // 250_000
-    for _ in range(60):
-        pace.weigh([100])
-    assert pace.ahead(4) == many
-    pace.weigh([10 * AHEAD_BYTES])
-    assert (pace.ahead(4), pace.chunk("one")) == (0, 1)
