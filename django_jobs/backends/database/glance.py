@@ -169,11 +169,11 @@ def glance(
         if isinstance(name, str)
     ]
     open_ones = [row for row in of_queues if row[0] not in shut]
-    moments = {}
-    if asked is None:
-        for name, ready, due in of_queues:
-            if ready is not None or due is not None:
-                moments[name] = due if ready is None else 0
+    moments = {
+        name: due if ready is None else 0
+        for name, ready, due in of_queues
+        if ready is not None or due is not None
+    }
     return Glance(
         now=int(store_now),
         ready=any(ready is not None for _, ready, _ in open_ones),
@@ -181,7 +181,7 @@ def glance(
         lease_ends=lease_ends if isinstance(lease_ends, int) else None,
         result_ends=result_ends if isinstance(result_ends, int) else None,
         opens_in=min(shut.values(), default=None),
-        moments=moments,
+        moments=moments if asked is None else {},
     )
 
 
