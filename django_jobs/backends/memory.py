@@ -139,8 +139,7 @@ class MemoryBackend(base.Backend):
         done_by, until = self.done.get(job.index["idempotency_key"], ("", 0))
         job.done_by = done_by if until > now else ""
         running = [one for one in self.jobs.values() if one.state == RUNNING]
-        holding = [one for one in running if not self._expired(one, now)]
-        return has_place(job, [*holding, *chosen])
+        return has_place(job, [*running, *chosen])
 
     def _token(self) -> str:
         return uuid4().hex

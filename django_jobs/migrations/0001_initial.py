@@ -244,7 +244,7 @@ class Migration(migrations.Migration):
                 ("concurrency_key", models.CharField(blank=True, max_length=64, null=True)),
                 ("concurrency", models.IntegerField(blank=True, null=True)),
                 ("idempotency_key", models.CharField(blank=True, max_length=64, null=True)),
-                ("fence", models.BigIntegerField(blank=True, null=True)),
+                ("blocked_by", models.CharField(blank=True, max_length=64, null=True)),
                 ("cancel_requested", models.BooleanField(db_default=False, default=False)),
                 ("expires", models.BigIntegerField(blank=True, null=True)),
                 ("created_at", models.DateTimeField()),
@@ -265,14 +265,19 @@ class Migration(migrations.Migration):
                         fields=["lease_expires"], name="dj_job_reap", where=models.Q(("state", 2))
                     ),
                     django_jobs.indexes.PartialIndex(
-                        fields=["concurrency_key", "state", "rank", "due", "id"],
+                        fields=["concurrency_key", "state"],
                         name="dj_job_concurrency",
                         where=models.Q(("concurrency_key__isnull", False)),
                     ),
                     django_jobs.indexes.PartialIndex(
-                        fields=["idempotency_key", "state", "rank", "due", "id"],
+                        fields=["idempotency_key", "state"],
                         name="dj_job_idempotency",
                         where=models.Q(("idempotency_key__isnull", False)),
+                    ),
+                    django_jobs.indexes.PartialIndex(
+                        fields=["blocked_by", "queue", "rank", "due", "id"],
+                        name="dj_job_blocked",
+                        where=models.Q(("blocked_by__isnull", False)),
                     ),
                 ],
                 "constraints": [
@@ -314,6 +319,7 @@ class Migration(migrations.Migration):
                 ("fence", models.BigIntegerField(db_default=0, default=0)),
                 ("done_by", models.UUIDField(blank=True, null=True)),
                 ("keep_until", models.BigIntegerField()),
+                ("places", models.IntegerField(db_default=0, default=0)),
             ],
             options={
                 "indexes": [models.Index(fields=["keep_until"], name="dj_key_keep")],

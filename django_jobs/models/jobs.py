@@ -78,8 +78,8 @@ class Job(Identity):
     concurrency_key = models.CharField(max_length=64, null=True, blank=True)
     concurrency = models.IntegerField(null=True, blank=True)
     idempotency_key = models.CharField(max_length=64, null=True, blank=True)
-    # Given while it runs by leave of its keys.
-    fence = models.BigIntegerField(null=True, blank=True)
+    # While it is blocked: which of its keys had no place for it.
+    blocked_by = models.CharField(max_length=64, null=True, blank=True)
     cancel_requested = models.BooleanField(default=False, db_default=False)
     expires = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
@@ -108,14 +108,20 @@ class Job(Identity):
                 where=Q(state=JobState.RUNNING),
             ),
             PartialIndex(
-                fields=("concurrency_key", "state", "rank", "due", "id"),
+                fields=("concurrency_key", "state"),
                 name="dj_job_concurrency",
                 where=Q(concurrency_key__isnull=False),
             ),
             PartialIndex(
-                fields=("idempotency_key", "state", "rank", "due", "id"),
+                fields=("idempotency_key", "state"),
                 name="dj_job_idempotency",
                 where=Q(idempotency_key__isnull=False),
+            ),
+            # The lines of those who wait for a key: one for each queue, in its order.
+            PartialIndex(
+                fields=("blocked_by", "queue", "rank", "due", "id"),
+                name="dj_job_blocked",
+                where=Q(blocked_by__isnull=False),
             ),
         )
 
@@ -127,12 +133,14 @@ class JobKey(models.Model):
     """A key that jobs of the same kind share: what they lock, and whether its work is done.
 
     ``fence`` only ever grows. ``done_by``: the job that did the work of an idempotency key.
+    ``places``: no job that waits for the key allows more than so many; 0 while none waits.
     """
 
     key = models.CharField(max_length=64, primary_key=True)
     fence = models.BigIntegerField(default=0, db_default=0)
     done_by = models.UUIDField(null=True, blank=True)
     keep_until = models.BigIntegerField()
+    places = models.IntegerField(default=0, db_default=0)
 
     class Meta:
         indexes = (models.Index(fields=("keep_until",), name="dj_key_keep"),)

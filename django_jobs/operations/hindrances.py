@@ -74,7 +74,7 @@ def _in_the_way(job: Job, alias: str, now: int) -> Iterator[Cause]:
     yield from of_workers(job, alias)
     yield from _limited(job, control, alias, now)
     yield from of_breakers(job, now)
-    yield from _key_held(job, alias, now)
+    yield from _key_held(job, alias)
     yield from of_handler(job.handler, job.queue)
     if job.cancel_requested:
         yield Cause(
@@ -182,10 +182,8 @@ def of_breakers(job: Job, now: int) -> Iterator[Cause]:
         )
 
 
-def _key_held(job: Job, alias: str, now: int) -> Iterator[Cause]:
-    running = Job.objects.using(alias).filter(
-        state=JobState.RUNNING, fence__isnull=False, lease_expires__gt=now
-    )
+def _key_held(job: Job, alias: str) -> Iterator[Cause]:
+    running = Job.objects.using(alias).filter(state=JobState.RUNNING)
     named = {"concurrency_key": max(job.concurrency or 1, 1), "idempotency_key": 1}
     for column, limit in named.items():
         if (key := getattr(job, column)) is None:
@@ -235,8 +233,8 @@ def _suspect(job: Job) -> Iterator[Cause]:
 def _its_turn(job: Job, alias: str) -> Iterator[Cause]:
     """Nothing is in its way but others that come first."""
     if job.state == JobState.BLOCKED:
-        told = "It was parked behind a key that is free again."
-        yield Cause("its-turn", told, "Workers wake it by themselves within some minutes.")
+        told = "It waits for a key that has a place, and others of its queue go on before it."
+        yield Cause("its-turn", told, "It is made ready when they have had their turn.")
         return
     ready = Job.objects.using(alias).filter(queue=job.queue, state=JobState.READY)
     earlier = Q(rank__lt=job.rank) | Q(rank=job.rank, due__lt=job.due)

@@ -11,6 +11,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
+from tests.benchmarks.distance import away
 from tests.benchmarks.harness import print_conditions, throwaway_database, write_json
 from tests.benchmarks.holding import held
 from tests.benchmarks.measuring import (
@@ -20,6 +21,7 @@ from tests.benchmarks.measuring import (
     empty,
     fill,
     fill_naps,
+    fill_with_keys,
     measured,
     ours,
 )
@@ -102,6 +104,21 @@ def napping(jobs: int, seconds: float = 0.1, children: int = 2) -> dict[str, flo
     return {"naps: of the ideal rate": ideal / took}
 
 
+def keyed(jobs: int, rounds: int) -> dict[str, float]:
+    """Jobs with a key each beside jobs without, the nearer and the farther the database is."""
+    found: dict[str, float] = {}
+    for milliseconds in (0, 1, 4):
+        print(f"\nDraining {jobs:,} no-op jobs, {milliseconds} ms from the database")
+        ends = f"{milliseconds} ms"
+        contestants: dict[str, Callable[[], Figures]] = {
+            f"no key, {ends}": lambda: ours(KEPT, jobs),
+            f"an idempotency key each, {ends}": lambda: ours(KEPT, jobs, enqueue=fill_with_keys),
+        }
+        with away(milliseconds):
+            found |= show(contest(contestants, rounds), f"no key, {ends}")
+    return found
+
+
 def held_open(jobs: int) -> dict[str, float]:
     """A drain while an old transaction is open, and one just after it."""
     from tests.benchmarks.bare import connected
@@ -135,6 +152,7 @@ CONTESTS: dict[str, Any] = {
     "drain": lambda o: draining(o.jobs, o.rounds),
     "growth": lambda o: growing([1_000, 10_000, 100_000, 1_000_000], 10_000, o.rounds),
     "naps": lambda _: napping(200),
+    "keys": lambda o: keyed(min(o.jobs, 5_000), o.rounds),
     "old": lambda o: held(o.hold, KEPT) if o.hold else held_open(10 * o.jobs),
 }
 

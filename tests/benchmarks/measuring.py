@@ -62,13 +62,23 @@ def fill_naps(jobs: int, seconds: float) -> None:
     enqueue_many(nap.prepare(number, seconds) for number in range(jobs))
 
 
+def fill_with_keys(jobs: int) -> None:
+    """Enqueue jobs with an idempotency key each."""
+    from django_jobs import enqueue_many
+    from tests.benchmarks.labour.jobs import mark
+
+    enqueue_many(
+        mark.using(idempotency_key=f"once-{number}").prepare(number) for number in range(jobs)
+    )
+
+
 def empty() -> None:
     """No jobs, no results, no statistics or pages that an earlier run left."""
     from django.db import connection
 
     truncates = connection.vendor != "sqlite"
     with connection.cursor() as cursor:
-        for table in ("django_jobs_job", "django_jobs_jobresult"):
+        for table in ("django_jobs_job", "django_jobs_jobresult", "django_jobs_jobkey"):
             cursor.execute(f"{'TRUNCATE TABLE' if truncates else 'DELETE FROM'} {table}")
 
 

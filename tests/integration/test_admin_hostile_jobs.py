@@ -143,7 +143,7 @@ class TestWhyItDoesNotRun:
         holder = Job.objects.get(pk=doomed.enqueue().id)
 
         def put(values):
-            running = {**leased(values["worker"]), "concurrency_key": "k", "fence": 1}
+            running = {**leased(values["worker"]), "concurrency_key": "k"}
             Job.objects.filter(pk=holder.pk).update(**running)
 
         prove_texts(self.look(admin_client, job), put, ("worker",))

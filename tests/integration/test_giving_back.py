@@ -11,7 +11,7 @@ from django_jobs.telemetry import events
 from tests.integration.by_hand import put
 
 pytestmark = pytest.mark.django_db
-OF_A_LEASE = ("lease_token", "lease_expires", "worker", "fence")
+OF_A_LEASE = ("lease_token", "lease_expires", "worker")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_nothing_is_left_of_the_lease(backend, returned):
     (lease,) = fetch(backend)
     assert all(Job.objects.values_list(*OF_A_LEASE).get())
     returned(lease)
-    assert Job.objects.values_list(*OF_A_LEASE).get() == (None,) * 4
+    assert Job.objects.values_list(*OF_A_LEASE).get() == (None,) * 3
 
 
 def test_it_settles_no_more(backend, returned):

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 from django.db import OperationalError, connection, connections, transaction
+from django.test.utils import CaptureQueriesContext
 
-from django_jobs.backends.base import ResultRecord, Settled
+from django_jobs.backends.base import OnConflict, ResultRecord, Settled
 from django_jobs.backends.database import DatabaseBackend, cancelling, held, keys
 from django_jobs.backends.database.claiming import Claim, promote
 from django_jobs.backends.database.clock import StoreClock
@@ -258,21 +259,141 @@ def test_who_judges_keys_has_them_alone(backend, is_locked):
     for key in ("second", "other", "first"):
         JobKey.objects.create(key=key, keep_until=0)
     with transaction.atomic():
-        assert list(keys._locked("default", ["first", "second"], 1)) == ["first", "second"]
+        found = keys._locked("default", backend.clock, ["second", "first"])
+        assert list(found) == ["first", "second"]
         assert is_locked(JobKey.objects.filter(key="first"))
         assert is_locked(JobKey.objects.filter(key="second"))
         assert not is_locked(JobKey.objects.filter(key="other"))
 
 
 def test_a_key_that_somebody_else_made_meanwhile_is_locked_as_well(beside, is_locked):
-    class Meanwhile(int):
+    class Meanwhile(StoreClock):
         """The time, which is asked for between the look for a key and its making."""
 
-        def __add__(self, more):
+        def read(self, connection):
             with beside():
                 JobKey.objects.get_or_create(key="mine", keep_until=7)
-            return int(self) + more
+            return super().read(connection)
 
     with transaction.atomic():
-        assert keys._locked("default", ["mine"], Meanwhile(1))["mine"].keep_until == 7
+        keys.Keys("default", Meanwhile(ManualClock()), ["mine"])
+        assert JobKey.objects.get().keep_until == 7
         assert is_locked(JobKey.objects.filter(key="mine"))
+
+
+@pytest.mark.parametrize("terms", [{"concurrency_key": "disk"}, {"idempotency_key": "once"}])
+def test_of_two_who_make_a_key_at_a_time_the_later_one_judges_again(backend, beside, terms):
+    """Each has seen the other's lease and thinks that there is no place; one of them gets it."""
+    put(backend, 2, **terms)
+    mine, theirs = (fetch_unjudged(backend) for _ in range(2))
+    write = keys._write
+    met = []
+
+    def meet(*args, **options):
+        if not met:
+            met.append(args)
+            with beside():
+                assert keys.admit("default", backend.clock, theirs, 30.0) == []
+        return write(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "_write", meet)
+        (lease,) = keys.admit("default", backend.clock, mine, 30.0)
+    assert lease.id == mine[0].id
+    assert fetch(backend, 2) == []
+    backend.ack([lease])
+    assert [lease.id for lease in fetch(backend, 2)] == [theirs[0].id]
+
+
+def test_who_comes_while_the_work_of_a_key_is_noted_as_done_is_woken_and_skipped(backend, beside):
+    """A key that nobody else wanted has no row until then; who wants it now makes it first."""
+    put(backend, 2, idempotency_key="once")
+    mine = fetch(backend, 1)
+    theirs = fetch_unjudged(backend)
+    assert not JobKey.objects.exists()
+    write = keys._write
+    met = []
+
+    def meet(*args, **options):
+        if not met:
+            met.append(args)
+            with beside():
+                assert keys.admit("default", backend.clock, theirs, 30.0) == []
+        return write(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "_write", meet)
+        assert backend.ack(mine) == [Settled.SETTLED]
+    (skipped,) = fetch(backend, 2)
+    assert (skipped.id, skipped.done_by) == (theirs[0].id, mine[0].id)
+
+
+def test_work_that_is_done_between_the_look_for_its_key_and_the_count_is_not_done_again(
+    backend, beside
+):
+    put(backend, 2, idempotency_key="once")
+    mine = fetch(backend, 1)
+    theirs = fetch_unjudged(backend)
+    taken = keys._taken
+    met = []
+
+    def meet(*args, **options):
+        if not met:
+            met.append(args)
+            with beside():
+                assert backend.ack(mine) == [Settled.SETTLED]
+        return taken(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "_taken", meet)
+        (skipped,) = keys.admit("default", backend.clock, theirs, 30.0)
+    assert (skipped.id, skipped.done_by) == (theirs[0].id, mine[0].id)
+
+
+def test_keys_that_nobody_else_wants_cost_a_claim_one_look_and_no_row(backend):
+    put(backend, idempotency_key="once")
+    put(backend)
+    with CaptureQueriesContext(connection) as queries:
+        first, second = fetch(backend, 2)
+    assert sum("django_jobs_jobkey" in query["sql"] for query in queries) == 1
+    assert first.fence == backend.clock.read(connection)
+    assert second.fence is None
+    assert not JobKey.objects.exists()
+    put(backend, idempotency_key="once")
+    assert fetch(backend, 2) == []
+
+
+def fetch_unjudged(backend):
+    claim = {"backend": "database", "limit": 1, "lease_seconds": 30.0}
+    return Claim("default", backend.clock, **claim).from_queue("default")
+
+
+def test_who_replaces_a_job_in_a_transaction_holds_up_nobody_until_it_is_committed(
+    backend, is_locked
+):
+    put(backend, concurrency_key="disk")
+    put(backend, concurrency_key="disk", unique_key="digest")
+    (third,) = put(backend, concurrency_key="disk")
+    (holder,) = fetch(backend, 1)
+    assert fetch(backend, 2) == []
+    backend.ack([holder])
+    with transaction.atomic():
+        new = make_outgoing("another", backend="database", unique_key="digest")
+        backend.enqueue([new], on_conflict=OnConflict.REPLACE)
+        assert not is_locked(JobKey.objects.all())
+        assert row(third).get().state == JobState.BLOCKED
+    assert [lease.id for lease in fetch(backend, 2)] == [third]
+
+
+def test_a_key_that_is_locked_holds_up_no_reap_of_jobs_without_one(backend, beside, manual):
+    (with_key,) = put(backend, concurrency_key="disk")
+    (without,) = put(backend)
+    assert len(fetch(backend, 2)) == 2
+    manual.advance(31)
+    with transaction.atomic():
+        assert list(JobKey.objects.select_for_update())
+        with beside(), pytest.raises(OperationalError):
+            backend.reap_expired()
+    assert row(without).get().state == JobState.READY
+    assert row(with_key).get().state == JobState.RUNNING
+    assert backend.reap_expired() == 1

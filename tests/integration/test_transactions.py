@@ -11,6 +11,7 @@ from django.utils import timezone
 from django_jobs import enqueue_many, job
 from django_jobs.backends.base import Failure, ResultRecord
 from django_jobs.backends.database import DatabaseBackend
+from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import SECOND
 from django_jobs.exceptions import DuplicateJob
 from django_jobs.models import FailedJob, Job, JobResult
@@ -395,3 +396,29 @@ def test_a_stricter_isolation_level_is_the_sites_again_after_each_transition(bac
     finally:
         del connection.settings_dict["OPTIONS"]["isolation_level"]
         connection.close()
+
+
+@pytest.mark.only_on("postgres")
+@pytest.mark.parametrize("work_fails", [False, True])
+def test_what_has_to_see_commits_sees_them_whatever_the_sites_level_is(work_fails):
+    from django.db.backends.postgresql.psycopg_any import IsolationLevel  # noqa: PLC0415 - only there
+
+    connection.ensure_connection()
+    driver = connection.connection
+    driver.isolation_level = IsolationLevel.REPEATABLE_READ
+    seen = []
+
+    def work(_):
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW transaction_isolation")
+            seen.extend(cursor.fetchone())
+        if work_fails:
+            raise Undone
+
+    try:
+        with pytest.raises(Undone) if work_fails else nullcontext():
+            in_transition("default", work, sees_commits=True)
+        assert seen == ["read committed"]
+        assert driver.isolation_level == IsolationLevel.REPEATABLE_READ
+    finally:
+        driver.isolation_level = None

@@ -237,8 +237,9 @@ class TestAmongAMillionReadyJobs:
             assert_reads_little(plan, at_most=1)
 
     def test_the_reaper_reads_the_lost_jobs_and_no_others(self, backend):
-        read, write = plans_of(lambda: backend.reap_expired(limit=LIMIT))
+        read, lock, write = plans_of(lambda: backend.reap_expired(limit=LIMIT))
         assert_reads_in_order(read, REAP, at_most=LIMIT)
+        assert_reads_little(lock, at_most=LIMIT)
         assert_updates_by_primary_key(write, at_most=LIMIT)
 
     def test_what_an_unanswered_claim_took_is_found_among_what_runs(self, backend):
@@ -249,8 +250,9 @@ class TestAmongAMillionReadyJobs:
         assert_updates_by_primary_key(write, at_most=LIMIT)
 
     def test_the_reaper_of_one_queue_reads_running_jobs_at_most(self, backend):
-        read, write = plans_of(lambda: backend.reap_expired(QUEUE, limit=LIMIT))
+        read, lock, write = plans_of(lambda: backend.reap_expired(QUEUE, limit=LIMIT))
         assert_reads_little(read, at_most=5_000)
+        assert_reads_little(lock, at_most=LIMIT)
         assert_updates_by_primary_key(write, at_most=LIMIT)
 
     @pytest.mark.parametrize("count", [1, LIMIT])

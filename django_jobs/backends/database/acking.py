@@ -8,7 +8,7 @@ locked, judged, kept and deleted in one transaction. Both mean the same.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import Error, connections
 
@@ -20,7 +20,7 @@ from django_jobs.backends.database.held import (
     locked_by_others,
     past_brief_locks,
 )
-from django_jobs.backends.database.keys import Keys, keys_of
+from django_jobs.backends.database.keys import Keys, keys_of, nobody
 from django_jobs.backends.database.reading import ENDED_SECONDS, start_of
 from django_jobs.backends.database.rows import maybe_for_people, results_of
 from django_jobs.backends.database.transactions import gave_up, in_statement, in_transition
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease, ResultRecord, Settled
     from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.backends.database.keys import Tell
 
 # A row is where it was put when it was claimed, unless it was renewed or cancelled since.
 # There it is found without an index, whatever the planner believes about the table; with a
@@ -79,30 +80,67 @@ def ack(
     leases: Sequence[Lease],
     results: Mapping[str, ResultRecord],
     undone: Collection[str],
+    tell: Tell = nobody,
 ) -> list[Settled]:
     """Delete what is still held, and keep its results."""
-    if _is_postgresql(alias) and not keys_of(leases):
+    step = _Ack(alias, clock, results, undone, tell)
+    waits = connections[alias].in_atomic_block
+    if connections[alias].vendor == "postgresql":
         try:
-            settled = in_statement(alias, lambda c: _at_once(c, clock, leases, results))
+            settled = step.at_once(leases)
         except Error as error:
-            if connections[alias].in_atomic_block or not gave_up(error):
+            if waits or not gave_up(error):
                 raise  # else a row was locked for too long: settle the others
         else:
             return answers_of(leases, settled, set())
-    waits = connections[alias].in_atomic_block
+    return past_brief_locks(lambda some: step.locking(some, waits=waits), leases)
 
-    def settle(leases: Sequence[Lease]) -> list[Settled]:
-        def locking(connection: BaseDatabaseWrapper) -> list[Settled]:
-            keys = Keys(alias, clock, keys_of(leases))
-            held = lock_held(alias, leases, waits=waits)
-            _gone_with_results(alias, connection, clock, leases, held, results)
-            keys.done([x for x in leases if x.id in held and x.id not in undone])
-            keys.wake()
-            return answers_of(leases, held, locked_by_others(alias, leases, held))
 
-        return in_transition(alias, locking)
+class _Ack(NamedTuple):
+    """What all jobs have in common that are settled in one step."""
 
-    return past_brief_locks(settle, leases)
+    alias: str
+    clock: StoreClock
+    results: Mapping[str, ResultRecord]
+    undone: Collection[str]
+    tell: Tell
+
+    def at_once(self, leases: Sequence[Lease]) -> set[str]:
+        """In a statement of its own, if nothing is shared."""
+        shared, once = keys_of(leases), self._once(leases)
+
+        def work(connection: BaseDatabaseWrapper) -> set[str]:
+            keys = Keys(self.alias, self.clock, shared, self.tell, once)
+            settled = _at_once(connection, self.clock, leases, self.results)
+            self._let_others_go(keys, leases, settled)
+            return settled
+
+        if not shared:
+            return in_statement(self.alias, work)
+        return in_transition(self.alias, work, sees_commits=True)
+
+    def locking(self, leases: Sequence[Lease], *, waits: bool) -> list[Settled]:
+        """Row locks first, so that what others have locked can be left out."""
+        shared, once = keys_of(leases), self._once(leases)
+
+        def work(connection: BaseDatabaseWrapper) -> list[Settled]:
+            keys = Keys(self.alias, self.clock, shared, self.tell, once)
+            held = lock_held(self.alias, leases, waits=waits)
+            _gone_with_results(self.alias, connection, self.clock, leases, held, self.results)
+            self._let_others_go(keys, leases, held)
+            return answers_of(leases, held, locked_by_others(self.alias, leases, held))
+
+        return in_transition(self.alias, work, sees_commits=bool(shared))
+
+    def _once(self, leases: Sequence[Lease]) -> set[str]:
+        if connections[self.alias].in_atomic_block:
+            return set()  # keys before jobs: to meet another settle would be the caller's trouble
+        keys = ((x.message.index.get("idempotency_key"), x) for x in leases)
+        return {key for key, x in keys if key and not x.done_by and x.id not in self.undone}
+
+    def _let_others_go(self, keys: Keys, leases: Sequence[Lease], settled: set[str]) -> None:
+        keys.done(x for x in leases if x.id in settled and x.id not in self.undone)
+        keys.wake()
 
 
 def _gone_with_results(
@@ -167,10 +205,6 @@ def _keep_row_by_row(
     ]
     with connection.cursor() as cursor:
         cursor.executemany(_KEPT_ROW, rows)
-
-
-def _is_postgresql(alias: str) -> bool:
-    return connections[alias].vendor == "postgresql"
 
 
 def _at_once(

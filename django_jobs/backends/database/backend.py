@@ -109,12 +109,13 @@ class DatabaseBackend(Backend):
         self._hints = Hints(self.database, alias)
         self._watches = Watches()
         self._closed = Closed()
+        self._tell = self._hints.due if self._notifies else keys.nobody
         self.clock = StoreClock()
         self._last_glance = LastGlance()
         self._ended_early = False
         self._sweeper = Sweeper(self.database)
         self._unheard = Unheard[str](
-            lambda token: settling.return_claimed(self.database, self.clock, token)
+            lambda token: settling.return_claimed(self.database, self.clock, token, self._tell)
         )
 
     @property
@@ -126,8 +127,8 @@ class DatabaseBackend(Backend):
         """What judges time by it is made anew, so that a test moves time for all of it."""
         self._clock = clock
         self._meters = Meters(self.database, clock, self.alias, self._closed)
-        self._breakers = Breakers(self.database, clock, self.alias, self._closed)
-        self._forgotten = keys.Forgotten(self.database, clock)
+        self._breakers = Breakers(self.database, clock, self.alias, self._closed, self._tell)
+        self._forgotten = keys.Forgotten(self.database, clock, self._tell)
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
@@ -159,7 +160,7 @@ class DatabaseBackend(Backend):
             tokens: list[str] = []
             try:
                 while leases := self._despite_rows(queue, limit, lease_seconds, tokens):
-                    admitted = keys.admit(self.database, self.clock, self._breakers.admit(leases))
+                    admitted = self._admit(self._breakers.admit(leases), lease_seconds)
                     self._meters.give_back(queue, leases, len(admitted), lease_seconds)
                     turns -= 1
                     if admitted or not turns:
@@ -183,13 +184,16 @@ class DatabaseBackend(Backend):
 
         def met() -> list[Rows]:
             for token in tokens:  # a claim may have happened before its rows could not be read
-                settling.return_claimed(self.database, self.clock, token)
+                settling.return_claimed(self.database, self.clock, token, self._tell)
             return self._claim(limit, lease_seconds).met(queue)
 
         def claim() -> list[Lease]:
             return self._from_queue(queue, limit, lease_seconds, tokens)
 
         return past_unreadable(self.database, self.clock, claim, met)
+
+    def _admit(self, leases: Sequence[Lease], lease_seconds: float) -> list[Lease]:
+        return keys.admit(self.database, self.clock, leases, lease_seconds, self._tell)
 
     def return_unheard(self) -> None:
         self._unheard.give_back()
@@ -235,7 +239,9 @@ class DatabaseBackend(Backend):
         undone: Collection[str] = (),
     ) -> list[Settled]:
         kept = results or {}
-        return answered(lambda: ack(self.database, self.clock, leases, kept, undone), len(leases))
+        return answered(
+            lambda: ack(self.database, self.clock, leases, kept, undone, self._tell), len(leases)
+        )
 
     def nack(
         self,
@@ -246,7 +252,11 @@ class DatabaseBackend(Backend):
         attempt: AttemptRecord | None = None,
     ) -> Settled:
         def work() -> list[Settled]:
-            return [settling.nack(self.database, self.clock, lease, delay_seconds, charge, attempt)]
+            return [
+                settling.nack(
+                    self.database, self.clock, lease, delay_seconds, charge, attempt, self._tell
+                )
+            ]
 
         answers = answered(work, 1)
         if self._notifies and not delay_seconds:
@@ -254,14 +264,16 @@ class DatabaseBackend(Backend):
         return answers[0]
 
     def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
-        told = answered(lambda: settling.nack_all(self.database, self.clock, leases), len(leases))
+        told = answered(
+            lambda: settling.nack_all(self.database, self.clock, leases, self._tell), len(leases)
+        )
         if self._notifies:
             self._hints.returned(leases, told)
         return told
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         def work() -> list[Settled]:
-            return [settling.abandon(self.database, self.clock, lease, failure)]
+            return [settling.abandon(self.database, self.clock, lease, failure, self._tell)]
 
         return answered(work, 1)[0]
 
@@ -271,7 +283,9 @@ class DatabaseBackend(Backend):
         )
 
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
-        return settling.reap_expired(self.database, self.clock, self.alias, queue, limit)
+        return settling.reap_expired(
+            self.database, self.clock, self.alias, queue, limit, self._tell
+        )
 
     def chores(self) -> Chores:
         return (self._last_glance.taken() or self._glance(None)).chores()
@@ -368,7 +382,9 @@ class DatabaseBackend(Backend):
 
     def cancel(self, job_id: str) -> bool:
         key = parse_id(job_id)
-        return key is not None and remove_waiting(self.database, self.clock, key, "cancelled")
+        return key is not None and remove_waiting(
+            self.database, self.clock, key, "cancelled", self._tell
+        )
 
     def ask_to_stop(self, job_id: str) -> bool:
         key = parse_id(job_id)

@@ -21,7 +21,7 @@ from django_jobs.backends.breaking import (
     waits_for,
 )
 from django_jobs.backends.circuit import CLOSED, Circuit
-from django_jobs.backends.database.keys import COLUMNS, keys_of, wake
+from django_jobs.backends.database.keys import COLUMNS, keys_of, nobody, wake
 from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.models import Breaker, Job, JobState
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.backends.closed import Closed
     from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.backends.database.keys import Tell
 
 PUT_OFF_AT_ONCE = 1000
 
@@ -42,8 +43,16 @@ PUT_OFF_AT_ONCE = 1000
 class Breakers(SharedBreakers):
     """The breakers of one backend in its database."""
 
-    def __init__(self, alias: str, clock: StoreClock, backend: str, closed: Closed) -> None:
+    def __init__(
+        self,
+        alias: str,
+        clock: StoreClock,
+        backend: str,
+        closed: Closed,
+        tell: Tell = nobody,
+    ) -> None:
         super().__init__(backend)
+        self._tell = tell
         self._alias = alias
         self._clock = clock
         self._closed = closed
@@ -97,12 +106,15 @@ class Breakers(SharedBreakers):
             due = now + waits_for(rule, pause)
             self._put_off(waiting, due)
             if waiting:
-                passed_on.update(keys_of(waiting))
+                off.update(keys_of(waiting))
                 passed_on.update(self._put_off_next(rule.name, waiting[0].queue, now, due))
             return [lease._replace(probe=True) for lease in passes]
 
+        off: set[str] = set()
         passed_on: set[str] = set()
-        passes = in_transition(self._alias, work)
+        passes = in_transition(self._alias, work, sees_commits=True)
+        # Who is parked just now because these ran is seen under the locks of their keys only.
+        wake(self._alias, self._clock, off, self._tell)
         self._wake_others(rule.name, passed_on)
         return passes
 
@@ -156,13 +168,11 @@ class Breakers(SharedBreakers):
         Those of its own handler go on waiting: they would only be put off in their turn.
         """
         others = Job.objects.using(self._alias).filter(state=JobState.BLOCKED)
-        others = others.exclude(handler=handler)
-        found = [
-            others.filter(**{f"{column}__in": keys}).values_list(column, flat=True).distinct()
-            for column in COLUMNS
-            if keys
-        ]
-        wake(self._alias, self._clock, {key for some in found for key in some[:PUT_OFF_AT_ONCE]})
+        others = others.exclude(handler=handler).filter(blocked_by__in=keys)
+        found = others.values_list("blocked_by", flat=True).distinct()[:PUT_OFF_AT_ONCE]
+        if keys:
+            waited_for = in_reading(self._alias, lambda: {key for key in found if key})
+            wake(self._alias, self._clock, waited_for, self._tell)
 
     def _change(
         self, rule: Rule, decide: Callable[[Circuit, int], Circuit], *, make: bool

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from django.db import connections, transaction
+
 from django_jobs.backends.base import ResultRecord
+from django_jobs.backends.database.keys import COLUMNS, Keys, nobody, wake
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of, results_of
-from django_jobs.backends.database.transactions import in_reading, in_transition
+from django_jobs.backends.database.transactions import awaits_commit, in_reading, in_transition
 from django_jobs.models import Job, JobResult, JobState
 
 if TYPE_CHECKING:
@@ -16,14 +19,26 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
     from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.backends.database.keys import Tell
 
 
-def remove_waiting(alias: str, clock: StoreClock, job_id: str, reason: str) -> bool:
-    """Cancel a job that is scheduled or ready, keeping the fact as its result."""
+def remove_waiting(
+    alias: str, clock: StoreClock, job_id: str, reason: str, tell: Tell = nobody
+) -> bool:
+    """Cancel a job that is scheduled, ready or blocked, keeping the fact as its result.
+
+    It may be the one that was woken for a place of its keys; then that goes to the next in line.
+    In a transaction of the caller this happens after the commit: the keys would be held until
+    then, and every worker would wait that has a job with one of them.
+    """
+    jobs = Job.objects.using(alias).filter(pk=job_id)
+    found = in_reading(alias, lambda: jobs.values_list(*COLUMNS).first())
+    shared = sorted({key for key in found or () if key})
+    later = bool(shared) and awaits_commit(connections[alias])
 
     def work(connection: BaseDatabaseWrapper) -> bool:
-        waiting = Job.objects.using(connection.alias).filter(pk=job_id)
-        waiting = waiting.exclude(state=JobState.RUNNING)
+        keys = Keys(alias, clock, [] if later else shared, tell)
+        waiting = jobs.exclude(state=JobState.RUNNING)
         row = waiting.select_for_update().values_list(*ROW_FIELDS).first()
         if row is None:
             return False
@@ -31,11 +46,15 @@ def remove_waiting(alias: str, clock: StoreClock, job_id: str, reason: str) -> b
         lease = lease_of(row, token="", expires_at=0)
         cancelled = ResultRecord(status="cancelled", output=reason, finished_at=now)
         results = results_of([lease], {lease.id: cancelled}, now)
-        JobResult.objects.using(connection.alias).bulk_create(results, ignore_conflicts=True)
-        Job.objects.using(connection.alias).filter(pk=job_id).delete()
+        JobResult.objects.using(alias).bulk_create(results, ignore_conflicts=True)
+        jobs.delete()
+        keys.wake()
         return True
 
-    return in_transition(alias, work)
+    removed = in_transition(alias, work, sees_commits=bool(shared))
+    if removed and later:
+        transaction.on_commit(lambda: wake(alias, clock, shared, tell), using=alias, robust=True)
+    return removed
 
 
 def ask_to_stop(alias: str, backend: str, job_id: str) -> bool:

@@ -192,6 +192,7 @@ class Claim:
             "leased_at": now,
             "worker": process_name(),
             "deliveries": F("deliveries") + 1,
+            "blocked_by": None,
         }
 
 

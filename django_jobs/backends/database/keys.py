@@ -1,23 +1,31 @@
 """Jobs that share a key: so many at a time, or the work of it once.
 
-The place that a running job takes is its lease and nothing beside it: when the lease ends,
-whoever ends it, the place is free. A job for which there is no place is parked as blocked,
-where claims do not see it, and the settle that frees a place makes the next one ready. So
-waiting costs nothing, and nobody polls.
+The place that a running job takes is its lease and nothing beside it, held until it is settled,
+given back or reaped. A job for which there is no place is parked as blocked, where claims do not
+see it: it waits in the line of the key that was full. Each queue has a line of its own, and when
+a place is free the first ones of every line are made ready. So waiting costs nothing, nobody
+polls, and a queue that is paused, or that nobody serves, holds up no other. One who is woken and
+comes too late is parked again.
 
-Whoever changes what a key allows holds the key's row. It is always locked before the rows
-of jobs, and several keys in their order, so that no two wait for each other in a ring.
+Whoever changes what a key allows holds the key's row. It is locked before the rows of jobs,
+and several keys in their order, so that no two wait for each other in a ring. Work to be done
+once that nobody else has wanted has no row until it is done: to make that row is to lock it.
+However many leases are admitted or settled at a time, it takes the same number of statements.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from django.db import connections
-from django.db.models import F
+from django.db.models import Count, F
+from django.db.models.constants import OnConflict
+from django.db.models.functions import Greatest
 
+from django_jobs.backends.database.arrays import Among, plain_array, quoted_array
 from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
@@ -25,112 +33,212 @@ from django_jobs.models import Job, JobKey, JobState
 from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_jobs.backends.base import Lease
     from django_jobs.backends.database.clock import StoreClock
 
+    Tell = Callable[[Iterable[str]], None]
+
+_STORED = ("fence", "done_by", "places", "keep_until")
 KEPT_MICROSECONDS = to_microseconds(86_400)
 COLUMNS = ("concurrency_key", "idempotency_key")
-WOKEN_AT_ONCE = 1000
+AT_ONCE = 1000
+"""So many are parked or woken in one step, whoever else waits."""
+KEYS_PER_STEP = 100
+LOOK = 10
+"""So many who wait are read at a time, lest a statement is sent for each short line."""
 
 
-def keys_of(leases: Iterable[Lease]) -> list[str]:
-    """The keys of leases, in the order in which they are locked."""
+class _Row(NamedTuple):
+    """What is known of a key. One that has no row yet is as good as new."""
+
+    fence: int = 0
+    done_by: UUID | None = None
+    places: int = 0
+    keep_until: int = 0
+    read_at: int = 0
+
+    def is_done(self, now: int) -> bool:
+        return self.done_by is not None and self.keep_until > now
+
+
+def keys_of(leases: Iterable[Lease], *columns: str) -> list[str]:
+    """The keys of leases, in the order in which they are locked; of these columns, or of all."""
     indexes = [lease.message.index for lease in leases]
-    return sorted({index[name] for index in indexes for name in COLUMNS if index.get(name)})
+    return sorted(
+        {key for name in columns or COLUMNS for index in indexes if (key := index.get(name))}
+    )
 
 
-def admit(alias: str, clock: StoreClock, leases: Sequence[Lease]) -> list[Lease]:
-    """Of leases just given, those that may run; for the others there is no place yet.
+def nobody(_: Iterable[str]) -> None:
+    """Tells nobody of queues in which jobs were woken: they are found at the next look."""
+
+
+# ---------------------------------------------------------------------------- claims
+
+
+def admit(
+    alias: str,
+    clock: StoreClock,
+    leases: Sequence[Lease],
+    lease_seconds: float,
+    tell: Tell = nobody,
+) -> list[Lease]:
+    """Of leases just given by one claim, those that may run; the others wait in line.
 
     One whose work was done comes along with the id of the job that did it.
     """
     keys = keys_of(leases)
     if not keys:
         return list(leases)
+    now = leases[0].expires_at - to_microseconds(lease_seconds)
+    if _are_all_new(alias, leases, keys):
+        return [_with_fence(lease, now + place) for place, lease in enumerate(leases)]
 
-    def work(connection: BaseDatabaseWrapper) -> list[Lease]:
-        now = clock.read(connection)
-        return _Admission(alias, now, _locked(alias, keys, now)).judge(leases)
+    def work(_: BaseDatabaseWrapper) -> list[Lease]:
+        judged = None
+        while judged is None:
+            judged = _Admission(alias, clock, leases, keys, now).judged(tell)
+        return judged
 
-    return in_transition(alias, work)
+    return in_transition(alias, work, sees_commits=True)
+
+
+def _are_all_new(alias: str, leases: Sequence[Lease], keys: Sequence[str]) -> bool:
+    """Whether these have work to be done once and no other keys, which nobody else has wanted.
+
+    As of one moment after the claim, and so in one statement: the end of a job and the row that
+    says it is done are seen both or not at all, and who wants the same later sees that it runs.
+    """
+    wanted = [key for lease in leases if (key := lease.message.index.get("idempotency_key"))]
+    limits = keys_of(leases, "concurrency_key")
+    if limits or len(wanted) > len(keys) or connections[alias].in_atomic_block:
+        return False
+    known = JobKey.objects.using(alias).filter(Among("key", keys)).values_list("key")
+    others = Job.objects.using(alias).filter(Among("idempotency_key", keys))
+    others = others.filter(state=JobState.RUNNING).exclude(lease_token=leases[0].token)
+    found = known.union(others.values_list("idempotency_key"), all=True)[:1]
+    return not in_reading(alias, lambda: list(found))
+
+
+def _with_fence(lease: Lease, fence: int) -> Lease:
+    return lease._replace(fence=fence) if keys_of([lease]) else lease
 
 
 class _Admission:
-    """Judges leases while it holds their keys."""
+    """Judges the leases of one claim while it holds their keys."""
 
-    def __init__(self, alias: str, now: int, rows: dict[str, JobKey]) -> None:
+    def __init__(
+        self,
+        alias: str,
+        clock: StoreClock,
+        leases: Sequence[Lease],
+        keys: Sequence[str],
+        now: int,
+    ) -> None:
         self._alias = alias
+        self._clock = clock
+        self._leases = leases
         self._now = now
-        self._rows = rows
-        self._taken = {key: _holders(alias, key, now) for key in rows}
-        self._full: Counter[str] = Counter()
+        self._rows = _locked(alias, clock, keys)
+        own = {name: keys_of(leases, name) for name in COLUMNS}
+        self._taken = _taken(alias, own, but=leases[0].token)
+        self._given: set[str] = set()
+        self._parked: dict[str, list[Lease]] = {name: [] for name in COLUMNS}
+        self._fence = (
+            max([now, *(min(row.fence, MAX_MOMENT - 1) + 1 for row in self._rows.values())]) - 1
+        )
 
-    def judge(self, leases: Sequence[Lease]) -> list[Lease]:
-        admitted, parked = [], []
-        for lease in leases:
-            held = keys_of([lease])
-            once = self._rows.get(lease.message.index.get("idempotency_key") or "")
-            if once is not None and once.done_by is not None and once.keep_until > self._now:
-                admitted.append(lease._replace(done_by=str(once.done_by)))
-            elif full := [key for key in held if self._taken[key] >= _limit(lease, key)]:
-                parked.append(lease)
-                self._full.update(full)
-            else:
-                admitted.append(self._given(lease, held) if held else lease)
-        if parked:
-            _park(self._alias, parked)
-            _park_all(self._alias, self._taken, self._full)
+    def judged(self, tell: Tell) -> list[Lease] | None:
+        """Those that are admitted; None when somebody made one of the keys meanwhile."""
+        admitted = [one for lease in self._leases if (one := self._judge(lease)) is not None]
+        full = {lease.message.index[name] for name in COLUMNS for lease in self._parked[name]}
+        if not self._make_missing(full):
+            return None
+        self._note_given()
+        if full:
+            self._park(full)
+            self._pass_on(tell)
         return admitted
 
-    def _given(self, lease: Lease, held: Sequence[str]) -> Lease:
-        rows = [self._rows[key] for key in held]
-        fence = max(self._now, *(min(row.fence, MAX_MOMENT - 1) + 1 for row in rows))
-        for key, row in zip(held, rows, strict=True):
-            row.fence, row.keep_until = fence, max(row.keep_until, fence + KEPT_MICROSECONDS)
-            row.done_by = None  # of a time that is over
-            row.save(using=self._alias)
+    def _judge(self, lease: Lease) -> Lease | None:
+        index = lease.message.index
+        once = self._rows.get(index.get("idempotency_key") or "")
+        if once is not None and once.is_done(self._now):
+            return lease._replace(done_by=str(once.done_by))
+        keys = [(name, index[name]) for name in COLUMNS if index.get(name)]
+        if not keys:
+            return lease
+        for name, key in keys:
+            if self._taken[key] >= _limit(name, index.get("concurrency")):
+                self._parked[name].append(lease)
+                return None
+        for _, key in keys:
             self._taken[key] += 1
-        mine = Job.objects.using(self._alias).filter(pk=lease.id, lease_token=lease.token)
-        mine.update(fence=fence)
-        return lease._replace(fence=fence)
+            self._given.add(key)
+        self._fence += 1
+        return lease._replace(fence=self._fence)
+
+    def _make_missing(self, full: Collection[str]) -> bool:
+        """Write the keys that need a row now; False when somebody has made one of them since.
+
+        Until then nothing held them. Who made one has counted our leases, as we may have missed
+        theirs: so it is all judged again, with the row locked.
+        """
+        missing = [key for key in keys_of(self._leases) if key not in self._rows]
+        new = {
+            key: _Row(
+                fence=self._fence if key in self._given else 0,
+                places=self._taken[key] if key in full else 0,
+            )
+            for key in missing
+        }
+        kept = max(self._fence - self._now, 0) + KEPT_MICROSECONDS
+        return not new or _write(self._alias, self._clock, new, kept) == len(new)
+
+    def _note_given(self) -> None:
+        given = [key for key in sorted(self._given) if key in self._rows]
+        if given:
+            rows = JobKey.objects.using(self._alias).filter(Among("key", given))
+            kept = self._fence + KEPT_MICROSECONDS
+            # done_by was of a time that is over.
+            rows.update(fence=self._fence, keep_until=Greatest("keep_until", kept), done_by=None)
+
+    def _park(self, full: Collection[str]) -> None:
+        # Nobody is parked who allows more than are running.
+        rows = {key: row for key, row in self._rows.items() if key in full}
+        more = {key: self._taken[key] for key, row in rows.items() if self._taken[key] > row.places}
+        _note_places(self._alias, more)
+        for name, leases in self._parked.items():
+            if leases:
+                _block(self._alias, name, leases)
+                keys = {lease.message.index[name] for lease in leases}
+                _park_others(self._alias, name, {key: self._taken[key] for key in keys})
+
+    def _pass_on(self, tell: Tell) -> None:
+        """Others may wait for places that the parked ones seemed to take."""
+        keys = keys_of(lease for leases in self._parked.values() for lease in leases)
+        rows = {key: self._rows[key] for key in keys if key in self._rows}
+        open_to = {key: row for key, row in rows.items() if self._taken[key] < row.places}
+        if open_to:
+            tell(_wake(self._alias, open_to, self._now))
 
 
-def _limit(lease: Lease, key: str) -> int:
-    index = lease.message.index
-    return int(index.get("concurrency") or 1) if key == index.get("concurrency_key") else 1
+def _limit(column: str, concurrency: Any) -> int:
+    return max(int(concurrency or 1), 1) if column == "concurrency_key" else 1
 
 
-def _locked(alias: str, keys: Sequence[str], now: int) -> dict[str, JobKey]:
-    """The rows of keys, made where they are missing, and nobody else's until we end."""
-    rows = JobKey.objects.using(alias).filter(pk__in=keys).order_by("pk")
-    found = {row.key: row for row in rows.select_for_update()}
-    if len(found) < len(keys):
-        missing = [JobKey(key=key, keep_until=now + KEPT_MICROSECONDS) for key in keys]
-        JobKey.objects.using(alias).bulk_create(missing, ignore_conflicts=True)
-        found = {row.key: row for row in rows.select_for_update()}
-    return found
-
-
-def _holders(alias: str, key: str, now: int) -> int:
-    """How many run by leave of a key, with a lease that still holds."""
-    running = Job.objects.using(alias).filter(
-        state=JobState.RUNNING, fence__isnull=False, lease_expires__gt=now
-    )
-    return sum(running.filter(**{column: key}).count() for column in COLUMNS)
-
-
-def _park(alias: str, leases: Sequence[Lease]) -> None:
+def _block(alias: str, column: str, leases: Sequence[Lease]) -> None:
     """As if they had never been leased, but out of the way of claims."""
-    tokens = {lease.token for lease in leases}
     rows = Job.objects.using(alias).filter(
-        pk__in=sorted(lease.id for lease in leases), lease_token__in=tokens
+        pk__in=sorted(lease.id for lease in leases), lease_token=leases[0].token
     )
     rows.update(
         state=JobState.BLOCKED,
+        blocked_by=F(column),
         lease_token=None,
         lease_expires=None,
         worker=None,
@@ -138,60 +246,297 @@ def _park(alias: str, leases: Sequence[Lease]) -> None:
     )
 
 
-def _park_all(alias: str, taken: dict[str, int], full: Iterable[str]) -> None:
-    """The others that wait for a full key, before each is claimed and parked by itself."""
-    for key in sorted(full):
-        ready = Job.objects.using(alias).filter(state=JobState.READY)
-        ready.filter(concurrency_key=key, concurrency__lte=taken[key]).update(
-            state=JobState.BLOCKED
-        )
-        ready.filter(idempotency_key=key).update(state=JobState.BLOCKED)
+def _park_others(alias: str, column: str, taken: Mapping[str, int]) -> None:
+    """Some of those that are ready and need the same, before each is claimed and parked by itself.
+
+    Not those with two keys, of which we may not hold the other.
+    """
+    ready = Job.objects.using(alias).filter(Among(column, sorted(taken)), state=JobState.READY)
+    for other in COLUMNS:
+        if other != column:
+            ready = ready.filter(**{other: None})
+    if connections[alias].features.has_select_for_update_skip_locked:
+        ready = ready.select_for_update(skip_locked=True)
+    found = ready.values_list("pk", column, "concurrency")[:AT_ONCE]
+    chosen = [pk for pk, key, places in found if _limit(column, places) <= taken[key]]
+    if chosen:
+        rows = Job.objects.using(alias).filter(pk__in=chosen, state=JobState.READY)
+        rows.update(state=JobState.BLOCKED, blocked_by=F(column))
+
+
+# --------------------------------------------------------------------------- settles
 
 
 class Keys:
     """The keys of leases that are about to be settled, held by the transition that does it.
 
-    To be made before any row of a job is locked. Without keys it does nothing.
+    To be made before any row of a job is locked. Without keys it does nothing. ``once``: those
+    that ``done`` looks after, for mostly nobody else has wanted them and they have no row yet.
     """
 
-    def __init__(self, alias: str, clock: StoreClock, keys: Sequence[str]) -> None:
+    def __init__(
+        self,
+        alias: str,
+        clock: StoreClock,
+        keys: Sequence[str],
+        tell: Tell = nobody,
+        once: Collection[str] = (),
+    ) -> None:
         self._alias = alias
-        self._now = clock.read(connections[alias]) if keys else 0
-        self._rows = _locked(alias, keys, self._now) if keys else {}
+        self._clock = clock
+        self._tell = tell
+        locked = [key for key in keys if key not in once]
+        self._rows = _locked(alias, clock, locked) if locked else {}
+        if missing := [key for key in locked if key not in self._rows]:
+            # As a fence the time is above all that were given so far.
+            now = clock.read(connections[alias])
+            self._make({key: _Row(fence=now, read_at=now) for key in missing}, KEPT_MICROSECONDS)
 
-    def done(self, leases: Sequence[Lease]) -> None:
+    def _make(self, new: Mapping[str, _Row], kept: int) -> None:
+        """Add rows; of those that somebody else has made meanwhile nothing is changed."""
+        if _write(self._alias, self._clock, new, kept) == len(new):
+            self._rows |= new
+        else:
+            self._rows |= _locked(self._alias, self._clock, sorted(new))
+
+    def done(self, leases: Iterable[Lease]) -> None:
         """The work of these is done, and not to be done again for as long as the site says."""
-        ttl_seconds = get_settings().idempotency_ttl if self._rows else 0
-        for lease in leases:
-            row = self._rows.get(lease.message.index.get("idempotency_key") or "")
-            if row is not None and not lease.done_by:
-                row.done_by = UUID(lease.id)
-                row.keep_until = self._now + to_microseconds(ttl_seconds)
-                row.save(using=self._alias)
+        doers = {
+            key: lease
+            for lease in leases
+            if (key := lease.message.index.get("idempotency_key")) and not lease.done_by
+        }
+        ttl = to_microseconds(get_settings().idempotency_ttl)
+        new = {
+            key: _Row(fence=doers[key].fence or 0, done_by=UUID(doers[key].id))
+            for key in sorted(doers)
+            if key not in self._rows
+        }
+        if new:
+            self._make(new, ttl)
+        known = {
+            key: row._replace(done_by=UUID(doers[key].id), keep_until=row.read_at + ttl)
+            for key, row in self._rows.items()
+            if key in doers and row is not new.get(key)
+        }
+        if known:
+            self._rows |= known
+            _write(self._alias, self._clock, known, ttl, over=("done_by", "keep_until"))
 
-    def wake(self) -> None:
-        """Make ready what there is a place for now. To be called after the settle."""
-        for key, row in self._rows.items():
-            _wake(self._alias, key, self._now, done=bool(row.done_by))
+    def wake(self, least: Mapping[str, int] | None = None) -> None:
+        """Make ready what there is a place for now. To be called after the settle.
+
+        ``least``: for some keys, what somebody is known to wait for whatever their rows say.
+        """
+        more = {key: n for key, n in (least or {}).items() if n > self._rows[key].places}
+        _note_places(self._alias, more)
+        self._rows |= {key: self._rows[key]._replace(places=n) for key, n in more.items()}
+        awaited = {key: row for key, row in self._rows.items() if row.places}
+        if awaited:
+            now = max(row.read_at for row in awaited.values())
+            self._tell(_wake(self._alias, awaited, now))
 
 
-def _wake(alias: str, key: str, now: int, *, done: bool) -> None:
-    taken = _holders(alias, key, now)
-    blocked = Job.objects.using(alias).filter(state=JobState.BLOCKED).order_by("rank", "due", "id")
-    woken: list[UUID] = []
-    waiting = blocked.filter(concurrency_key=key).values_list("pk", "concurrency")
-    for pk, limit in waiting[:WOKEN_AT_ONCE]:
-        if taken + len(woken) >= max(limit or 1, 1):
-            break
-        woken.append(pk)
-    if done or not taken:
-        # What was done needs no place to be skipped.
-        count = WOKEN_AT_ONCE if done else 1
-        woken += blocked.filter(idempotency_key=key).values_list("pk", flat=True)[:count]
+def wake(
+    alias: str,
+    clock: StoreClock,
+    keys: Collection[str],
+    tell: Tell = nobody,
+    least: Mapping[str, int] | None = None,
+) -> None:
+    """Make ready what there is a place for, as a step of its own."""
+
+    def work(_: BaseDatabaseWrapper) -> None:
+        Keys(alias, clock, sorted(keys), tell).wake(least)
+
+    if keys:
+        in_transition(alias, work, sees_commits=True)
+
+
+# ---------------------------------------------------------------------- rows of keys
+
+
+def _locked(alias: str, clock: StoreClock, keys: Sequence[str]) -> dict[str, _Row]:
+    """The rows of keys, those there are, and nobody else's until we end."""
+    rows = JobKey.objects.using(alias).filter(Among("key", keys)).order_by("pk")
+    found = rows.select_for_update().annotate(read_at=clock.now())
+    return {key: _Row(*columns) for key, *columns in found.values_list("key", *_STORED, "read_at")}
+
+
+def _write(
+    alias: str,
+    clock: StoreClock,
+    rows: Mapping[str, _Row],
+    kept: int,
+    over: Sequence[str] = (),
+) -> int:
+    """Add the rows of keys that have none; how many. Of those there are, only write ``over``.
+
+    They are kept for so long from now on, whatever they say themselves.
+    """
+    connection = connections[alias]
+    conflict = OnConflict.UPDATE if over else OnConflict.IGNORE
+    quote = connection.ops.quote_name
+    names = ("key", *_STORED)
+    head = connection.ops.insert_statement(on_conflict=conflict)
+    tail = connection.ops.on_conflict_suffix_sql([], conflict, over, ["key"])
+    until = f"{clock.sql(connection.vendor)} + {int(kept)}"
+    values, params = _values(connection, rows, until)
+    columns = ", ".join(map(quote, names))
+    with connection.cursor() as cursor:
+        cursor.execute(f"{head} {quote(JobKey._meta.db_table)} ({columns}) {values} {tail}", params)
+        return int(cursor.rowcount)
+
+
+_FROM_ARRAYS = (
+    "SELECT told.*, {until} FROM unnest(%s::text[], %s::bigint[], %s::uuid[], %s::int[]) AS told"
+)
+
+
+def _values(
+    connection: BaseDatabaseWrapper, rows: Mapping[str, _Row], until: str
+) -> tuple[str, list[Any]]:
+    if connection.vendor == "postgresql":
+        stored = ((str(row.fence), _or_null(row.done_by), str(row.places)) for row in rows.values())
+        arrays = [plain_array(column) for column in zip(*stored, strict=True)]
+        return _FROM_ARRAYS.format(until=until), [quoted_array(rows), *arrays]
+    params: list[Any] = []
+    for key, row in rows.items():
+        params += (key, row.fence, _stored_id(connection, row.done_by), row.places)
+    return f"VALUES {', '.join([f'(%s, %s, %s, %s, {until})'] * len(rows))}", params
+
+
+def _or_null(one: UUID | None) -> str:
+    return "NULL" if one is None else str(one)
+
+
+def _stored_id(connection: BaseDatabaseWrapper, one: UUID | None) -> Any:
+    return JobKey._meta.get_field("done_by").get_db_prep_value(one, connection)
+
+
+def _note_places(alias: str, places: Mapping[str, int]) -> None:
+    """What those who wait for keys may hope for: a statement for each number."""
+    for count, keys in groupby(sorted(places, key=places.__getitem__), key=places.__getitem__):
+        rows = JobKey.objects.using(alias).filter(Among("key", sorted(keys)))
+        rows.update(places=count)
+
+
+def _taken(alias: str, keys: Mapping[str, Sequence[str]], but: str = "") -> Counter[str]:
+    """How many run that have these keys, by column, whether they were admitted yet or not.
+
+    ``but``: the token of a claim whose own leases do not count.
+    """
+    running = Job.objects.using(alias).filter(state=JobState.RUNNING).order_by()
+    if but:
+        running = running.exclude(lease_token=but)
+    first, *others = (
+        running.filter(Among(name, some)).values_list(name).annotate(jobs=Count("pk"))
+        for name, some in keys.items()
+        if some
+    )
+    taken: Counter[str] = Counter()
+    for key, count in first.union(*others, all=True) if others else first:
+        taken[key] += count
+    return taken
+
+
+# ----------------------------------------------------------------------------- lines
+
+
+def _wake(alias: str, rows: Mapping[str, _Row], now: int) -> set[str]:
+    """Let the first ones go on who wait for keys that we hold; the queues they are in."""
+    taken = _taken(alias, {name: list(rows) for name in COLUMNS})
+    # What was done needs no place to be skipped.
+    done = {key for key, row in rows.items() if row.is_done(now)}
+    free = {
+        key: AT_ONCE if key in done else min(row.places - taken[key], AT_ONCE)
+        for key, row in rows.items()
+    }
+    free = {key: count for key, count in free.items() if count > 0}
+    if not free:
+        return set()
+    woken: list[Any] = []
+    queues: set[str] = set()
+    left = dict.fromkeys(free, 0)
+    for (key, queue), waiting in _lines(alias, free).items():
+        going = 0
+        for pk, places in waiting[: free[key]]:
+            if key not in done and taken[key] + going >= places:
+                break
+            woken.append(pk)
+            queues.add(queue)
+            going += 1
+        if going < len(waiting):
+            left[key] = max(left[key], rows[key].places)
     if woken:
-        Job.objects.using(alias).filter(pk__in=woken, state=JobState.BLOCKED).update(
-            state=JobState.READY
-        )
+        # Nobody else wakes them while we hold their key; they may have been cancelled.
+        blocked = Job.objects.using(alias).filter(pk__in=woken, state=JobState.BLOCKED)
+        blocked.update(state=JobState.READY, blocked_by=None)
+    _note_places(alias, {key: count for key, count in left.items() if count != rows[key].places})
+    return queues
+
+
+_NEXT_IN_LINE = (
+    "SELECT * FROM (SELECT {id}, {blocked_by}, {queue}, {concurrency_key}, {concurrency} "
+    "FROM {job} WHERE {blocked_by} = %s AND {queue} > %s "
+    "ORDER BY {queue}, {rank}, {due}, {id} LIMIT {limit}) AS part_{number}"
+)
+
+
+def _lines(alias: str, free: Mapping[str, int]) -> dict[tuple[str, str], list[tuple[Any, int]]]:
+    """Who waits for keys, and how many each allows: of each queue the first ones and one more.
+
+    From the first queue to the last, by the index and nothing else, however many wait: each look
+    begins behind the last queue of which enough was seen.
+    """
+    lines: dict[tuple[str, str], list[tuple[Any, int]]] = {}
+    behind = dict.fromkeys(free, "")
+    while behind:
+        seen = _looks(alias, behind, free)
+        for key in list(behind):
+            found = seen.get(key, {})
+            if sum(map(len, found.values())) < _look_size(free[key]):
+                del behind[key]
+            elif len(found[last := list(found)[-1]]) > free[key]:
+                behind[key] = last
+            else:
+                del found[last]
+                behind[key] = list(found)[-1]
+            lines |= {(key, queue): waiting for queue, waiting in found.items()}
+    return lines
+
+
+def _looks(
+    alias: str, behind: Mapping[str, str], free: Mapping[str, int]
+) -> dict[str, dict[str, list[tuple[Any, int]]]]:
+    """Of each key the next ones in its lines, by queue."""
+    connection = connections[alias]
+    quote = connection.ops.quote_name
+    columns = ("id", "queue", "rank", "due", "blocked_by", "concurrency_key", "concurrency")
+    words = {name: quote(name) for name in columns} | {"job": quote(Job._meta.db_table)}
+    found: dict[str, dict[str, list[tuple[Any, int]]]] = {}
+    keys = sorted(behind)
+    for start in range(0, len(keys), KEYS_PER_STEP):
+        chunk = keys[start : start + KEYS_PER_STEP]
+        parts = [
+            _NEXT_IN_LINE.format(**words, limit=_look_size(free[key]), number=number)
+            for number, key in enumerate(chunk)
+        ]
+        with connection.cursor() as cursor:
+            places = [word for key in chunk for word in (key, behind[key])]
+            cursor.execute(" UNION ALL ".join(parts), places)
+            for pk, key, queue, lock, concurrency in cursor.fetchall():
+                column = COLUMNS[0] if key == lock else COLUMNS[1]
+                line = found.setdefault(key, {}).setdefault(queue, [])
+                line.append((pk, _limit(column, concurrency)))
+    return found
+
+
+def _look_size(free: int) -> int:
+    return max(free + 1, LOOK)
+
+
+# ---------------------------------------------------------------------- housekeeping
 
 
 class Forgotten:
@@ -201,9 +546,10 @@ class Forgotten:
     them, so that those who wait for good reasons hide nobody.
     """
 
-    def __init__(self, alias: str, clock: StoreClock) -> None:
+    def __init__(self, alias: str, clock: StoreClock, tell: Tell = nobody) -> None:
         self._alias = alias
         self._clock = clock
+        self._tell = tell
         self._seen: dict[str, tuple[int, int, UUID]] = {}
 
     def wake(self, queues: Iterable[str], limit: int) -> None:
@@ -212,11 +558,32 @@ class Forgotten:
             self._seen.pop(queue, None)
             if len(rows) == limit:
                 self._seen[queue] = rows[-1][:3]
-            wake(self._alias, self._clock, {key for row in rows for key in row[3:] if key})
+            self._look_after(rows)
+
+    def _look_after(self, rows: Sequence[Any]) -> None:
+        least: dict[str, int] = {}
+        for *_, key, lock, concurrency in rows:
+            if key is not None:
+                places = _limit(COLUMNS[0] if key == lock else COLUMNS[1], concurrency)
+                least[key] = max(least.get(key, 0), places)
+        keys = sorted(least)
+        for start in range(0, len(keys), KEYS_PER_STEP):
+            some = keys[start : start + KEYS_PER_STEP]
+            columns = dict.fromkeys(COLUMNS, some)
+            taken = in_reading(self._alias, lambda: _taken(self._alias, columns))  # noqa: B023 - called at once
+            idle = {key: least[key] for key in some if taken[key] < least[key]}
+            wake(self._alias, self._clock, idle, self._tell, idle)
+        if lost := [pk for _, _, pk, key, *_ in rows if key is None]:
+            blocked = Job.objects.using(self._alias).filter(pk__in=lost, state=JobState.BLOCKED)
+            in_transition(
+                self._alias, lambda _: blocked.filter(blocked_by=None).update(state=JobState.READY)
+            )
 
     def _next(self, queue: str, limit: int) -> list[Any]:
         blocked = Job.objects.using(self._alias).filter(queue=queue, state=JobState.BLOCKED)
-        rows = blocked.order_by("rank", "due", "id").values_list("rank", "due", "pk", *COLUMNS)
+        rows = blocked.order_by("rank", "due", "id").values_list(
+            "rank", "due", "pk", "blocked_by", "concurrency_key", "concurrency"
+        )
         if queue not in self._seen:
             return list(rows[:limit])
         rank, due, pk = self._seen[queue]
@@ -225,14 +592,15 @@ class Forgotten:
         return found + list(rows.filter(rank__gt=rank)[: limit - len(found)])
 
 
-def wake(alias: str, clock: StoreClock, keys: Iterable[str]) -> None:
-    """Make ready what there is a place for, one key after the other."""
-    for key in sorted(keys):
-        in_transition(alias, lambda _: Keys(alias, clock, [key]).wake())  # noqa: B023 - called at once
-
-
 def sweep(alias: str, clock: StoreClock, limit: int) -> int:
-    """Forget keys that nobody asked for in a while."""
-    old = JobKey.objects.using(alias).filter(keep_until__lt=clock.now()).order_by("keep_until")
-    keys = list(old.values_list("pk", flat=True)[:limit])
-    return old.filter(pk__in=keys).delete()[0] if keys else 0
+    """Forget keys that nobody asked for in a while, and for which nobody waits."""
+    old = JobKey.objects.using(alias).filter(keep_until__lt=clock.now())
+    found = in_reading(
+        alias, lambda: list(old.order_by("keep_until").values_list("pk", "places")[:limit])
+    )
+    if awaited := [key for key, places in found if places]:
+        wake(alias, clock, awaited)
+        kept = JobKey.objects.using(alias).filter(pk__in=awaited)
+        in_transition(alias, lambda _: kept.update(keep_until=clock.now() + KEPT_MICROSECONDS))
+    over = old.filter(pk__in=[key for key, places in found if not places], places=0)
+    return int(in_transition(alias, lambda _: over.delete()[0])) if found else 0

@@ -93,7 +93,7 @@ class Meters:
                 self._save(meter, usage.added(len(leases), self._clock.read(connection)))
             return leases
 
-        return in_transition(self._alias, work)
+        return in_transition(self._alias, work, sees_commits=True)
 
     def give_back(
         self, queue: str, claimed: Sequence[Lease], started: int, lease_seconds: float
@@ -111,7 +111,7 @@ class Meters:
             meter, now = self._locked(queue), self._clock.read(connection)
             self._save(meter, Usage.read(rate, meter.told, now).without(count, since))
 
-        in_transition(self._alias, work)
+        in_transition(self._alias, work, sees_commits=True)
 
     def _locked(self, queue: str) -> QueueMeter:
         meters = QueueMeter.objects.using(self._alias)

@@ -26,7 +26,7 @@ from django_jobs.backends.database.held import (
     matching,
     past_brief_locks,
 )
-from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, wake
+from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, nobody
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.backends.database.unreadable import Rows, past_unreadable
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import QuerySet
 
     from django_jobs.backends.base import AttemptRecord, Failure, Lease
     from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.backends.database.keys import Tell
     from django_jobs.wire.envelope import Header
 
 ATTEMPTS_KEPT = 100
@@ -48,7 +50,6 @@ _WITHOUT_LEASE: dict[str, Any] = {
     "lease_token": None,
     "lease_expires": None,
     "worker": None,
-    "fence": None,
 }
 
 
@@ -59,12 +60,14 @@ def nack(
     delay_seconds: float | None,
     charge: Charge,
     attempt: AttemptRecord | None,
+    tell: Tell = nobody,
 ) -> Settled:
     """Give a job back; without a delay it returns to the place it had."""
     changes = _given_back(clock, delay_seconds, charge, lease.message.header)
+    shared = keys_of([lease])
 
     def work(_: BaseDatabaseWrapper) -> Settled:
-        keys = Keys(alias, clock, keys_of([lease]))
+        keys = Keys(alias, clock, shared, tell)
         if not held_row(alias, lease).update(**changes):
             if charge is Charge.NOTHING:
                 _take_losses_back(alias, [lease])
@@ -74,7 +77,7 @@ def nack(
             _keep(alias, lease, attempt)
         return Settled.SETTLED
 
-    return in_transition(alias, work)
+    return in_transition(alias, work, sees_commits=bool(shared))
 
 
 def _put_off_since(clock: StoreClock, charge: Charge) -> Any:
@@ -107,27 +110,33 @@ def _given_back(
     return changes
 
 
-def nack_all(alias: str, clock: StoreClock, leases: Sequence[Lease]) -> list[Settled]:
+def nack_all(
+    alias: str, clock: StoreClock, leases: Sequence[Lease], tell: Tell = nobody
+) -> list[Settled]:
     """Give jobs back to the places they had; a suspect that was never started stays one."""
     waits = connections[alias].in_atomic_block
 
     def settle(leases: Sequence[Lease]) -> list[Settled]:
-        return in_transition(alias, lambda _: _give_back_all(alias, clock, leases, waits=waits))
+        shared = keys_of(leases)
+
+        def work(_: BaseDatabaseWrapper) -> list[Settled]:
+            keys = Keys(alias, clock, shared, tell)
+            answers = _give_back_all(alias, leases, waits=waits)
+            keys.wake()
+            return answers
+
+        return in_transition(alias, work, sees_commits=bool(shared))
 
     return past_brief_locks(settle, leases)
 
 
-def _give_back_all(
-    alias: str, clock: StoreClock, leases: Sequence[Lease], *, waits: bool
-) -> list[Settled]:
-    keys = Keys(alias, clock, keys_of(leases))
+def _give_back_all(alias: str, leases: Sequence[Lease], *, waits: bool) -> list[Settled]:
     held = lock_held(alias, leases, waits=waits)
     rows = Job.objects.using(alias).filter(pk__in=sorted(held))
     rows.update(**_WITHOUT_LEASE, state=JobState.READY)
     answers = answers_of(leases, held, locked_by_others(alias, leases, held))
     lost = zip(leases, answers, strict=True)
     _take_losses_back(alias, [lease for lease, answer in lost if answer is Settled.LOST])
-    keys.wake()
     return answers
 
 
@@ -143,11 +152,14 @@ def _take_losses_back(alias: str, lost: Sequence[Lease]) -> None:
         reaped.filter(reap_charged=True).update(crashes=F("crashes") - 1, reaped_token=None)
 
 
-def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Settled:
+def abandon(
+    alias: str, clock: StoreClock, lease: Lease, failure: Failure, tell: Tell = nobody
+) -> Settled:
     """Move a job among the dead letters. A refused one leaves no trace there."""
+    shared = keys_of([lease])
 
     def work(connection: BaseDatabaseWrapper) -> Settled:
-        keys = Keys(alias, clock, keys_of([lease]))
+        keys = Keys(alias, clock, shared, tell)
         if not delete(alias, [lease]):
             return Settled.LOST
         keys.wake()
@@ -157,7 +169,7 @@ def abandon(alias: str, clock: StoreClock, lease: Lease, failure: Failure) -> Se
             _keep(alias, lease, failure.attempt)
         return Settled.SETTLED
 
-    return in_transition(alias, work)
+    return in_transition(alias, work, sees_commits=bool(shared))
 
 
 def _keep(alias: str, lease: Lease, attempt: AttemptRecord) -> None:
@@ -187,7 +199,7 @@ def renew(
     return in_transition(alias, work)
 
 
-def return_claimed(alias: str, clock: StoreClock, token: str) -> int:
+def return_claimed(alias: str, clock: StoreClock, token: str, tell: Tell = nobody) -> int:
     """Give back all that a claim took whose answer did not come; how many."""
     # Among what runs, for which there is an index; the token has none.
     mine = Job.objects.using(alias).filter(
@@ -196,9 +208,10 @@ def return_claimed(alias: str, clock: StoreClock, token: str) -> int:
     found = in_reading(alias, lambda: list(mine.values_list("pk", *COLUMNS)))
     if not found:
         return 0
+    shared = sorted({key for _, *keys in found for key in keys if key})
 
     def work(_: BaseDatabaseWrapper) -> int:
-        keys = Keys(alias, clock, sorted({key for _, *keys in found for key in keys if key}))
+        keys = Keys(alias, clock, shared, tell)
         rows = Job.objects.using(alias).filter(pk__in=[pk for pk, *_ in found], lease_token=token)
         returned = rows.update(
             **_WITHOUT_LEASE, state=JobState.READY, deliveries=F("deliveries") - 1
@@ -206,28 +219,64 @@ def return_claimed(alias: str, clock: StoreClock, token: str) -> int:
         keys.wake()
         return returned
 
-    return in_transition(alias, work)
+    return in_transition(alias, work, sees_commits=bool(shared))
 
 
 _TOLD = ("queue", "handler", "attempts", "crashes", "trace_id")
 
 
-def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None, limit: int) -> int:
+def reap_expired(
+    alias: str,
+    clock: StoreClock,
+    backend: str,
+    queue: str | None,
+    limit: int,
+    tell: Tell = nobody,
+) -> int:
     """Return jobs whose lease ended without a verdict, the longest ended first."""
     expired = Job.objects.using(alias).filter(
         backend=backend, state=JobState.RUNNING, lease_expires__lte=clock.now()
     )
     if queue is not None:
         expired = expired.filter(queue=queue)
+    ended = expired.order_by("lease_expires").values_list("pk", *COLUMNS)
 
+    def reap() -> int:
+        seen = in_reading(alias, lambda: list(ended[:limit]))
+        shared = sorted({key for _, *keys in seen for key in keys if key})
+        free = [pk for pk, *keys in seen if not any(keys)]
+        keyed = [pk for pk, *keys in seen if any(keys)]
+        reaped = 0
+        # Apart, so that a key that is locked holds up no job that has none.
+        for chosen, keys in ((free, []), (keyed, shared)):
+            if chosen:
+                reaped += _reap(alias, clock, expired, chosen, keys, tell)
+        return reaped
+
+    def met() -> list[Rows]:
+        return [Rows(expired.order_by("lease_expires"), limit)]
+
+    return past_unreadable(alias, clock, reap, met)
+
+
+def _reap(
+    alias: str,
+    clock: StoreClock,
+    expired: QuerySet[Job],
+    chosen: Sequence[Any],
+    shared: Sequence[str],
+    tell: Tell,
+) -> int:
     def work(connection: BaseDatabaseWrapper) -> tuple[int, list[dict[str, Any]]]:
-        chosen, still = expired.order_by("lease_expires"), expired
+        keys = Keys(alias, clock, shared, tell)
+        rows, still = Job.objects.using(alias).filter(pk__in=chosen), expired
         if connection.features.has_select_for_update_skip_locked:
             # By primary key alone: given more, PostgreSQL likes to read all expired ones.
-            chosen, still = chosen.select_for_update(skip_locked=True), Job.objects.using(alias)
-        found = list(chosen.values("pk", *COLUMNS, "suspect", *_TOLD)[:limit])
-        if not found:
-            return 0, []
+            rows, still = rows.select_for_update(skip_locked=True), Job.objects.using(alias)
+        columns = rows.annotate(now=clock.now()).values(
+            "pk", "suspect", "lease_expires", "now", *_TOLD
+        )
+        found = [row for row in columns if (row["lease_expires"] or row["now"] + 1) <= row["now"]]
         # Where rows were not locked, one may have been renewed or settled since. A column stands
         # behind those that are made of it, because MySQL lets assignments see earlier ones.
         reaped = still.filter(pk__in=[row["pk"] for row in found]).update(
@@ -239,15 +288,10 @@ def reap_expired(alias: str, clock: StoreClock, backend: str, queue: str | None,
             suspect=True,
             **_WITHOUT_LEASE,
         )
+        keys.wake()
         return reaped, found
 
-    reaped, found = past_unreadable(
-        alias,
-        clock,
-        lambda: in_transition(alias, work),
-        lambda: [Rows(expired.order_by("lease_expires"), limit)],
-    )
-    wake(alias, clock, {row[name] for row in found for name in COLUMNS if row[name]})
+    reaped, found = in_transition(alias, work, sees_commits=bool(shared))
     for row in found:
         if row["suspect"]:
             charged.tell_charged(str(row["pk"]), **{name: row[name] for name in _TOLD})

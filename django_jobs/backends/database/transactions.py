@@ -85,6 +85,13 @@ def in_transition(
     return _again_after_conflicts(connection, once)
 
 
+def awaits_commit(connection: BaseDatabaseWrapper) -> bool:
+    """Whether a transaction is open there that may be committed: that around a test never is."""
+    return connection.in_atomic_block and not any(
+        getattr(block, "_from_testcase", False) for block in connection.atomic_blocks
+    )
+
+
 def in_statement(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
     """Run a single statement, which needs no transaction: alone it commits itself.
 
@@ -146,10 +153,11 @@ def _transition(connection: Any, level: str | None) -> Iterator[None]:
         # for the next transaction only, which is ours.
         with connection.cursor() as cursor:
             cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {READ_COMMITTED}")
-    with _immediate(connection), transaction.atomic(using=connection.alias):
-        if level is not None and connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+    with (
+        _immediate(connection),
+        _at_level(connection, level),
+        transaction.atomic(using=connection.alias),
+    ):
         try:
             yield
         except Error as error:
@@ -175,6 +183,24 @@ def _immediate(connection: Any) -> Iterator[None]:
         yield
     finally:
         connection.transaction_mode = configured
+
+
+@contextmanager
+def _at_level(connection: Any, level: str | None) -> Iterator[None]:
+    """Let a transaction on PostgreSQL begin at a level: its BEGIN says so, and nothing lasts."""
+    if level is None or connection.vendor != "postgresql":
+        yield
+        return
+    from django.db.backends.postgresql.psycopg_any import IsolationLevel  # noqa: PLC0415 - only where it is installed
+
+    driver = connection.connection
+    configured = driver.isolation_level
+    driver.isolation_level = IsolationLevel[level.replace(" ", "_")]
+    try:
+        yield
+    finally:
+        if not driver.closed:
+            driver.isolation_level = configured
 
 
 def is_conflict(error: Error) -> bool:

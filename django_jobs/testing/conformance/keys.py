@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.backends.base import Charge, Failure
+from django_jobs.backends.base import Charge, Failure, OnConflict
 from django_jobs.testing.conformance.base import QUEUE, Suite, needing
 
 if TYPE_CHECKING:
@@ -92,22 +92,36 @@ class Keys(Suite):
         self.assertEqual(seen, ids)
 
     def test_every_way_out_of_a_lease_lets_the_next_one_go_on(self) -> None:
-        self._put(6, **DISK)
+        self._put(9, **DISK)
         self.backend.ack([self._take_alone()])
         self.backend.abandon(self._take_alone(), Failure(reason="exhausted"))
         self.backend.nack(self._take_alone(), 3600)
         self.backend.nack(self._take_alone(), 3600, charge=Charge.NOTHING)
         self.backend.nack(self._take_alone(), 3600, charge=Charge.CRASH)
+        self.backend.nack(self._take_alone(), 3600, charge=Charge.SUSPICION)
+        self.backend.nack(self._take_alone(), 3600, charge=Charge.PUT_OFF)
+        self.backend.nack_all([self._take_alone()])
         self.assertEqual(len(self._leases()), 1)
 
     def test_a_lease_that_ended_gives_its_place_back(self) -> None:
-        _, second = self._put(2, **DISK)
+        self.put(**DISK)
+        other = self.put("other", **DISK)
         lost = self.take()
-        self.assert_nothing_due()
+        self.assert_nothing_due("other")
         self.lose(lost)
-        ran = self._ids()
-        self.assertEqual(len(ran), 1)
-        self.assertIn(ran[0], {lost.id, second})
+        self.assertEqual(self.fetched_ids(9, "other"), [other])
+        self.assert_nothing_due()
+
+    def test_a_lease_that_ended_holds_its_place_until_it_is_given_back(self) -> None:
+        self.needs("renew")
+        _, second = self._put(2, **DISK)
+        first = self.take()
+        self.advance(self.lease_seconds)
+        self.assert_nothing_due()
+        self.assert_settled(self.backend.renew([first], self.lease_seconds)[0])
+        self.assert_nothing_due()
+        self.assert_settled(self.backend.ack([first])[0])
+        self.assertEqual(self._ids(), [second])
 
     def test_a_settle_that_came_too_late_frees_nothing(self) -> None:
         stale, current = self.stale_and_current(**DISK)
@@ -131,6 +145,65 @@ class Keys(Suite):
     def test_a_job_without_a_key_has_no_fence(self) -> None:
         self.put()
         self.assertIsNone(self.take().fence)
+
+    # -- who goes on, whoever waits beside ------------------------------------------------
+
+    def test_a_queue_that_nobody_serves_holds_up_no_other(self) -> None:
+        self.put(**DISK)
+        holder = self.take()
+        for _ in range(3):
+            self.put("unserved", **DISK)
+        self.assert_nothing_due("unserved")
+        ids = self._put(3, **DISK)
+        self.assert_nothing_due()
+        seen = []
+        for _ in ids:
+            self.backend.ack([holder])
+            holder = self.take()
+            seen.append(holder.id)
+        self.assertEqual(seen, ids)
+        self.assert_nothing_due("unserved")
+        self.backend.ack([holder])
+        self.assertEqual(len(self.fetch(9, "unserved")), 1)
+
+    def test_who_is_cancelled_when_its_turn_has_come_passes_it_on(self) -> None:
+        self.needs("cancel")
+        _, second, third = self._put(3, **DISK)
+        self.backend.ack([self._take_alone()])
+        self.assertTrue(self.backend.cancel(second))
+        self.assertEqual(self._ids(), [third])
+
+    def test_who_is_cancelled_while_it_waits_is_left_out(self) -> None:
+        self.needs("cancel")
+        _, second, third = self._put(3, **DISK)
+        holder = self._take_alone()
+        self.assertTrue(self.backend.cancel(second))
+        self.assert_nothing_due()
+        self.backend.ack([holder])
+        self.assertEqual(self._ids(), [third])
+
+    def test_who_is_replaced_when_its_turn_has_come_passes_it_on(self) -> None:
+        self.needs("unique")
+        self.put(**DISK)
+        self.put(**DISK, unique_key="digest")
+        third = self.put(**DISK)
+        self.backend.ack([self._take_alone()])
+        self.put("other", unique_key="digest", on_conflict=OnConflict.REPLACE)
+        self.assertEqual(self._ids(), [third])
+
+    def test_who_still_waits_for_its_other_key_passes_its_turn_on(self) -> None:
+        self.put(**ONCE)
+        self.put(**DISK)
+        once, lock = self._leases()
+        both, only = self.put(**DISK, **ONCE), self.put(**DISK)
+        self.assert_nothing_due()
+        self.backend.ack([lock])
+        lock = self.take()
+        self.assertEqual(lock.id, only)
+        self.backend.ack([lock])
+        self.assert_nothing_due()
+        self.backend.abandon(once, Failure(reason="exhausted"))
+        self.assertEqual(self._ids(), [both])
 
     # -- the work once --------------------------------------------------------------------
 
