@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_jobs.backends.base import ResultRecord, Settled
 from django_jobs.backends.database import keys
-from django_jobs.backends.database.claiming import Claim
+from django_jobs.backends.database.claiming import FEW, Claim
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
@@ -278,7 +278,7 @@ def cost(queries):
 @pytest.mark.parametrize("terms", [*KINDS, KINDS[0] | KINDS[1]], ids=str)
 def test_keys_cost_the_same_few_statements_however_many_jobs_there_are(backend, terms):
     counts = []
-    for count in (30, 300):
+    for count in (FEW + 1, 300):  # of fewer no claim looks first how large they are
         put_each(backend, count, terms)
         with CaptureQueriesContext(connection) as fetching:
             leases = fetch(backend, count)
@@ -294,7 +294,7 @@ def test_keys_cost_the_same_few_statements_however_many_jobs_there_are(backend, 
 @pytest.mark.parametrize("terms", KINDS, ids=str)
 def test_to_park_and_to_wake_costs_a_few_statements_for_many_keys(backend, terms):
     counts = []
-    for count in (30, 90):
+    for count in (FEW + 1, 90):
         put_each(backend, count, terms)
         holders = fetch(backend, count)
         put_each(backend, count, terms)

@@ -156,18 +156,8 @@ def glance(
             return list(cursor.fetchall())
 
     rows = in_reading(alias, work)
-    store_now, lease_ends, result_ends, *dues = rows[0]
-    if asked is None:
-        of_queues = [row[3:] for row in rows if row[3] is not None]
-    else:
-        half = len(dues) // 2
-        of_queues = list(zip(asked, dues[:half], dues[half:], strict=True))
-    # On SQLite a moment may be of any kind, if it was written by somebody else.
-    of_queues = [
-        (name, ready, due if isinstance(due, int) else None)
-        for name, ready, due in of_queues
-        if isinstance(name, str)
-    ]
+    store_now, lease_ends, result_ends, *_ = rows[0]
+    of_queues = _by_queue([row[3:] for row in rows], asked)
     open_ones = [row for row in of_queues if row[0] not in shut]
     moments = {
         name: due if ready is None else 0
@@ -183,6 +173,19 @@ def glance(
         opens_in=min(shut.values(), default=None),
         moments=moments if asked is None else {},
     )
+
+
+def _by_queue(rows: Sequence[Any], asked: Sequence[str] | None) -> list[tuple[str, Any, Any]]:
+    """Of each queue what is ready and when the next job is due."""
+    if asked is not None:
+        dues, half = rows[0], len(rows[0]) // 2
+        rows = list(zip(asked, dues[:half], dues[half:], strict=True))
+    # On SQLite a name and a moment may be of any kind, if they were written by somebody else.
+    return [
+        (name, ready, due if isinstance(due, int) else None)
+        for name, ready, due in rows
+        if isinstance(name, str)
+    ]
 
 
 def _of_all(connection: BaseDatabaseWrapper, now: str, backend: str) -> tuple[str, list[str]]:
