@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django.db.models import Q
 
-from django_jobs.backends.database.metering import UNLIMITED
+from django_jobs.backends.database.metering import UNLIMITED, is_rate
 from django_jobs.backends.window import Rate, Usage
 from django_jobs.clock import to_datetime
 from django_jobs.conf import get_settings
@@ -134,12 +134,10 @@ def of_workers(job: Job, alias: str) -> Iterator[Cause]:
 
 def _limited(job: Job, control: QueueControl | None, alias: str, now: int) -> Iterator[Cause]:
     configured = get_settings().queues.get(job.queue)
-    text = (control and control.rate_limit) or (configured and configured.rate_limit) or ""
-    try:
-        yield from _rate_limited(job, text, alias, now)
-    except ValueError:  # somebody wrote it past the operations
-        told = f"The rate limit of the queue {job.queue}, {text}, cannot be read."
-        yield Cause("rate-limited", told, f"jobs_queue set {job.queue} rate_limit=60/m")
+    text = (configured and configured.rate_limit) or ""
+    if control is not None and is_rate(control.rate_limit):
+        text = control.rate_limit
+    yield from _rate_limited(job, text, alias, now)
     places = control.concurrency if control is not None else None
     if places is not None:
         running = Job.objects.using(alias).filter(

@@ -57,7 +57,7 @@ class LimitsUnread(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateUnread(Event):
-    """The rate limit of a queue cannot be read; nothing is claimed from that queue until it can."""
+    """The rate limit that was set for a queue cannot be read; that of the settings holds."""
 
     backend: str
     queue: str

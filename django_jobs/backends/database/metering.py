@@ -37,8 +37,8 @@ UNLIMITED = "none"
 class Limits:
     """What holds for a queue now.
 
-    ``unread``: a rate that nobody here can read. Then nothing starts: a limit protects somebody,
-    waiting costs a job nothing, and a newer release may know what it means.
+    ``unread``: a rate that an operator is said to have set, and that nobody here can read. Then
+    holds what the settings say, as if none had been set: no job waits for what somebody miswrote.
     """
 
     rate: Rate | None = None
@@ -146,24 +146,32 @@ def limits_of(alias: str, backend: str) -> dict[str, Limits]:
     texts = {name: queue.rate_limit or "" for name, queue in configured.items()}
     places: dict[str, int | None] = {}
     rows = QueueControl.objects.using(alias).filter(backend=backend)
+    unread: dict[str, str] = {}
     for queue, rate, concurrency in rows.values_list("queue", "rate_limit", "concurrency"):
-        texts[queue] = rate or texts.get(queue, "")
+        if is_rate(rate):
+            texts[queue] = str(rate)
+        elif rate:
+            unread[queue] = str(rate)
         places[queue] = max(concurrency, 0) if isinstance(concurrency, int) else None
     found = {}
     for queue in texts.keys() | places.keys():
-        limits = _limits(texts.get(queue, ""), places.get(queue))
+        text = texts.get(queue, "")
+        known = Rate.parse(text) if text and text != UNLIMITED else None
+        limits = Limits(known, places.get(queue), unread.get(queue, ""))
         if limits != Limits():
             found[queue] = limits
     return found
 
 
-def _limits(rate: str, places: int | None) -> Limits:
-    if not rate or rate == UNLIMITED:
-        return Limits(None, places)
+def is_rate(text: object) -> bool:
+    """Whether it is one that can be read, or says that there is none."""
+    if not text or text == UNLIMITED:
+        return bool(text)
     try:
-        return Limits(Rate.parse(str(rate)), places)
+        Rate.parse(str(text))
     except ValueError:
-        return Limits(None, 0, unread=str(rate))
+        return False
+    return True
 
 
 def tell_of_unread(backend: str, before: Mapping[str, Limits], after: Mapping[str, Limits]) -> None:

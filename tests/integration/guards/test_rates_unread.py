@@ -1,4 +1,4 @@
-"""A rate that this release cannot read closes its own queue, and nothing else."""
+"""A rate that this release cannot read holds up no job: that of the settings holds."""
 
 import pytest
 
@@ -36,25 +36,31 @@ def told(caplog):
 
 
 @pytest.mark.usefixtures("unread")
-def test_only_its_queue_is_closed_and_it_is_told_once(caplog):
-    odd, other = noop.using(queue="odd").enqueue(), noop.using(queue="other").enqueue()
+def test_its_jobs_run_and_it_is_told_once(caplog):
     for _ in range(3):
+        handle = noop.using(queue="odd").enqueue()
         look()
-        assert process_once("odd").status == "rate-limited"
-    look()
-    assert process_once(["odd", "other"]).job_id == other.id
+        assert process_once("odd").job_id == handle.id
     (sentence,) = told(caplog)
     assert "5/fortnight" in sentence
     assert "odd" in sentence
-    (cause,) = [one for one in explain(odd.id).causes if one.kind == "rate-limited"]
-    assert "cannot be read" in cause.told
 
 
 @pytest.mark.usefixtures("unread")
-def test_with_a_rate_that_can_be_read_it_goes_on():
-    handle = noop.using(queue="odd").enqueue()
+def test_the_rate_of_the_settings_holds(settings):
+    settings.DJANGO_JOBS = {"QUEUES": {"odd": {"RATE_LIMIT": "1/h"}}}
+    first, second = (noop.using(queue="odd").enqueue() for _ in range(2))
     look()
+    assert process_once("odd").job_id == first.id
     assert process_once("odd").status == "rate-limited"
-    limit_queue("odd", {"rate_limit": "5/m"}, by="anna")
+    assert "1/h" in next(x for x in explain(second.id).causes if x.kind == "rate-limited").told
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_rate_that_can_be_read_holds_again():
+    limit_queue("odd", {"rate_limit": "1/h"}, by="anna")
+    noop.using(queue="odd").enqueue()
+    noop.using(queue="odd").enqueue()
     look()
-    assert process_once("odd").job_id == handle.id
+    assert process_once("odd").status == "acked"
+    assert process_once("odd").status == "rate-limited"
