@@ -220,7 +220,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     trouble_events.RateUnread: (
         "limits.rate_unread",
         logging.ERROR,
-        "the rate limit of %(queue)s (%(backend)s), %(rate)s, cannot be read: that of the settings holds",
+        "the rate limit of %(queue)s (%(backend)s), %(rate)s, cannot be read; the settings' holds",
     ),
     trouble_events.DutyFailed: (
         "duty.failed",
