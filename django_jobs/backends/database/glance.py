@@ -57,6 +57,10 @@ _NAMES_WHERE_BLOCKED = (
     "{names}SELECT name FROM names WHERE (SELECT {state} FROM {job} WHERE {queue} = {name} "
     "AND {state} = {BLOCKED} LIMIT 1) = {BLOCKED}"
 )
+_NAMES_WHERE_ENDLESS = (
+    "{names}SELECT name FROM names WHERE (SELECT {state} FROM {job}{in_turn} WHERE {queue} = {name} "
+    "AND {state} = {RUNNING} AND {lease_expires} IS NULL LIMIT 1) = {RUNNING}"
+)
 _NAMES_WHERE_DUE = (
     "{names}SELECT name FROM names WHERE (SELECT {due} FROM {job}{by_due} WHERE {queue} = {name} "
     "AND {state} = {SCHEDULED} ORDER BY {due} LIMIT 1) <= {now}"
@@ -227,6 +231,11 @@ def queues_with_due(alias: str, clock: StoreClock) -> list[str]:
 def queues_with_blocked(alias: str) -> list[str]:
     """The queues in which a job waits for a key."""
     return _told(alias, _NAMES_WHERE_BLOCKED)
+
+
+def queues_with_endless(alias: str) -> list[str]:
+    """The queues in which a job runs whose lease has no end."""
+    return _told(alias, _NAMES_WHERE_ENDLESS)
 
 
 def _told(alias: str, sql: str, now: str = "") -> list[str]:
