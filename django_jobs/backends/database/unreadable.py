@@ -131,7 +131,8 @@ def end_endless(alias: str, clock: StoreClock, limit: int) -> int:
     # MariaDB and MySQL have no index of what runs alone: there all that waits has no end either.
     endless = running.filter(lease_expires=None)
     apart = connections[alias].vendor == "mysql"
-    some = [endless.filter(queue=name) for name in queues_with_endless(alias)] if apart else [endless]
+    names = queues_with_endless(alias) if apart else ()
+    some = [endless.filter(queue=name) for name in names] if apart else [endless]
     ended = 0
     for rows in (far, *some):
         if addresses := in_reading(alias, lambda: _addresses(Rows(rows, limit))):  # noqa: B023 - called at once
