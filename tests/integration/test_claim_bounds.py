@@ -8,6 +8,7 @@ from django_jobs.backends.database.claiming import PROMOTED_PER_CLAIM, Claim, pr
 from django_jobs.backends.database.cursors import Cursors
 from django_jobs.ids import new_id
 from django_jobs.models import Job, JobState, QueueControl
+from django_jobs.testing.factories import make_outgoing
 from tests.integration.by_hand import put
 
 pytestmark = pytest.mark.django_db
@@ -208,3 +209,15 @@ def test_what_changed_since_it_was_seen_is_not_taken_along(change, backend):
     row = Job.objects.get(pk=first)
     assert {name: getattr(row, name) for name in change} == change
     assert row.deliveries == 0
+
+
+def test_tidying_asks_no_more_where_there_are_many_queues(backend):
+    def asked():
+        with CaptureQueriesContext(connection) as told:
+            backend.tidy()
+        return len(told)
+
+    put(backend)
+    few = asked()
+    backend.enqueue([make_outgoing(f"queue-{n}", backend="database") for n in range(20)])
+    assert asked() <= few

@@ -110,3 +110,34 @@ def test_a_conflict_that_the_snapshot_does_not_show_tells_whose_it_is(
     (note,) = caught.value.__notes__
     assert "'default'" in note
     assert "Run that whole transaction again" in note
+
+
+@contextmanager
+def repeatable_read_by_default():
+    """As a server may be set up, which Django does not know then."""
+    words = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL"
+    with connection.cursor() as cursor:
+        cursor.execute(f"{words} REPEATABLE READ")
+        try:
+            yield
+        finally:
+            cursor.execute(f"{words} READ COMMITTED")
+
+
+@postgresql
+def test_a_part_of_a_batch_sees_what_ended_while_the_parts_before_were_stored(backend, beside):
+    first, second = outgoing(), outgoing()
+    with beside():
+        backend.enqueue([second])
+        (lease,) = backend.fetch(["default"], 1, 30.0)
+
+    def parts():
+        stored = backend.push([first])
+        with beside():
+            backend.ack([lease])
+        return stored + backend.push([second])
+
+    with repeatable_read_by_default():
+        stored = backend.as_one(parts)
+    assert stored == [Enqueued(first.id, created=True), Enqueued(second.id, created=False)]
+    assert [str(pk) for pk in Job.objects.values_list("pk", flat=True)] == [first.id]

@@ -346,3 +346,19 @@ def test_what_cannot_be_done_for_all_is_told_and_keeps_no_worker(backend, monkey
     assert house.step() in {True, False}
     assert [record.key for record in caplog.records] == ["duty.failed"]
     assert house.seconds_left() > 0
+
+
+@pytest.mark.only_on("sqlite")
+@pytest.mark.parametrize("name", ["x'ff'", "x'61'", "CAST(x'ff' AS TEXT)"])
+def test_a_queue_whose_name_cannot_be_read_is_no_queue_and_holds_up_no_other(backend, name):
+    odd, *sound = put(backend, 3)
+    with connection.cursor() as cursor:
+        named = f"UPDATE django_jobs_job SET queue = {name} WHERE id = %s"  # noqa: S608 - of a test
+        cursor.execute(named, [odd.replace("-", "")])
+    backend.chores()
+    backend.tidy()
+    backend.reap_expired()
+    assert backend.queues() == backend.queues_due(0.0) == ["default"]
+    assert backend.next_due_in(["default"]) == 0
+    assert [lease.id for lease in backend.fetch(["default"], 5, 30.0)] == sound
+    assert backend.next_due_in(["default"]) is None

@@ -368,4 +368,4 @@ def test_claims_and_acks_are_quick_when_all_that_was_counted_is_dead(long_dead, 
     leases = backend.fetch([QUEUE], LIMIT, 30.0)
     (ack,) = plans_of(lambda: backend.ack(leases))
     assert not ack.indexes, ack.text
-    assert_reads_little(ack, at_most=LIMIT)
+    assert_reads_little(ack, at_most=LIMIT + 1)  # and what is noted of them

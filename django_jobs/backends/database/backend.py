@@ -355,7 +355,7 @@ class DatabaseBackend(Backend):
     def tidy(self, limit: int = 1000) -> int:
         return _sum_of_each(
             lambda: self._forgotten.wake(queues_with_blocked(self.database), limit),
-            lambda: end_endless(self.database, self.clock, self.queues(), limit),
+            lambda: end_endless(self.database, self.clock, limit),
             lambda: promote(self.database, self.clock, None, limit),
             lambda: self._sweeper.sweep(self.clock, limit),
             lambda: keys.sweep(self.database, self.clock, limit),

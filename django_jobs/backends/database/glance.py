@@ -54,13 +54,21 @@ _NAMES_BY_GROUPS = "WITH names (name) AS (SELECT {queue} FROM {job} GROUP BY {qu
 
 # Of the queues those that have such a job: one statement for all of them.
 _NAMES_WHERE_BLOCKED = (
-    "{names}SELECT name FROM names WHERE (SELECT {state} FROM {job} WHERE {queue} = {name} "
+    "{names}SELECT {told} FROM names WHERE (SELECT {state} FROM {job} WHERE {queue} = {name} "
     "AND {state} = {BLOCKED} LIMIT 1) = {BLOCKED}"
 )
+_NAMES_WHERE_ENDLESS = (
+    "{names}SELECT {told} FROM names WHERE (SELECT {state} FROM {job}{in_turn} "
+    "WHERE {queue} = {name} AND {state} = {RUNNING} AND {lease_expires} IS NULL "
+    "LIMIT 1) = {RUNNING}"
+)
 _NAMES_WHERE_DUE = (
-    "{names}SELECT name FROM names WHERE (SELECT {due} FROM {job}{by_due} WHERE {queue} = {name} "
+    "{names}SELECT {told} FROM names WHERE (SELECT {due} FROM {job}{by_due} WHERE {queue} = {name} "
     "AND {state} = {SCHEDULED} ORDER BY {due} LIMIT 1) <= {now}"
 )
+
+# The driver of SQLite gives up at the first text that is not UTF-8.
+_TEXT_AS_BYTES = "CASE typeof(names.name) WHEN 'text' THEN CAST(names.name AS BLOB) END"
 
 LATELY_SECONDS = 2.5
 
@@ -183,14 +191,14 @@ def _by_queue(rows: Sequence[Any], asked: Sequence[str] | None) -> list[tuple[st
     # On SQLite a name and a moment may be of any kind, if they were written by somebody else.
     return [
         (name, ready, due if isinstance(due, int) else None)
-        for name, ready, due in rows
-        if isinstance(name, str)
+        for told, ready, due in rows
+        if (name := _name(told)) is not None
     ]
 
 
 def _of_all(connection: BaseDatabaseWrapper, now: str, backend: str) -> tuple[str, list[str]]:
     """A row for each queue, and one without a name where there is none."""
-    columns = f"SELECT {now}, ({_NEXT_LEASE_END}), ({_NEXT_RESULT_END}), names.name"
+    columns = f"SELECT {now}, ({_NEXT_LEASE_END}), ({_NEXT_RESULT_END}), {{told}}"
     dues = f"({_READY_JOB}), ({_NEXT_JOB})"
     sql = f"{_names(connection)}{columns}, {dues} FROM (SELECT 1 AS one) AS one LEFT JOIN names"
     return f"{sql} ON 1 = 1".format(**_words(connection), name="names.name"), [backend] * 4
@@ -216,7 +224,7 @@ def _names(connection: BaseDatabaseWrapper) -> str:
 
 def all_queues(alias: str) -> list[str]:
     """The queues that hold live jobs, of whatever backend."""
-    return _told(alias, "{names}SELECT name FROM names WHERE name IS NOT NULL")
+    return _told(alias, "{names}SELECT {told} FROM names WHERE name IS NOT NULL")
 
 
 def queues_with_due(alias: str, clock: StoreClock) -> list[str]:
@@ -229,6 +237,11 @@ def queues_with_blocked(alias: str) -> list[str]:
     return _told(alias, _NAMES_WHERE_BLOCKED)
 
 
+def queues_with_endless(alias: str) -> list[str]:
+    """The queues in which a job runs whose lease has no end."""
+    return _told(alias, _NAMES_WHERE_ENDLESS)
+
+
 def _told(alias: str, sql: str, now: str = "") -> list[str]:
     connection = connections[alias]
     words = _words(connection)
@@ -237,9 +250,18 @@ def _told(alias: str, sql: str, now: str = "") -> list[str]:
     def work() -> list[str]:
         with connection.cursor() as cursor:
             cursor.execute(sql.format(**words, names=names, name="names.name", now=now))
-            return sorted(name for (name,) in cursor.fetchall())
+            found = [_name(told) for (told,) in cursor.fetchall()]
+            return sorted(name for name in found if name is not None)
 
     return in_reading(alias, work)
+
+
+def _name(told: str | bytes | None) -> str | None:
+    """The name of a queue; None for what on SQLite is no text that can be read."""
+    try:
+        return told.decode() if isinstance(told, bytes) else told
+    except UnicodeDecodeError:
+        return None
 
 
 def _words(connection: BaseDatabaseWrapper) -> dict[str, Any]:
@@ -263,6 +285,7 @@ def _words(connection: BaseDatabaseWrapper) -> dict[str, Any]:
         "SCHEDULED": _SCHEDULED,
         "RUNNING": _RUNNING,
         "BLOCKED": _BLOCKED,
+        "told": _TEXT_AS_BYTES if connection.vendor == "sqlite" else "names.name",
         # In a subquery MariaDB sorts all jobs of a queue, among millions, to find the first one.
         "in_turn": " FORCE INDEX (dj_job_claim)" if connection.vendor == "mysql" else "",
         "by_due": " FORCE INDEX (dj_job_promote)" if connection.vendor == "mysql" else "",

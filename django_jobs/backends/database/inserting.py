@@ -105,7 +105,7 @@ class Inserter:
     def as_one(self, work: Callable[[], T]) -> T:
         """Insert part after part in one transaction; see ``Backend.as_one``."""
         with self._told_if_unknown(()):
-            return in_transition(self.alias, lambda _: work())
+            return in_transition(self.alias, lambda _: work(), sees_commits=True)
 
     @contextmanager
     def _told_if_unknown(self, outgoing: Sequence[Outgoing]) -> Iterator[None]:

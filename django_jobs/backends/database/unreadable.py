@@ -24,6 +24,7 @@ from django.db.models import (
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Cast
 
+from django_jobs.backends.database.glance import queues_with_endless
 from django_jobs.backends.database.grouping import bury
 from django_jobs.backends.database.keys import COLUMNS, wake
 from django_jobs.backends.database.rows import (
@@ -123,14 +124,15 @@ def _known_kinds() -> str:
     return f"({' AND '.join(told)})"
 
 
-def end_endless(alias: str, clock: StoreClock, queues: Iterable[str], limit: int) -> int:
+def end_endless(alias: str, clock: StoreClock, limit: int) -> int:
     """Let leases end that never would, so that their jobs are reaped; how many there were."""
     running = Job.objects.using(alias).filter(state=JobState.RUNNING)
     far = running.filter(lease_expires__gt=clock.now() + to_microseconds(_CENTURY_SECONDS))
     # MariaDB and MySQL have no index of what runs alone: there all that waits has no end either.
     endless = running.filter(lease_expires=None)
     apart = connections[alias].vendor == "mysql"
-    some = [endless.filter(queue=queue) for queue in queues] if apart else [endless]
+    names = queues_with_endless(alias) if apart else ()
+    some = [endless.filter(queue=name) for name in names] if apart else [endless]
     ended = 0
     for rows in (far, *some):
         if addresses := in_reading(alias, lambda: _addresses(Rows(rows, limit))):  # noqa: B023 - called at once

@@ -310,10 +310,16 @@ class RedisBackend(Backend):
 
     def queues_due(self, since: float) -> list[str]:
         del since  # it looks now
+
+        def work(some: list[str]) -> list[str]:
+            return [some[int(number) - 1] for number in self.store.run_on("duequeues", some, [])]
+
+        nothing: list[str] = []
         return [
-            group[int(number) - 1]
-            for group in self.store.layout.groups(self.store.queues())
-            for number in self.store.run_on("duequeues", group, [])
+            name
+            for group in self.store.layout.groups(self.store.readable(self.store.queues()))
+            for part in self.store.past_unreadable(group, work, none=nothing)
+            for name in part
         ]
 
     def cancel(self, job_id: str) -> bool:

@@ -117,6 +117,15 @@ class Enqueueing(Suite):
         self.assertEqual(self.fetched_ids(), [holder])
         self.assertEqual([one.created for one in self.backend.push(batch)], [True, False, True])
 
+    def test_a_push_over_queues_that_was_refused_can_be_pushed_again(self) -> None:
+        self.needs("unique")
+        self.put(unique_key="taken")
+        first, refused = self.outgoing("other"), self.outgoing(unique_key="taken")
+        with self.assertRaises(DuplicateJob):
+            self.backend.push([first, refused], on_conflict=OnConflict.RAISE)
+        self.assertEqual(self.backend.push([first]), [Enqueued(first.id, created=True)])
+        self.assertEqual(self.fetched_ids(9, "other"), [first.id])
+
     def test_enqueueing_a_running_id_again_does_not_disturb_its_lease(self) -> None:
         outgoing = self.outgoing()
         self.backend.enqueue([outgoing])

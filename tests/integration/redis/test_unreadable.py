@@ -102,3 +102,11 @@ def test_an_error_of_the_server_is_raised(backend):
             backend.fetch(["sound"], 5, 30.0)
     finally:
         client.execute_command("ACL", "SETUSER", "default", "+@all")
+
+
+@any_word
+def test_the_others_are_found_by_who_asks_where_something_is_due(backend, spoil, told, word):
+    put(backend, "sound")
+    put(backend, "odd", delay=3600)
+    spoil("odd", word)
+    assert "sound" in backend.queues_due(0.0)
