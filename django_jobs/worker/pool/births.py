@@ -72,8 +72,13 @@ class Births:
         self._alone: set[int] = set()
 
     def wish_one_alone(self, *, needed: bool) -> None:
-        """Let a child be born for jobs that have to run alone, if there may be one more."""
-        if not needed or len(self._alone) == self._places.alone:
+        """Let a child be born for jobs that have to run alone, if there may be one more.
+
+        One after the other: a job may come back several times before the first is up.
+        """
+        children = map(self.children.get, self._alone)
+        is_coming = any(child is None or not child.is_up for child in children)
+        if not needed or is_coming or len(self._alone) == self._places.alone:
             return
         if (slot := self._free_slot()) is not None:
             self._alone.add(slot)
