@@ -123,7 +123,7 @@ class InProcessWorker:
         do("tell its counts", self._tally.tell_now_and_then)
         do("tell its figures", self._ledger.tell)
         moved = self._relaying.step()
-        if not (do("keep house", self._house.step) or self._may_be_work or (moved and moved.jobs)):
+        if not (self._house.step() or self._may_be_work or (moved and moved.jobs)):
             return EMPTY
         do("look for queues", self._queues.refresh)
         return self._cycle.once(self._queues.next(), patiently=False)
