@@ -170,9 +170,9 @@ class Births:
         return children
 
     def close(self) -> None:
-        """Let them end by themselves; the nursery sees to those that do not."""
-        for child in self.children.values():
-            child.channel.close()
+        """Let them end by themselves, also those yet to be born; the nursery sees to the rest."""
+        for channel in [*self._asked.values(), *(x.channel for x in self.children.values())]:
+            channel.close()
 
     def _born(self, slot: int, pid: int) -> None:
         channel = self._asked.pop(slot)
