@@ -72,6 +72,7 @@ class Ended(NamedTuple):
 
 
 EMPTY = Report(status="empty")
+PASSED_OVER = Report(status="circuit-open")
 _NO_JOB = {"empty", "error", "paused", "rate-limited", "circuit-open"}
 
 
@@ -115,13 +116,19 @@ class Cycle:
     starting: Callable[[float | None], object] = _nothing
     lent: bool = False
 
-    def once(self, queues: Sequence[str]) -> Report:
-        """Process one message of the first queue that has any."""
+    def once(self, queues: Sequence[str], *, patiently: bool = True) -> Report:
+        """Process one message of the first queue that has any.
+
+        Where many are to be passed over first, as those of a broken handler: not ``patiently``
+        only some are, and the caller comes again.
+        """
         for queue in queues:
             lease_seconds = self.settings.effective_lease(queue)
             fetch = partial(self.backend.fetch, [queue], 1, lease_seconds)
             asked_at, leases = time.monotonic(), fetch()
             while not leases and self.backend.fetch_ended_early:  # there is none to renew meanwhile
+                if not patiently:
+                    return PASSED_OVER
                 asked_at, leases = time.monotonic(), fetch()
             for lease in leases:
                 if time.monotonic() - asked_at > lease_seconds / 2:

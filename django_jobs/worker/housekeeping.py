@@ -31,6 +31,7 @@ REAPS_PER_LEASE = 3
 HICCUP_SHARE = 12
 """An outage shorter than this part of a lease ends no lease that is renewed in time."""
 TIDY_SECONDS = 300.0
+_LOOK = "keep house"
 
 
 class Duties:
@@ -48,21 +49,26 @@ class Duties:
 
         Raises what a store that serves nobody says, for that is everybody's trouble.
         """
-        failed_at = self._failed_at.get(duty)
-        if failed_at is not None and time.monotonic() < failed_at + AGAIN_SECONDS:
+        if self.rests(duty):
             return None
         try:
             answer = work()
         except Exception as error:
             if isinstance(error, Error | OSError) and trouble_of(error) is Trouble.STORE:
                 raise
+            known = duty in self._failed_at
             self._failed_at[duty] = time.monotonic()
-            if failed_at is None:
+            if not known:
                 about = {"backend": self._backend.alias, "duty": duty}
                 events.emit(DutyFailed(**about, error=error))
             return None
         self._failed_at.pop(duty, None)
         return answer
+
+    def rests(self, duty: str) -> bool:
+        """Whether it failed just before, and is not tried yet."""
+        failed_at = self._failed_at.get(duty)
+        return failed_at is not None and time.monotonic() < failed_at + AGAIN_SECONDS
 
 
 class Housekeeping:
@@ -87,15 +93,18 @@ class Housekeeping:
         return max(self._due_at - time.monotonic(), 0.0)
 
     def hurry(self) -> None:
-        """Look after everything soon."""
-        self._due_at = 0.0
+        """Look after everything soon; not before a look that failed is to be tried again."""
+        if not self._duties.rests(_LOOK):
+            self._due_at = 0.0
 
     def step(self) -> bool:
         """Do what is due, if anything is; whether a job may be ready because of it."""
         if self.seconds_left():
             return False
         self._due_at = time.monotonic() + AGAIN_SECONDS  # if something fails
-        chores = self._backend.chores()
+        chores = self._duties.do(_LOOK, self._backend.chores)
+        if chores is None:
+            return False
         reaps = chores.reap and self._may_reap()
         reaped = (self._duties.do("return lost jobs", self._reap) if reaps else 0) or 0
         if reaped:

@@ -10,7 +10,7 @@ from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.timeout import keep_alarm
 from django_jobs.telemetry import events
 from django_jobs.worker.build import build_relay
-from django_jobs.worker.cycle import EMPTY
+from django_jobs.worker.cycle import EMPTY, PASSED_OVER
 from django_jobs.worker.housekeeping import Duties, Housekeeping
 from django_jobs.worker.ledger import Ledger
 from django_jobs.worker.presence import DRAINING, Presence
@@ -123,10 +123,10 @@ class InProcessWorker:
         do("tell its counts", self._tally.tell_now_and_then)
         do("tell its figures", self._ledger.tell)
         moved = self._relaying.step()
-        if not (do("keep house", self._house.step) or self._may_be_work or (moved and moved.jobs)):
+        if not (self._house.step() or self._may_be_work or (moved and moved.jobs)):
             return EMPTY
         do("look for queues", self._queues.refresh)
-        return self._cycle.once(self._queues.next())
+        return self._cycle.once(self._queues.next(), patiently=False)
 
     def _after(self, report: Report) -> str | None:
         """What a cycle's report means for the loop; a reason when it was the last."""
@@ -138,6 +138,8 @@ class InProcessWorker:
             self._restraint.end()
             if self._on_report is not None:
                 self._on_report(report)
+        if report == PASSED_OVER:  # there is more to look at, once it is known that none stops us
+            return None
         if self._limits.once:
             return "one cycle was asked for"
         return self._after_nothing() if report.status == "empty" else None

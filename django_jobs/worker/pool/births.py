@@ -72,8 +72,13 @@ class Births:
         self._alone: set[int] = set()
 
     def wish_one_alone(self, *, needed: bool) -> None:
-        """Let a child be born for jobs that have to run alone, if there may be one more."""
-        if not needed or len(self._alone) == self._places.alone:
+        """Let a child be born for jobs that have to run alone, if there may be one more.
+
+        One after the other: a job may come back several times before the first is up.
+        """
+        children = map(self.children.get, self._alone)
+        is_coming = any(child is None or not child.is_up for child in children)
+        if not needed or is_coming or len(self._alone) == self._places.alone:
             return
         if (slot := self._free_slot()) is not None:
             self._alone.add(slot)
@@ -165,9 +170,9 @@ class Births:
         return children
 
     def close(self) -> None:
-        """Let them end by themselves; the nursery sees to those that do not."""
-        for child in self.children.values():
-            child.channel.close()
+        """Let them end by themselves, also those yet to be born; the nursery sees to the rest."""
+        for channel in [*self._asked.values(), *(x.channel for x in self.children.values())]:
+            channel.close()
 
     def _born(self, slot: int, pid: int) -> None:
         channel = self._asked.pop(slot)

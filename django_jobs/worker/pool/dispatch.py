@@ -137,7 +137,6 @@ class Dispatch:
         lanes = [lane for lane in self._lanes() if lane.accepts]
         lanes.sort(key=lambda lane: (len(lane.given), loads[lane.child.slot]))
         for place, lane in enumerate(lanes):
-            self._drop_stale()
             self._place_suspects()
             if not self.ready or (self._apart and self.ready[0].lease.suspect):
                 break
@@ -156,6 +155,7 @@ class Dispatch:
 
     def _place_suspects(self) -> None:
         """Where children run several jobs at once, a suspect goes to one that runs nothing else."""
+        self._drop_stale()
         while self._apart and self.ready and self.ready[0].lease.suspect:
             self._suspect_at = now = time.monotonic()
             alone = [child for child in self._children.values() if child.alone]

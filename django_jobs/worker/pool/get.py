@@ -107,7 +107,7 @@ class Get:
         do = self._duties.do
         do("show that it is there", self._presence.tell)
         do("tell its figures", self._ledger.tell)
-        if do("keep house", self._house.step):
+        if self._house.step():
             self.looking.hint()
         do("look for queues", self.looking.keep_up)
         do("tell its counts", self._tally.tell_now_and_then)

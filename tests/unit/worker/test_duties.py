@@ -47,6 +47,22 @@ def test_a_duty_that_fails_is_told_of_once_and_keeps_no_other_from_being_done(he
     assert "failed to return lost jobs: ValueError: a row that nobody can read" in sentence
 
 
+class Blind(MemoryBackend):
+    """Cannot tell what there is to do."""
+
+    def chores(self):
+        raise ValueError("a moment that nobody can read")
+
+
+def test_a_look_that_fails_is_told_of_and_leaves_the_worker_time_to_rest(heard):
+    house = Housekeeping(Blind("database", {}), 30.0)
+    assert house.step() is False
+    house.hurry()  # as with a store that fails otherwise too
+    assert house.seconds_left() > housekeeping.AGAIN_SECONDS / 2
+    (sentence,) = heard()
+    assert "failed to keep house: ValueError: a moment that nobody can read" in sentence
+
+
 def test_a_duty_is_tried_again_after_a_while_and_told_of_anew_when_it_had_gone_well(
     heard, monkeypatch
 ):

@@ -141,3 +141,13 @@ def test_where_children_are_started_afresh_suspects_run_beside_the_others_too(st
     gang.note.enqueue(str(diary), "quick")
     until(lambda: "quick" in diary.words)
     assert len({pid for pid, _, _ in diary.lines}) == 3
+
+
+@pytest.mark.parametrize("afresh", [{}, {"GANG_THREAD": "1"}], ids=["forked", "afresh"])
+def test_for_one_suspect_only_one_child_is_born(start, diary, afresh):
+    suspects([gang.hold.prepare(str(diary), str(diary.gate), "s")])
+    pool = start("--concurrency", "3", processes=1, environment=afresh)
+    until(lambda: begins(diary))
+    diary.gate.touch()
+    until(JobResult.objects.exists)
+    assert len(pool.family) == 3  # the nursery, one for everything and one for the suspect

@@ -158,6 +158,22 @@ def test_a_suspect_is_given_to_no_child_that_runs_other_jobs(child, marks):
     assert len(apart.delays) == 1
 
 
+def test_a_suspect_whose_lease_was_not_renewed_in_time_is_handed_to_nobody(child, marks):
+    child.alone = True
+    marks.beat(time.monotonic())
+    apart = Apart({0: child})
+    late = held(1)
+    late.lease = late.lease._replace(suspect=True)
+    late.ends = time.monotonic()
+    apart.dispatch.receive([late])
+    apart.dispatch.step()
+    apart.desk.flush()
+    assert child.is_idle
+    assert [(one.delay, one.reason) for one in apart.store.outcomes] == [
+        (None, "its lease could not be renewed in time")
+    ]
+
+
 def test_where_a_store_cannot_wait_a_suspect_waits_here():
     apart = Apart({}, can_put_off=False)
     one = apart.suspect()

@@ -1,0 +1,53 @@
+"""The worker of one process, on a store in memory."""
+
+import pytest
+
+from django_jobs.backends.memory import MemoryBackend
+from django_jobs.conf import get_settings
+from django_jobs.worker.build import build_cycle
+from django_jobs.worker.loop import InProcessWorker, Limits
+from django_jobs.worker.queues import Strict
+
+
+class PassingOver(MemoryBackend):
+    """Has so many jobs of a broken handler that a fetch seldom sees the end of them."""
+
+    fetches = 0
+    most = 10
+    on_fetch = staticmethod(lambda: None)
+
+    def fetch(self, queues, limit, lease_seconds):
+        self.fetches += 1
+        self.on_fetch()
+        assert self.fetches <= self.most + 2
+        return []
+
+    @property
+    def fetch_ended_early(self):
+        return self.fetches < self.most
+
+
+@pytest.fixture
+def worker():
+    def make(**limits):
+        backend = PassingOver("database", {})
+        cycle = build_cycle(backend, get_settings())
+        return backend, InProcessWorker(
+            cycle, Strict(["default"]), Limits(**limits), poll_interval=0.01
+        )
+
+    return make
+
+
+def test_a_worker_that_passes_over_many_jobs_stops_between_two_fetches(worker):
+    backend, works = worker(until_empty=True)
+    backend.on_fetch = works.stop.ask
+    assert works.run() == 0
+    assert backend.fetches == 1
+
+
+@pytest.mark.parametrize("limits", [{"until_empty": True}, {"once": True}])
+def test_a_worker_is_not_done_before_it_has_passed_over_all_of_them(worker, limits):
+    backend, works = worker(**limits)
+    assert works.run() == 0
+    assert backend.fetches >= backend.most
