@@ -133,7 +133,23 @@ class Keep:
         again = {place for place, one in enumerate(batch) if one.again}
         items = [(one.run, one.outcome) for one in batch]
         limit = self._lease / BATCH_SHARE
-        verdicts = settle_many(self._asker, items, again, seconds=limit)
+        try:
+            verdicts = settle_many(self._asker, items, again, seconds=limit)
+            unanswered, settled = self._told_apart(waiting, verdicts)
+        except Exception:
+            # As nobody foresaw. Were their leases renewed all the same, they would never end.
+            self._end([Done(one.run, one.outcome, LATER) for one in batch])
+            raise
+        self._end(settled)
+        if unanswered:
+            self._put_back(unanswered)
+            raise ConnectionError("the connection broke while jobs were settled")
+        self._at_once = min(self._at_once * 2, SETTLE_AT_ONCE)
+        self._answered_at = time.monotonic()
+
+    def _told_apart(
+        self, waiting: Sequence[_Waiting], verdicts: Sequence[Verdict]
+    ) -> tuple[list[_Waiting], list[Done]]:
         unanswered: list[_Waiting] = []
         settled: list[Done] = []
         for wait, verdict in zip(waiting, verdicts, strict=True):
@@ -146,12 +162,7 @@ class Keep:
                 if verdict.answer is not Settled.SETTLED:
                     verdict = self._judged(one, verdict)  # noqa: PLW2901 - most need no second look
                 settled.append(Done(one.run, one.outcome, verdict))
-        self._end(settled)
-        if unanswered:
-            self._put_back(unanswered)
-            raise ConnectionError("the connection broke while jobs were settled")
-        self._at_once = min(self._at_once * 2, SETTLE_AT_ONCE)
-        self._answered_at = time.monotonic()
+        return unanswered, settled
 
     def _end(self, settled: list[Done]) -> None:
         if settled:

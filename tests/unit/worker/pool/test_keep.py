@@ -250,3 +250,18 @@ def test_the_database_gives_up_before_a_call_is_cut():
     shares = (stores.KEEP_STATEMENT_SHARE, stores.GET_STATEMENT_SHARE)
     assert all(share > stores.HANG_SHARE for share in shares)
     assert stores.LONGEST_LOCK_SECONDS <= 1.0
+
+
+def test_what_fails_as_nobody_foresaw_is_not_renewed_for_ever(monkeypatch, keeping):
+    kept = keeping(2)
+
+    def breaks(*_, **__):
+        raise RuntimeError("of ours")
+
+    monkeypatch.setattr(keep, "settle_many", breaks)
+    kept.finish(kept.leases[0])
+    kept.turns()
+    (told,) = [fact for fact in kept.facts if isinstance(fact, AllDone)]
+    assert [done.run.lease.id for done in told.settled] == [kept.leases[0].id]
+    assert len(kept.holdings) == 1
+    assert kept.keep.is_over
