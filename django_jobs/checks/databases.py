@@ -158,9 +158,9 @@ def check_snapshots(settings: JobsSettings, _problems: Sequence[Problem]) -> Ite
     for alias, connection in _connections(settings, "postgresql"):
         if level := _strict_level(_options(connection)):
             yield Warning(
-                f"DATABASES[{alias!r}]['OPTIONS'] makes transactions {level}: unique keys and "
-                "limits are judged by an old snapshot, and an enqueue in a transaction of yours "
-                "can fail because another process enqueues, too.",
+                f"DATABASES[{alias!r}]['OPTIONS'] makes transactions {level}: in one of yours, "
+                "unique keys are judged by an old snapshot, and an enqueue can fail because "
+                "another process enqueues, too.",
                 hint="Leave the level out: PostgreSQL's default is READ COMMITTED. Give jobs an "
                 "entry of their own in DATABASES if your code needs the stricter one.",
                 id="django_jobs.W011",
