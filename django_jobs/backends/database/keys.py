@@ -285,19 +285,24 @@ class Keys:
         self._alias = alias
         self._clock = clock
         self._tell = tell
-        locked = [key for key in keys if key not in once]
-        self._rows = _locked(alias, clock, locked) if locked else {}
-        if missing := [key for key in locked if key not in self._rows]:
+        needed = [key for key in keys if key not in once]
+        # With those of once that have a row, for all have to be locked in their order.
+        self._rows = _locked(alias, clock, keys) if needed else {}
+        if missing := [key for key in needed if key not in self._rows]:
             # As a fence the time is above all that were given so far.
             now = clock.read(connections[alias])
             self._make({key: _Row(fence=now, read_at=now) for key in missing}, KEPT_MICROSECONDS)
 
     def _make(self, new: Mapping[str, _Row], kept: int) -> None:
         """Add rows; of those that somebody else has made meanwhile nothing is changed."""
-        if _write(self._alias, self._clock, new, kept) == len(new):
-            self._rows |= new
-        else:
-            self._rows |= _locked(self._alias, self._clock, sorted(new))
+        missing = new
+        while missing:
+            if _write(self._alias, self._clock, missing, kept) == len(missing):
+                self._rows |= missing
+                return
+            self._rows |= _locked(self._alias, self._clock, sorted(missing))
+            # One that was in the way may have been swept before we could lock it.
+            missing = {key: row for key, row in missing.items() if key not in self._rows}
 
     def done(self, leases: Iterable[Lease]) -> None:
         """The work of these is done, and not to be done again for as long as the site says."""
@@ -458,11 +463,15 @@ def _wake(alias: str, rows: Mapping[str, _Row], now: int) -> set[str]:
     woken: list[Any] = []
     queues: set[str] = set()
     left = dict.fromkeys(free, 0)
-    for (key, queue), waiting in _lines(alias, free).items():
+    lines = _lines(alias, free)
+    ours = _unlocked(alias, [pk for waiting in lines.values() for pk, _ in waiting])
+    for (key, queue), waiting in lines.items():
         going = 0
-        for pk, places in waiting[: free[key]]:
-            if key not in done and taken[key] + going >= places:
+        for pk, places in waiting:
+            if going == free[key] or (key not in done and taken[key] + going >= places):
                 break
+            if pk not in ours:
+                continue
             woken.append(pk)
             queues.add(queue)
             going += 1
@@ -474,6 +483,19 @@ def _wake(alias: str, rows: Mapping[str, _Row], now: int) -> set[str]:
         blocked.update(state=JobState.READY, blocked_by=None)
     _note_places(alias, {key: count for key, count in left.items() if count != rows[key].places})
     return queues
+
+
+def _unlocked(alias: str, ids: Sequence[Any]) -> set[Any]:
+    """Those of some who wait that nobody is about to end; the others keep us from nothing.
+
+    A job that is replaced in a transaction of the site is locked for as long as that takes, and
+    we hold keys. Whoever replaces it wakes others after the commit.
+    """
+    if not ids or not connections[alias].features.has_select_for_update_skip_locked:
+        return set(ids)
+    rows = Job.objects.using(alias).filter(pk__in=ids).select_for_update(skip_locked=True)
+    found = {pk.hex for pk in rows.values_list("pk", flat=True)}
+    return {one for one in ids if str(one).replace("-", "") in found}
 
 
 _NEXT_IN_LINE = (
