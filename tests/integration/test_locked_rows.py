@@ -453,3 +453,17 @@ def test_work_is_noted_as_done_though_its_key_is_swept_meanwhile(backend, beside
         assert backend.ack(mine) == [Settled.SETTLED]
     put(backend, idempotency_key="once")
     assert [lease.done_by for lease in fetch(backend, 2)] == [mine[0].id]
+
+
+def test_who_parks_others_locks_no_job_that_has_not_their_key(backend):
+    """MariaDB locks what it reads of an index, and then claims of other jobs would deadlock."""
+    put(backend, 3, concurrency_key="disk")
+    put(backend, 3)
+    assert len(fetch(backend, 1)) == 1
+    with CaptureQueriesContext(connection) as queries:
+        backend._admit(fetch_unjudged(backend), 30.0)
+    assert Job.objects.filter(state=JobState.BLOCKED).count() == 2
+    locking = [query["sql"].split("WHERE", 1)[1] for query in queries if "SKIP" in query["sql"]]
+    parking = [told for told in locking if "rank" not in told]
+    assert parking
+    assert not any("_key" in told for told in parking)

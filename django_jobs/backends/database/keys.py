@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from django.db import connections
-from django.db.models import Count, F
+from django.db.models import Count, F, Value
 from django.db.models.constants import OnConflict
-from django.db.models.functions import Greatest
+from django.db.models.functions import Coalesce, Greatest
+from django.db.models.lookups import Exact
 
 from django_jobs.backends.database.arrays import Among, plain_array, quoted_array
 from django_jobs.backends.database.transactions import in_reading, in_transition
@@ -254,14 +255,13 @@ def _park_others(alias: str, column: str, taken: Mapping[str, int]) -> None:
     ready = Job.objects.using(alias).filter(Among(column, sorted(taken)), state=JobState.READY)
     for other in COLUMNS:
         if other != column:
-            ready = ready.filter(**{other: None})
-    if connections[alias].features.has_select_for_update_skip_locked:
-        ready = ready.select_for_update(skip_locked=True)
+            # Written so that MariaDB does not read all that have none, whatever they wait for.
+            ready = ready.filter(Exact(Coalesce(other, Value("")), ""))
     found = ready.values_list("pk", column, "concurrency")[:AT_ONCE]
     chosen = [pk for pk, key, places in found if _limit(column, places) <= taken[key]]
-    if chosen:
-        rows = Job.objects.using(alias).filter(pk__in=chosen, state=JobState.READY)
-        rows.update(state=JobState.BLOCKED, blocked_by=F(column))
+    # By primary key alone: MariaDB locks whatever it reads of an index, and claims deadlock.
+    rows = Job.objects.using(alias).filter(pk__in=_unlocked(alias, chosen), state=JobState.READY)
+    rows.update(state=JobState.BLOCKED, blocked_by=F(column))
 
 
 # --------------------------------------------------------------------------- settles
@@ -486,7 +486,7 @@ def _wake(alias: str, rows: Mapping[str, _Row], now: int) -> set[str]:
 
 
 def _unlocked(alias: str, ids: Sequence[Any]) -> set[Any]:
-    """Those of some who wait that nobody is about to end; the others keep us from nothing.
+    """Those of some jobs that nobody else has; the others keep us from nothing.
 
     A job that is replaced in a transaction of the site is locked for as long as that takes, and
     we hold keys. Whoever replaces it wakes others after the commit.
