@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from django_jobs.backends.base import Enqueued, OnConflict
+from django_jobs.backends.base import Enqueued, OnConflict, Settled
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.exceptions import DuplicateJob
 from django_jobs.models import Job
@@ -110,3 +110,21 @@ def test_a_conflict_that_the_snapshot_does_not_show_tells_whose_it_is(
     (note,) = caught.value.__notes__
     assert "'default'" in note
     assert "Run that whole transaction again" in note
+
+
+@mysql
+def test_who_began_to_wait_since_the_snapshot_goes_on_after_the_commit(
+    backend, beside, monkeypatch
+):
+    """The ack of an atomic job, on a site that has asked for repeatable reads."""
+    monkeypatch.setattr(connection, "isolation_level", "repeatable read")
+    with old_snapshot():
+        with beside():
+            first, second = backend.enqueue([outgoing(concurrency_key="disk") for _ in range(2)])
+            (holder,) = backend.fetch(["default"], 1, 30.0)
+            assert backend.fetch(["default"], 1, 30.0) == []
+        with transaction.atomic():
+            assert Job.objects.count() == 0  # as it was
+            assert backend.ack([holder]) == [Settled.SETTLED]
+        assert holder.id == first.id
+    assert [lease.id for lease in backend.fetch(["default"], 2, 30.0)] == [second.id]

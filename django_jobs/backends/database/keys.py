@@ -16,18 +16,24 @@ However many leases are admitted or settled at a time, it takes the same number 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.models import Count, F, Value
 from django.db.models.constants import OnConflict
 from django.db.models.functions import Coalesce, Greatest
 from django.db.models.lookups import Exact
 
 from django_jobs.backends.database.arrays import Among, plain_array, quoted_array
-from django_jobs.backends.database.transactions import in_reading, in_transition
+from django_jobs.backends.database.transactions import (
+    READ_COMMITTED,
+    awaits_commit,
+    in_reading,
+    in_transition,
+)
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.models import Job, JobKey, JobState
@@ -337,9 +343,23 @@ class Keys:
         _note_places(self._alias, more)
         self._rows |= {key: self._rows[key]._replace(places=n) for key, n in more.items()}
         awaited = {key: row for key, row in self._rows.items() if row.places}
-        if awaited:
+        if awaited and _sees_old(connections[self._alias]):
+            again = partial(wake, self._alias, self._clock, sorted(awaited), self._tell)
+            transaction.on_commit(again, using=self._alias, robust=True)
+        elif awaited:
             now = max(row.read_at for row in awaited.values())
             self._tell(_wake(self._alias, awaited, now))
+
+
+def _sees_old(connection: Any) -> bool:
+    """Whether a transaction of the site may not see who was parked since it began.
+
+    PostgreSQL says so itself: it does not let a key be locked there that was changed since.
+    """
+    if connection.vendor != "mysql" or connection.isolation_level == READ_COMMITTED.lower():
+        return False
+    # Ours is a savepoint there; one of our own has the level that it asked for.
+    return bool(connection.savepoint_ids) and awaits_commit(connection)
 
 
 def wake(
