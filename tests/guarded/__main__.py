@@ -46,7 +46,7 @@ TESTS = {
     "postgres": [
         *OF_SERVERS, "tests/integration/test_cursors.py", "tests/integration/test_locked_rows.py",
     ],
-    "mariadb": OF_SERVERS,
+    "mariadb": [*OF_SERVERS, "tests/integration/test_old_snapshots.py"],
 }  # fmt: skip
 
 

@@ -397,3 +397,73 @@ def test_a_key_that_is_locked_holds_up_no_reap_of_jobs_without_one(backend, besi
     assert row(without).get().state == JobState.READY
     assert row(with_key).get().state == JobState.RUNNING
     assert backend.reap_expired() == 1
+
+
+def test_a_settle_waits_for_no_transaction_in_which_a_waiting_job_is_replaced(backend, beside):
+    (first,) = put(backend, concurrency_key="disk")
+    (second,) = put(backend, concurrency_key="disk", unique_key="digest")
+    (third,) = put(backend, concurrency_key="disk")
+    (holder,) = fetch(backend, 1)
+    assert holder.id == first
+    assert fetch(backend, 2) == []
+    with transaction.atomic():
+        new = make_outgoing("another", backend="database", unique_key="digest")
+        backend.enqueue([new], on_conflict=OnConflict.REPLACE)
+        with beside():
+            assert backend.ack([holder]) == [Settled.SETTLED]
+            (holder,) = fetch(backend, 2)
+        assert holder.id == third
+        transaction.set_rollback(True)
+    assert backend.ack([holder]) == [Settled.SETTLED]
+    assert [lease.id for lease in fetch(backend, 2)] == [second]
+
+
+def test_a_settle_locks_keys_of_both_kinds_in_their_order(backend):
+    """As claims do: with one kind before the other they would wait for each other in a ring."""
+    put(backend, 2, concurrency_key="disk")
+    put(backend, 2, idempotency_key="once")
+    leases = fetch(backend, 4)
+    assert fetch(backend, 4) == []
+    assert JobKey.objects.filter(places=1).count() == 2
+    with CaptureQueriesContext(connection) as queries:
+        backend.ack(leases)
+    about = [query["sql"] for query in queries if "django_jobs_jobkey" in query["sql"]]
+    assert "FOR UPDATE" in about[0]
+    assert all(key in about[0] for key in JobKey.objects.values_list("key", flat=True))
+
+
+def test_work_is_noted_as_done_though_its_key_is_swept_meanwhile(backend, beside):
+    """The key was in the way of a new row, and gone before it could be locked."""
+    put(backend, idempotency_key="once")
+    mine = fetch(backend, 1)
+    (key,) = keys.keys_of(mine)
+    JobKey.objects.create(key=key, keep_until=0)
+    locked = keys._locked
+    met = []
+
+    def meet(*args):
+        if not met:
+            met.append(args)
+            with beside():
+                keys.sweep("default", backend.clock, 10)
+        return locked(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "_locked", meet)
+        assert backend.ack(mine) == [Settled.SETTLED]
+    put(backend, idempotency_key="once")
+    assert [lease.done_by for lease in fetch(backend, 2)] == [mine[0].id]
+
+
+def test_who_parks_others_locks_no_job_that_has_not_their_key(backend):
+    """MariaDB locks what it reads of an index, and then claims of other jobs would deadlock."""
+    put(backend, 3, concurrency_key="disk")
+    put(backend, 3)
+    assert len(fetch(backend, 1)) == 1
+    with CaptureQueriesContext(connection) as queries:
+        backend._admit(fetch_unjudged(backend), 30.0)
+    assert Job.objects.filter(state=JobState.BLOCKED).count() == 2
+    locking = [query["sql"].split("WHERE", 1)[1] for query in queries if "SKIP" in query["sql"]]
+    parking = [told for told in locking if "rank" not in told]
+    assert parking
+    assert not any("_key" in told for told in parking)

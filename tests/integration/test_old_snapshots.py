@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from django_jobs.backends.base import Enqueued, OnConflict
+from django_jobs.backends.base import Enqueued, OnConflict, Settled
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.exceptions import DuplicateJob
 from django_jobs.models import Job
@@ -141,3 +141,21 @@ def test_a_part_of_a_batch_sees_what_ended_while_the_parts_before_were_stored(ba
         stored = backend.as_one(parts)
     assert stored == [Enqueued(first.id, created=True), Enqueued(second.id, created=False)]
     assert [str(pk) for pk in Job.objects.values_list("pk", flat=True)] == [first.id]
+
+
+@mysql
+def test_who_began_to_wait_since_the_snapshot_goes_on_after_the_commit(
+    backend, beside, monkeypatch
+):
+    """The ack of an atomic job, on a site that has asked for repeatable reads."""
+    monkeypatch.setattr(connection, "isolation_level", "repeatable read")
+    with old_snapshot():
+        with beside():
+            first, second = backend.enqueue([outgoing(concurrency_key="disk") for _ in range(2)])
+            (holder,) = backend.fetch(["default"], 1, 30.0)
+            assert backend.fetch(["default"], 1, 30.0) == []
+        with transaction.atomic():
+            assert Job.objects.count() == 0  # as it was
+            assert backend.ack([holder]) == [Settled.SETTLED]
+        assert holder.id == first.id
+    assert [lease.id for lease in backend.fetch(["default"], 2, 30.0)] == [second.id]

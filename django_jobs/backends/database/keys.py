@@ -16,17 +16,24 @@ However many leases are admitted or settled at a time, it takes the same number 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from django.db import connections
-from django.db.models import Count, F
+from django.db import connections, transaction
+from django.db.models import Count, F, Value
 from django.db.models.constants import OnConflict
-from django.db.models.functions import Greatest
+from django.db.models.functions import Coalesce, Greatest
+from django.db.models.lookups import Exact
 
 from django_jobs.backends.database.arrays import Among, plain_array, quoted_array
-from django_jobs.backends.database.transactions import in_reading, in_transition
+from django_jobs.backends.database.transactions import (
+    READ_COMMITTED,
+    awaits_commit,
+    in_reading,
+    in_transition,
+)
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.models import Job, JobKey, JobState
@@ -254,14 +261,13 @@ def _park_others(alias: str, column: str, taken: Mapping[str, int]) -> None:
     ready = Job.objects.using(alias).filter(Among(column, sorted(taken)), state=JobState.READY)
     for other in COLUMNS:
         if other != column:
-            ready = ready.filter(**{other: None})
-    if connections[alias].features.has_select_for_update_skip_locked:
-        ready = ready.select_for_update(skip_locked=True)
+            # Written so that MariaDB does not read all that have none, whatever they wait for.
+            ready = ready.filter(Exact(Coalesce(other, Value("")), ""))
     found = ready.values_list("pk", column, "concurrency")[:AT_ONCE]
     chosen = [pk for pk, key, places in found if _limit(column, places) <= taken[key]]
-    if chosen:
-        rows = Job.objects.using(alias).filter(pk__in=chosen, state=JobState.READY)
-        rows.update(state=JobState.BLOCKED, blocked_by=F(column))
+    # By primary key alone: MariaDB locks whatever it reads of an index, and claims deadlock.
+    rows = Job.objects.using(alias).filter(pk__in=_unlocked(alias, chosen), state=JobState.READY)
+    rows.update(state=JobState.BLOCKED, blocked_by=F(column))
 
 
 # --------------------------------------------------------------------------- settles
@@ -285,19 +291,24 @@ class Keys:
         self._alias = alias
         self._clock = clock
         self._tell = tell
-        locked = [key for key in keys if key not in once]
-        self._rows = _locked(alias, clock, locked) if locked else {}
-        if missing := [key for key in locked if key not in self._rows]:
+        needed = [key for key in keys if key not in once]
+        # With those of once that have a row, for all have to be locked in their order.
+        self._rows = _locked(alias, clock, keys) if needed else {}
+        if missing := [key for key in needed if key not in self._rows]:
             # As a fence the time is above all that were given so far.
             now = clock.read(connections[alias])
             self._make({key: _Row(fence=now, read_at=now) for key in missing}, KEPT_MICROSECONDS)
 
     def _make(self, new: Mapping[str, _Row], kept: int) -> None:
         """Add rows; of those that somebody else has made meanwhile nothing is changed."""
-        if _write(self._alias, self._clock, new, kept) == len(new):
-            self._rows |= new
-        else:
-            self._rows |= _locked(self._alias, self._clock, sorted(new))
+        missing = new
+        while missing:
+            if _write(self._alias, self._clock, missing, kept) == len(missing):
+                self._rows |= missing
+                return
+            self._rows |= _locked(self._alias, self._clock, sorted(missing))
+            # One that was in the way may have been swept before we could lock it.
+            missing = {key: row for key, row in missing.items() if key not in self._rows}
 
     def done(self, leases: Iterable[Lease]) -> None:
         """The work of these is done, and not to be done again for as long as the site says."""
@@ -332,9 +343,23 @@ class Keys:
         _note_places(self._alias, more)
         self._rows |= {key: self._rows[key]._replace(places=n) for key, n in more.items()}
         awaited = {key: row for key, row in self._rows.items() if row.places}
-        if awaited:
+        if awaited and _sees_old(connections[self._alias]):
+            again = partial(wake, self._alias, self._clock, sorted(awaited), self._tell)
+            transaction.on_commit(again, using=self._alias, robust=True)
+        elif awaited:
             now = max(row.read_at for row in awaited.values())
             self._tell(_wake(self._alias, awaited, now))
+
+
+def _sees_old(connection: Any) -> bool:
+    """Whether a transaction of the site may not see who was parked since it began.
+
+    PostgreSQL says so itself: it does not let a key be locked there that was changed since.
+    """
+    if connection.vendor != "mysql" or connection.isolation_level == READ_COMMITTED.lower():
+        return False
+    # Ours is a savepoint there; one of our own has the level that it asked for.
+    return bool(connection.savepoint_ids) and awaits_commit(connection)
 
 
 def wake(
@@ -458,11 +483,15 @@ def _wake(alias: str, rows: Mapping[str, _Row], now: int) -> set[str]:
     woken: list[Any] = []
     queues: set[str] = set()
     left = dict.fromkeys(free, 0)
-    for (key, queue), waiting in _lines(alias, free).items():
+    lines = _lines(alias, free)
+    ours = _unlocked(alias, [pk for waiting in lines.values() for pk, _ in waiting])
+    for (key, queue), waiting in lines.items():
         going = 0
-        for pk, places in waiting[: free[key]]:
-            if key not in done and taken[key] + going >= places:
+        for pk, places in waiting:
+            if going == free[key] or (key not in done and taken[key] + going >= places):
                 break
+            if pk not in ours:
+                continue
             woken.append(pk)
             queues.add(queue)
             going += 1
@@ -474,6 +503,19 @@ def _wake(alias: str, rows: Mapping[str, _Row], now: int) -> set[str]:
         blocked.update(state=JobState.READY, blocked_by=None)
     _note_places(alias, {key: count for key, count in left.items() if count != rows[key].places})
     return queues
+
+
+def _unlocked(alias: str, ids: Sequence[Any]) -> set[Any]:
+    """Those of some jobs that nobody else has; the others keep us from nothing.
+
+    A job that is replaced in a transaction of the site is locked for as long as that takes, and
+    we hold keys. Whoever replaces it wakes others after the commit.
+    """
+    if not ids or not connections[alias].features.has_select_for_update_skip_locked:
+        return set(ids)
+    rows = Job.objects.using(alias).filter(pk__in=ids).select_for_update(skip_locked=True)
+    found = {pk.hex for pk in rows.values_list("pk", flat=True)}
+    return {one for one in ids if str(one).replace("-", "") in found}
 
 
 _NEXT_IN_LINE = (
