@@ -148,6 +148,7 @@ def test_who_began_to_wait_since_the_snapshot_goes_on_after_the_commit(
     backend, beside, monkeypatch
 ):
     """The ack of an atomic job, on a site that has asked for repeatable reads."""
+    connection.ensure_connection()  # which says what OPTIONS ask for
     monkeypatch.setattr(connection, "isolation_level", "repeatable read")
     with old_snapshot():
         with beside():
