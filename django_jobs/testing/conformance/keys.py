@@ -188,7 +188,7 @@ class Keys(Suite):
         self.put(**DISK, unique_key="digest")
         third = self.put(**DISK)
         self.backend.ack([self._take_alone()])
-        self.put("other", unique_key="digest", on_conflict=OnConflict.REPLACE)
+        self.put(unique_key="digest", on_conflict=OnConflict.REPLACE, delay=3600)
         self.assertEqual(self._ids(), [third])
 
     def test_who_still_waits_for_its_other_key_passes_its_turn_on(self) -> None:

@@ -32,7 +32,7 @@ def three(request):
 
 @pytest.mark.usefixtures("three")
 class TestRedisBackendInACluster(RedisHooks, BackendConformance, TestCase):
-    """Keys count within a queue there: so say two tests below in place of the suite's."""
+    """Keys count within a queue there: so say four tests below in place of the suite's."""
 
     def test_a_key_is_held_across_queues(self):
         first = self.put("elsewhere", unique_key="report")
@@ -46,6 +46,24 @@ class TestRedisBackendInACluster(RedisHooks, BackendConformance, TestCase):
         self.put("other", concurrency_key="disk")
         assert len(self.fetched_ids()) == 1
         assert len(self.fetched_ids(9, "other")) == 1
+
+    def test_a_lease_that_ended_gives_its_place_back(self):
+        ids = [self.put(concurrency_key="disk") for _ in range(2)]
+        lost = self.take()
+        self.assert_nothing_due()
+        self.lose(lost)
+        (ran,) = self.fetched_ids()
+        assert ran in ids
+        self.assert_nothing_due()
+
+    def test_a_queue_that_nobody_serves_holds_up_no_other(self):
+        self.put("unserved", concurrency_key="disk")
+        ids = [self.put(concurrency_key="disk") for _ in range(2)]
+        first = self.take()
+        self.assert_nothing_due()
+        self.backend.ack([first])
+        assert [first.id, *self.fetched_ids()] == ids
+        assert len(self.fetched_ids(9, "unserved")) == 1
 
     def test_the_queues_lie_on_several_servers_and_each_on_one(self):
         names = [f"queue-{number}" for number in range(30)]
