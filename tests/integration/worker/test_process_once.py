@@ -255,9 +255,9 @@ def test_h22_a_lease_is_renewed_while_its_handler_runs_three_times_as_long(
     settings, tmp_path, site_environment
 ):
     """The other process reaps and claims all the while, and gets nothing."""
-    settings.DJANGO_JOBS = {"LEASE_SECONDS": 1.5}
+    settings.DJANGO_JOBS = {"LEASE_SECONDS": 3.0}
     diary, stop = tmp_path / "diary", tmp_path / "stop"
-    handle = labour.last.enqueue(str(diary), 4.8)
+    handle = labour.last.enqueue(str(diary), 9.3)
     other = subprocess.Popen(
         [sys.executable, "-m", "tests.integration.worker.labour.rival", str(stop)],
         env=site_environment,
@@ -267,10 +267,10 @@ def test_h22_a_lease_is_renewed_while_its_handler_runs_three_times_as_long(
     )
     with other:
         assert other.stdout.readline() == "ready\n"
-        lease = backends["database"].fetch(["default"], 1, 1.5)[0]
+        lease = backends["database"].fetch(["default"], 1, 3.0)[0]
         other.stdin.write("go\n")
         other.stdin.flush()
-        report = run_lease(backends["database"], lease, 1.5)
+        report = run_lease(backends["database"], lease, 3.0)
         stop.touch()
         rounds, reaped, claimed = map(int, other.stdout.readline().split())
     assert (report.status, handle.status) == ("acked", "succeeded")
