@@ -252,7 +252,7 @@ SETTLES = {
 def test_a_settle_without_an_answer_is_unknown_and_can_be_repeated(backend, verb, after):
     backend.enqueue([outgoing()])
     (lease,) = backend.fetch(["first"], 1, 60.0)
-    write = "DELETE" if verb in {"ack", "abandon"} else "UPDATE"
+    write = {"ack": ("DELETE", "WITH"), "abandon": ("DELETE",)}.get(verb, ("UPDATE",))
     with connection.execute_wrapper(KilledOnce(write, after)):
         assert SETTLES[verb](backend, lease) is Settled.UNKNOWN
     assert Job.objects.count() == 1
