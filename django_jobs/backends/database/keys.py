@@ -15,7 +15,6 @@ However many leases are admitted or settled at a time, it takes the same number 
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from functools import partial
 from itertools import groupby
@@ -56,7 +55,6 @@ COLUMNS = ("concurrency_key", "idempotency_key")
 AT_ONCE = 1000
 """So many are parked or woken in one step, whoever else waits."""
 KEYS_PER_STEP = 100
-WAKE_PAUSES = (0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
 LOOK = 10
 """So many who wait are read at a time, lest a statement is sent for each short line."""
 
@@ -484,6 +482,8 @@ def _wake(alias: str, rows: Mapping[str, _Row], now: int) -> set[str]:
         return set()
     woken: list[Any] = []
     queues: set[str] = set()
+    gone_on: set[str] = set()
+    idle: list[tuple[str, str]] = []
     left = dict.fromkeys(free, 0)
     lines = _lines(alias, free)
     ours = _unlocked(alias, [pk for waiting in lines.values() for pk, _ in waiting])
@@ -497,8 +497,17 @@ def _wake(alias: str, rows: Mapping[str, _Row], now: int) -> set[str]:
             woken.append(pk)
             queues.add(queue)
             going += 1
+            gone_on.add(key)
         if going < len(waiting):
             left[key] = max(left[key], rows[key].places)
+        if waiting and not going and not taken[key]:
+            idle.append((key, queue))
+    # Nobody would come to wake these: rather wait for who has them locked. On MariaDB a claim
+    # locks for a moment rows that it only passes over.
+    for key, queue in idle:
+        if key not in gone_on:
+            woken.append(lines[key, queue][0][0])
+            queues.add(queue)
     if woken:
         # Nobody else wakes them while we hold their key; they may have been cancelled.
         blocked = Job.objects.using(alias).filter(pk__in=woken, state=JobState.BLOCKED)
@@ -515,17 +524,9 @@ def _unlocked(alias: str, ids: Sequence[Any]) -> set[Any]:
     """
     if not ids or not connections[alias].features.has_select_for_update_skip_locked:
         return set(ids)
-    rows = Job.objects.using(alias).select_for_update(skip_locked=True)
-    ours: set[Any] = set()
-    # On MariaDB a claim locks rows that it only passes over: they are free in a moment.
-    for pause in (0.0, *WAKE_PAUSES):
-        time.sleep(pause)
-        others = [one for one in ids if one not in ours]
-        found = {pk.hex for pk in rows.filter(pk__in=others).values_list("pk", flat=True)}
-        ours.update(one for one in others if str(one).replace("-", "") in found)
-        if len(ours) == len(ids):
-            break
-    return ours
+    rows = Job.objects.using(alias).filter(pk__in=ids).select_for_update(skip_locked=True)
+    found = {pk.hex for pk in rows.values_list("pk", flat=True)}
+    return {one for one in ids if str(one).replace("-", "") in found}
 
 
 _NEXT_IN_LINE = (
