@@ -480,40 +480,43 @@ def _wake(alias: str, rows: Mapping[str, _Row], now: int) -> set[str]:
     free = {key: count for key, count in free.items() if count > 0}
     if not free:
         return set()
-    woken: list[Any] = []
-    queues: set[str] = set()
-    gone_on: set[str] = set()
-    idle: list[tuple[str, str]] = []
-    left = dict.fromkeys(free, 0)
     lines = _lines(alias, free)
     ours = _unlocked(alias, [pk for waiting in lines.values() for pk, _ in waiting])
+    going: dict[tuple[str, str], list[Any]] = {}
     for (key, queue), waiting in lines.items():
-        going = 0
-        for pk, places in waiting:
-            if going == free[key] or (key not in done and taken[key] + going >= places):
-                break
-            if pk not in ours:
-                continue
-            woken.append(pk)
-            queues.add(queue)
-            going += 1
-            gone_on.add(key)
-        if going < len(waiting):
-            left[key] = max(left[key], rows[key].places)
-        if waiting and not going and not taken[key]:
-            idle.append((key, queue))
-    # Nobody would come to wake these: rather wait for who has them locked. On MariaDB a claim
-    # locks for a moment rows that it only passes over.
-    for key, queue in idle:
-        if key not in gone_on:
-            woken.append(lines[key, queue][0][0])
-            queues.add(queue)
-    if woken:
+        places = [most if key not in done else AT_ONCE + taken[key] for _, most in waiting]
+        going[key, queue] = _going(waiting, places, free[key], taken[key], ours)
+    gone_on = {key for (key, _), some in going.items() if some}
+    for key, queue in going:
+        if key not in gone_on and not taken[key]:
+            # Nobody would come to wake these: rather wait for who has them locked. On MariaDB
+            # a claim locks for a moment rows that it only passes over.
+            going[key, queue] = [lines[key, queue][0][0]]
+    if woken := [pk for some in going.values() for pk in some]:
         # Nobody else wakes them while we hold their key; they may have been cancelled.
         blocked = Job.objects.using(alias).filter(pk__in=woken, state=JobState.BLOCKED)
         blocked.update(state=JobState.READY, blocked_by=None)
+    waited_for = {key for (key, queue), some in going.items() if len(some) < len(lines[key, queue])}
+    left = {key: rows[key].places if key in waited_for else 0 for key in free}
     _note_places(alias, {key: count for key, count in left.items() if count != rows[key].places})
-    return queues
+    return {queue for (_, queue), some in going.items() if some}
+
+
+def _going(
+    waiting: Sequence[tuple[Any, int]],
+    places: Sequence[int],
+    free: int,
+    taken: int,
+    ours: Collection[Any],
+) -> list[Any]:
+    """Those of one line who go on: the first ones, but for who is locked by somebody else."""
+    going: list[Any] = []
+    for (pk, _), most in zip(waiting, places, strict=True):
+        if len(going) == free or taken + len(going) >= most:
+            break
+        if pk in ours:
+            going.append(pk)
+    return going
 
 
 def _unlocked(alias: str, ids: Sequence[Any]) -> set[Any]:
