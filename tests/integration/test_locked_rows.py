@@ -5,6 +5,8 @@ Both are of this thread, so nothing depends on who is faster; who would wait, fa
 
 from contextlib import contextmanager
 
+import threading
+
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
@@ -467,3 +469,26 @@ def test_who_parks_others_locks_no_job_that_has_not_their_key(backend):
     parking = [told for told in locking if "rank" not in told]
     assert parking
     assert not any("_key" in told for told in parking)
+
+
+@pytest.mark.only_on("postgres", "mariadb", "mysql")
+def test_a_waiter_whom_nobody_else_would_wake_is_waited_for_while_it_is_locked(backend):
+    """As a claim locks it on MariaDB, for a moment and only to pass it over."""
+    _, second = put(backend, 2, concurrency_key="disk")
+    (holder,) = fetch(backend, 1)
+    assert fetch(backend, 1) == []
+    answers = []
+
+    def settle():
+        answers.extend(backend.ack([holder]))
+        connection.close()
+
+    settling = threading.Thread(target=settle)
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=second)
+        settling.start()
+        settling.join(0.5)
+        assert settling.is_alive()
+    settling.join()
+    assert answers == [Settled.SETTLED]
+    assert [lease.id for lease in fetch(backend, 1)] == [second]
