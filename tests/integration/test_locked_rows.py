@@ -3,9 +3,8 @@
 Both are of this thread, so nothing depends on who is faster; who would wait, fails at once.
 """
 
-from contextlib import contextmanager
-
 import threading
+from contextlib import contextmanager
 
 import pytest
 from django.db import OperationalError, connection, connections, transaction
@@ -471,7 +470,6 @@ def test_who_parks_others_locks_no_job_that_has_not_their_key(backend):
     assert not any("_key" in told for told in parking)
 
 
-@pytest.mark.only_on("postgres", "mariadb", "mysql")
 def test_a_waiter_whom_nobody_else_would_wake_is_waited_for_while_it_is_locked(backend):
     """As a claim locks it on MariaDB, for a moment and only to pass it over."""
     _, second = put(backend, 2, concurrency_key="disk")
