@@ -355,6 +355,7 @@ def test_without_urls_the_site_is_the_first_package_of_the_settings(settings, mo
         del settings.ROOT_URLCONF
     else:
         settings.ROOT_URLCONF = urls
+    settings.DJANGO_JOBS = {}  # so that they are read anew: of what is deleted nobody hears
     assert get_settings().site == "shop"
 
 
