@@ -520,7 +520,7 @@ def _going(
 
 
 def _unlocked(alias: str, ids: Sequence[Any]) -> set[Any]:
-    """Those of some jobs that nobody else has; the others keep us from nothing.
+    """Those of some jobs that nobody else has locked.
 
     A job that is replaced in a transaction of the site is locked for as long as that takes, and
     we hold keys. Whoever replaces it wakes others after the commit.
