@@ -12,7 +12,7 @@ from django_jobs.conf import JobsSettings
 from django_jobs.execution.outcome import ErrorText, Failed, Succeeded
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.worker.asking import Asker
-from django_jobs.worker.pool import keep, stores
+from django_jobs.worker.pool import holdings, keep, stores
 from django_jobs.worker.pool.facts import AllDone, Finished, Renewed, Shared
 from django_jobs.worker.pool.holdings import Holdings
 from django_jobs.worker.pool.keep import Keep
@@ -55,7 +55,8 @@ class Keeping:
     def __init__(self, monkeypatch, jobs):
         self.now = 1000.0
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        monkeypatch.setattr(keep, "time", clock)
+        for module in (keep, holdings):
+            monkeypatch.setattr(module, "time", clock)
         self.backend = LockedRows()
         self.backend.enqueue([make_outgoing() for _ in range(jobs)])
         self.leases = self.backend.fetch(["default"], jobs, LEASE)
