@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from django.utils.module_loading import import_string
 
+from django_jobs.conf import get_settings
 from django_jobs.conf.model import INLINE_QUEUE
 from django_jobs.cron.expression import parsed
+from django_jobs.cron.schedule import keeping_results
 from django_jobs.cron.zones import zone_of
 from django_jobs.enqueue import Plan
 from django_jobs.exceptions import InvalidSchedule, JobsError
@@ -72,8 +74,9 @@ def unrunnable(schedule: Schedule) -> Iterator[ScheduleProblem]:
             handlers.find(schedule.handler)
         else:
             encoded(handler, schedule.job.payload)
-        options = schedule.job.options.using(queue=schedule.queue or INLINE_QUEUE)
-        Plan(schedule.handler, options).resolve()
+        options = keeping_results(schedule.job.options, get_settings().result_ttl)
+        queued = options.using(queue=schedule.queue or INLINE_QUEUE)
+        Plan(schedule.handler, queued).resolve()
     except (JobsError, ValueError) as error:
         hint = "Correct it as the message says."
         yield ScheduleProblem(schedule.name, f"{told}: {error}", hint, Kind.JOB)

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datetime import time
 
-    from django_jobs.definition import JobDefinition
+    from django_jobs.definition import JobDefinition, Options
+
+RESULT_KEPT_SECONDS = 86_400.0
+"""At least so long the result of a tick's job is kept, for schedulers read from it how the job
+ended. A day: they may come from a crontab once a day, or be away for a night."""
 
 When = Callable[[], Any] | str
 """The gate ``when``: a function without arguments, or the dotted path of one."""
@@ -147,3 +151,11 @@ class Schedule:
     def single_instance(self) -> bool | str | None:
         """As the option of the same name, which see: at most one of its jobs runs at a time."""
         return self.job.options.single_instance
+
+
+def keeping_results(options: Options, default: float) -> Options:
+    """Options of a schedule's job as its ticks are enqueued; ``default`` is ``RESULT_TTL``."""
+    asked = default if options.result_ttl is None else options.result_ttl
+    if asked >= RESULT_KEPT_SECONDS:
+        return options
+    return options.using(result_ttl=RESULT_KEPT_SECONDS)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
+from django_jobs.cron.days import ALL_MONTHS, LAST
 from django_jobs.cron.expression import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from django_jobs.cron.days import Days
     from django_jobs.cron.expression import Expression
 
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
@@ -23,6 +25,7 @@ _MONTHS = (
 )
 _MOST_TIMES = 6  # listed one by one
 _SHORTEST_RANGE = 3
+_SHORTEST_MONTH = 28
 
 Values = list[int] | None
 """The values of a field; None is every one."""
@@ -31,9 +34,9 @@ Values = list[int] | None
 def in_words(text: str, hash_id: str = "") -> str:
     """What an expression means; raises InvalidSchedule for one that means nothing."""
     expression = parsed(text, hash_id)
-    minutes, hours, _, months, _ = (_values(expression, place) for place in range(5))
+    minutes, hours = _values(expression, 0), _values(expression, 1)
     seconds = _values(expression, 5) if len(expression.expanded) > 5 else [0]  # noqa: PLR2004 - the sixth
-    days = _days(expression, months)
+    days = _days(expression.days)
     if minutes and hours and seconds and len(minutes) * len(hours) * len(seconds) <= _MOST_TIMES:
         times = [_time(*at) for at in product(hours, minutes, seconds)]
         return f"at {_listed(times)} {days or 'every day'}"
@@ -121,44 +124,44 @@ def _step(values: list[int], size: int) -> int:
 # On which days.
 
 
-def _days(expression: Expression, months: Values) -> str:
-    by_date, by_weekday = _by_date(expression, months), _by_weekday(expression)
-    # Where both are said, either will do.
-    told = " and ".join(part for part in (by_date, by_weekday) if part)
-    if months is None or by_date:
-        return told
-    return f"{told} in {_named(months, _MONTHS)}".strip()
+def _days(days: Days) -> str:
+    months = None if days.months == ALL_MONTHS else sorted(days.months)
+    if days.every:
+        return "" if months is None else f"in {_named(months, _MONTHS)}"
+    # Where both are said, either will do; each has the months, which hold for both.
+    parts = (_by_date(days, months), _by_weekday(days, months))
+    return " and ".join(part for part in parts if part)
 
 
-def _by_date(expression: Expression, months: Values) -> str:
-    found = expression.expanded[2]
-    if found == ["*"]:
-        return ""
-    numbers = [day for day in found if isinstance(day, int)]
+def _by_date(days: Days, months: Values) -> str:
     parts = []
-    if expression.nearest_weekdays:
-        parts.append(f"the weekday nearest to day {_listed(numbers)}")
-    elif numbers:
+    for day in sorted(days.nearest):
+        missing = " (where there is one)" if day > _SHORTEST_MONTH else ""
+        parts.append(f"the weekday nearest to day {day}{missing}")
+    if days.dates:
+        numbers = sorted(days.dates)
         parts.append(f"day{'s' * (len(numbers) > 1)} {_listed(_spans(numbers))}")
-    if "l" in found:
+    if days.on_last:
         parts.append("the last day")
     month = "every month" if months is None else _named(months, _MONTHS)
-    return f"on {' and '.join(parts)} of {month}"
+    return f"on {' and '.join(parts)} of {month}" if parts else ""
 
 
-def _by_weekday(expression: Expression) -> str:
-    days = _values(expression, 4)
-    if days is None:
-        return ""
-    if nth := expression.nth_weekdays:
-        told = [
-            f"the {'last' if which == 'l' else _nth(int(which))} {_DAYS[day]}"
-            for day in sorted(nth)
-            for which in sorted(nth[day], key=str)
-        ]
-        return f"on {_listed(told)} of the month"
-    monday_first = sorted(days, key=lambda day: (day - 1) % 7)
-    return f"on {_named(monday_first, _DAYS, cycle=7)}"
+def _by_weekday(days: Days, months: Values) -> str:
+    parts = []
+    if days.weekdays:
+        monday_first = sorted(days.weekdays, key=lambda day: (day - 1) % 7)
+        parts.append(_named(monday_first, _DAYS, cycle=7))
+    if days.nth:
+        numbered = sorted(days.nth, key=lambda one: (one[0], str(one[1])))
+        each = [f"the {_which(which)} {_DAYS[day]}" for day, which in numbered]
+        parts.append(f"{_listed(each)} of the month")
+    within = "" if months is None else f" in {_named(months, _MONTHS)}"
+    return f"on {' and '.join(parts)}{within}" if parts else ""
+
+
+def _which(number: int | str) -> str:
+    return "last" if number == LAST else _nth(int(number))
 
 
 # Lists.

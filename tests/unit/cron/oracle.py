@@ -11,45 +11,96 @@ for six fields), and what it shows is held against sets of numbers. The rules:
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7), (0, 59))
+BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6), (0, 59))
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 NAMES = {
-    3: ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
-    4: ["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
+    2: {"l": 31},
+    3: {name: number for number, name in enumerate(MONTHS, 1)},
+    4: {name: number for number, name in enumerate(WEEKDAYS)},
 }
+DAY = timedelta(days=1)
 
 
 class Fields:
     """What an expression means, read from its text."""
 
     def __init__(self, expression):
-        texts = expression.split()
+        texts = expression.lower().split()
         self.by_second = len(texts) == 6
-        values = [numbers(text, place) for place, text in enumerate(texts)]
-        self.minutes, self.hours, self.days, self.months = values[:4]
-        self.weekdays = {number % 7 for number in values[4]}
-        self.seconds = values[5] if self.by_second else {0}
-        # Both said: either will do. One left open: it does not matter.
-        self.either = texts[2] != "*" and texts[4] != "*"
+        self.minutes, self.hours = numbers(texts[0], 0), numbers(texts[1], 1)
+        self.months = numbers(texts[3], 3)
+        self.dates, self.weekdays = texts[2], texts[4]
+        self.seconds = numbers(texts[5], 5) if self.by_second else {0}
+        self.known = {}
         places = (0, 1, 5) if self.by_second else (0, 1)
+        values = {0: self.minutes, 1: self.hours, 5: self.seconds}
         self.is_interval = any(
             "*" in texts[place] or "/" in texts[place] or len(values[place]) == (60, 24)[place == 1]
             for place in places
         )
 
-    def on(self, wall):
+    def on(self, day):
         """Whether the day fits."""
-        by_date = wall.day in self.days
-        by_weekday = wall.isoweekday() % 7 in self.weekdays
-        fits = by_date or by_weekday if self.either else by_date and by_weekday
-        return fits and wall.month in self.months
+        if day not in self.known:
+            self.known[day] = day.month in self.months and self.said(day)
+        return self.known[day]
+
+    def said(self, day):
+        """Both said: either will do. One left open: it does not matter."""
+        if self.dates in "*?":
+            return self.weekdays in "*?" or fits_weekday(self.weekdays, day)
+        if self.weekdays in "*?":
+            return fits_date(self.dates, day)
+        return fits_date(self.dates, day) or fits_weekday(self.weekdays, day)
 
     def at(self, wall):
         return (
             wall.minute in self.minutes
             and wall.hour in self.hours
             and wall.second in self.seconds
-            and self.on(wall)
+            and self.on(wall.date())
         )
+
+
+def days_of_the_month(day):
+    """All of its month, the first one first."""
+    found = [day.replace(day=1)]
+    while (found[-1] + DAY).month == day.month:
+        found.append(found[-1] + DAY)
+    return found
+
+
+def fits_date(text, day):
+    month = days_of_the_month(day)
+    for item in text.split(","):
+        if item == "l":
+            fits = day == month[-1]
+        elif "w" in item:
+            wanted = int(item.strip("w"))
+            working = [one for one in month if one.isoweekday() <= 5]
+            nearest = min(working, key=lambda one: abs(one.day - wanted))
+            fits = day == nearest and wanted <= len(month)
+        else:
+            fits = day.day in numbers(item, 2)
+        if fits:
+            return True
+    return False
+
+
+def fits_weekday(text, day):
+    alike = [one for one in days_of_the_month(day) if one.isoweekday() == day.isoweekday()]
+    for item in text.split(","):
+        if item.startswith("l"):
+            fits = day == alike[-1] and int(item[1:]) % 7 == day.isoweekday() % 7
+        else:
+            weekday, _, which = item.partition("#")
+            fits = day.isoweekday() % 7 in {one % 7 for one in numbers(weekday, 4)}
+            if which:
+                fits = fits and alike.index(day) + 1 == int(which)
+        if fits:
+            return True
+    return False
 
 
 def numbers(text, place):
@@ -62,14 +113,17 @@ def numbers(text, place):
             start, end = low, high
         else:
             start = number(first, place)
-            end = number(last, place) if last else high if step else start
-        found.update(range(start, end + 1, int(step or 1)))
+            end = number(last, place) if last else max(high, start) if step else start
+        line = list(range(start, end + 1))
+        if start > end:  # on from the lowest again
+            line = [*range(start, high + 1), *range(low, end + 1)]
+        found.update(line[:: int(step or 1)])
     return found
 
 
 def number(text, place):
-    names = NAMES.get(place, [])
-    return names.index(text) + (place == 3) if text in names else int(text)
+    names = NAMES.get(place, {})
+    return names[text] if text in names else int(text)
 
 
 def walls(zone, start, end, step):

@@ -45,7 +45,7 @@ def test_there_is_nothing_to_say_of_right_ones(settings):
     assert found == []
 
 
-@pytest.mark.parametrize("expression", ["0 25 * * *", "* * * *", "every day"])
+@pytest.mark.parametrize("expression", ["0 25 * * *", "* * * *", "every day", "0 0 * * mon,fri#2"])
 def test_a_wrong_expression_is_quoted(expression, settings):
     (message,) = of_schedules(settings, {"SCHEDULE": {"x": {**RIGHT, "CRON": expression}}})
     assert repr(expression) in message.msg

@@ -1,7 +1,13 @@
+from datetime import date, timedelta
+from itertools import product
+
 import pytest
+from hypothesis import given
+from hypothesis import settings as effort
 
 from django_jobs.cron.words import in_words
 from django_jobs.exceptions import InvalidSchedule
+from tests.unit.cron import english, expressions_at_random, oracle
 
 
 @pytest.mark.parametrize(
@@ -54,6 +60,19 @@ from django_jobs.exceptions import InvalidSchedule
         ("0 0 1 6-8 *", "at 00:00 on day 1 of June to August"),
         ("0 0 29 2 *", "at 00:00 on day 29 of February"),
         ("0 0 13 * 5", "at 00:00 on day 13 of every month and on Friday"),
+        ("0 0 13 * fri#2", "at 00:00 on day 13 of every month and on the 2nd Friday of the month"),
+        ("0 0 L * mon", "at 00:00 on the last day of every month and on Monday"),
+        ("0 0 1 1 mon", "at 00:00 on day 1 of January and on Monday in January"),
+        ("0 0 1,L 6-8 *", "at 00:00 on day 1 and the last day of June to August"),
+        (
+            "0 0 31W * *",
+            "at 00:00 on the weekday nearest to day 31 (where there is one) of every month",
+        ),
+        ("0 0 1-31 * mon", "at 00:00 every day"),
+        ("0 0 1 3 0-6", "at 00:00 in March"),
+        ("*,5 * * * *", "every minute"),
+        ("0 0 * * 7/2", "at 00:00 on Sunday"),
+        ("0 0 * * SUN/2", "at 00:00 on Tuesday, Thursday, Saturday and Sunday"),
         ("0 12 * 3 *", "at 12:00 in March"),
         ("* * * 3 *", "every minute, in March"),
         ("0 12 * 3 1", "at 12:00 on Monday in March"),
@@ -78,3 +97,56 @@ def test_a_hashed_expression_tells_what_became_of_it():
 def test_what_is_no_expression_has_no_words():
     with pytest.raises(InvalidSchedule, match="61"):
         in_words("61 * * * *")
+
+
+# What the words say, read back, beside what an oracle makes of the expression.
+
+DAYS = [date(2027, 1, 1) + timedelta(days=number) for number in range(366 + 365)]
+TIMES = list(product(range(24), range(60), (0, 1, 7, 15, 30, 40, 59)))
+
+
+def disagreement(expression):
+    """The first day or time of which the words say something else than the expression."""
+    try:
+        sentence = english.Sentence(words := in_words(expression))
+    except InvalidSchedule as refused:
+        return None if "never comes" in str(refused) else refused
+    fields = oracle.Fields(expression)
+    for day in DAYS:
+        if sentence.on(day) != fields.on(day):
+            return f"{words}: {day}"
+    for hour, minute, second in TIMES:
+        due = hour in fields.hours and minute in fields.minutes and second in fields.seconds
+        if sentence.at(hour, minute, second) != due:
+            return f"{words}: {hour}:{minute}:{second}"
+    return None
+
+
+@effort(deadline=None, max_examples=100)
+@given(expressions_at_random.ANY)
+def test_the_words_say_nothing_else_than_what_runs(expression):
+    assert disagreement(expression) is None
+
+
+@effort(deadline=None, max_examples=200)
+@given(expressions_at_random.OF_DAYS)
+def test_the_words_for_days_say_nothing_else_than_what_runs(expression):
+    assert disagreement(expression) is None
+
+
+STEPS = ("*", "*/5", "*/7", "0", "0,30", "5-9", "45", "*/40", "3/17", "0-58/2", "59/15")
+HOURS = ("*", "*/2", "*/5", "9-17", "0", "22-3/2", "1-23/2", "0,12", "9,17", "0-23")
+
+
+@pytest.mark.parametrize("hours", HOURS)
+def test_the_words_for_times_say_nothing_else_than_what_runs(hours):
+    for minutes, seconds in product(STEPS, ("", *STEPS)):
+        assert disagreement(f"{minutes} {hours} * * * {seconds}".strip()) is None
+
+
+@pytest.mark.parametrize(
+    "words", ["every 7 minutes", "at 5", "every minute, at dusk", "at 00:00 on Moonday"]
+)
+def test_who_reads_them_understands_nothing_else(words):
+    with pytest.raises(ValueError, match=words.removeprefix("at 00:00 on ")):
+        english.Sentence(words).on(DAYS[0])
