@@ -13,11 +13,21 @@ from django_jobs.backends.database.backend import DatabaseBackend
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
+from django_jobs.conf import get_settings
+from django_jobs.cron.enqueueing import runs_at_enqueue
 from django_jobs.exceptions import BackendUnavailable, InvalidBackend
-from django_jobs.models import FailedJob, Job, JobResult, ScheduleTick, TickOutcome
+from django_jobs.models import (
+    FailedJob,
+    Job,
+    JobResult,
+    OutboxJob,
+    ScheduleTick,
+    TickOutcome,
+)
+from django_jobs.routers import outbox_database
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from django.db.models import QuerySet
@@ -43,11 +53,12 @@ def settle(alias: str, ticks: Sequence[ScheduleTick], now: int) -> None:
 def _settle(alias: str, name: str, ticks: Sequence[ScheduleTick], now: int) -> None:
     # Since it was decided, for a tick that was made up for is older than its job.
     long_ago = for_people(now - LOST_AFTER_SECONDS * SECOND)
+    long_hence = for_people(now + LOST_AFTER_SECONDS * SECOND)  # by a clock that was ahead
     found = _endings(alias, name, [tick.job_id for tick in ticks if tick.job_id])
     by_outcome: dict[str, list[int]] = {}
     for tick in ticks:
         ended = found.get(tick.job_id) if tick.job_id else TickOutcome.UNKNOWN
-        if ended is None and tick.decided_at < long_ago:
+        if ended is None and not long_ago <= tick.decided_at <= long_hence:
             ended = TickOutcome.UNKNOWN
         if ended is None or ended == TickOutcome.OPEN:
             continue
@@ -100,7 +111,7 @@ def _endings(alias: str, name: str, ids: list[UUID]) -> dict[UUID, str]:
         return dict.fromkeys(ids, TickOutcome.UNKNOWN)
     try:
         if isinstance(backend, DatabaseBackend):
-            return _endings_in_tables(backend.database, name, ids)
+            return _endings_in_tables(alias, backend, ids)
         found = _endings_at_broker(backend, ids)
     except (BackendUnavailable, OSError):
         return dict.fromkeys(ids, TickOutcome.OPEN)  # it cannot be asked: all is as it was
@@ -116,25 +127,47 @@ def _endings(alias: str, name: str, ids: list[UUID]) -> dict[UUID, str]:
 def _endings_at_broker(backend: Backend, ids: list[UUID]) -> dict[UUID, str]:
     found: dict[UUID, str] = {}
     for job_id in ids:
-        ended = backend.result(str(job_id)) if backend.capabilities.results else None
+        ended = _result(backend, job_id)
+        if ended is None and _lives(backend, job_id):
+            ended = TickOutcome.OPEN
+        # It may have ended between the first look and the second.
+        ended = ended or _result(backend, job_id)
         if ended is not None:
-            found[job_id] = ended.status
-        elif outbox.find(backend.alias, str(job_id)) is not None or (
-            backend.capabilities.peek and backend.find(str(job_id)) is not None
-        ):
-            found[job_id] = TickOutcome.OPEN
+            found[job_id] = ended
     return found
 
 
-def _endings_in_tables(alias: str, name: str, ids: list[UUID]) -> dict[UUID, str]:
+def _result(backend: Backend, job_id: UUID) -> str | None:
+    ended = backend.result(str(job_id)) if backend.capabilities.results else None
+    return None if ended is None else ended.status
+
+
+def _lives(backend: Backend, job_id: UUID) -> bool:
+    # The outbox first: from there it goes to the broker, and never back.
+    return outbox.find(backend.alias, str(job_id)) is not None or (
+        backend.capabilities.peek and backend.find(str(job_id)) is not None
+    )
+
+
+def _endings_in_tables(alias: str, backend: DatabaseBackend, ids: list[UUID]) -> dict[UUID, str]:
     # The live ones first: what is not among them has ended, and its end can be seen.
-    live = set(Job.objects.using(alias).filter(pk__in=ids).values_list("pk", flat=True))
-    gone = [job_id for job_id in ids if job_id not in live]
-    found: dict[UUID, str] = dict.fromkeys(live, TickOutcome.OPEN)
+    database, name = backend.database, backend.alias
+    home = outbox_database(get_settings(), name)
+    waiting: Iterable[UUID] = ()
+    if home is not None:
+        rows = OutboxJob.objects.using(home).filter(backend=name, job_id__in=ids)
+        waiting = list(rows.values_list("job_id", flat=True))
+    live = Job.objects.using(database).filter(pk__in=ids).values_list("pk", flat=True)
+    found: dict[UUID, str] = dict.fromkeys([*waiting, *live], TickOutcome.OPEN)
+    gone = [job_id for job_id in ids if job_id not in found]
     if not gone:
         return found
-    results = JobResult.objects.using(alias).filter(pk__in=gone)
+    if database == alias and home is None and not runs_at_enqueue(backend):
+        # Its row and that of its tick came in one transaction: it was there, and has ended.
+        found.update(dict.fromkeys(gone, TickOutcome.UNKNOWN))
+    results = JobResult.objects.using(database).filter(pk__in=gone)
     found.update(results.values_list("pk", "status"))
-    dead = FailedJob.objects.using(alias).filter(job_id__in=gone, backend=name)
-    found.update(dict.fromkeys(dead.values_list("job_id", flat=True), TickOutcome.DEAD))
+    for one in {database, home or database}:  # what its outbox refused is a dead letter there
+        dead = FailedJob.objects.using(one).filter(job_id__in=gone, backend=name)
+        found.update(dict.fromkeys(dead.values_list("job_id", flat=True), TickOutcome.DEAD))
     return found
