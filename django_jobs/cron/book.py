@@ -10,19 +10,27 @@ schedule differently. Its row belongs to who began it anew last; the other leave
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING
 
+from django.db.models import Max
+
+from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import SECOND, from_datetime, to_datetime
 from django_jobs.cron.occurrences import next_after
 from django_jobs.cron.order import in_order
 from django_jobs.cron.planning import beginning
+from django_jobs.cron.recording import locked
 from django_jobs.cron.registry import all_schedules
-from django_jobs.models import ScheduleState, schedule_key
+from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, schedule_key
+from django_jobs.operations.database import clock_of
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable
+    from collections.abc import Collection, Container, Iterable, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_jobs.cron.schedule import Schedule
 
@@ -31,6 +39,9 @@ FIRST_LOOK = 20
 LOOK_AGAIN_AFTER = 450 * SECOND
 """A row that other code has at two such looks in a row is taken back: most deployments are
 over by then, and the other one may be gone for good."""
+AHEAD = 300 * SECOND
+"""What was decided by a clock that was no more than that ahead is waited for."""
+BEGUN_ANEW_TOGETHER = 50
 
 
 def version_of(schedule: Schedule) -> str:
@@ -57,13 +68,16 @@ class Book:
         self._seen: list[Schedule] = []
         self._of_others: dict[str, str] = {}
         self._look_again_at = 0
+        self._refreshed_at = 0
 
     def refresh(self, now: int) -> None:
         """Ask for the schedules; give those that are new, or changed, their row."""
         found = all_schedules()
+        was_ahead = self._refreshed_at > now + AHEAD
+        self._refreshed_at = now
         if found != self._seen:
             self._take(found, now)
-        elif self._writes and now >= self._look_again_at:
+        elif self._writes and (was_ahead or now >= self._look_again_at):
             self._take_back(now)
 
     def enter(self, now: int) -> None:
@@ -109,6 +123,8 @@ class Book:
         self.schedules, self.versions, self._seen = ordered, versions, found
         self.rank = {key: place for place, key in enumerate(ordered)}
         self._of_others, self._look_again_at = {}, now + LOOK_AGAIN_AFTER
+        if self._writes:
+            self._begin_anew_those_ahead(now)
 
     def _take_back(self, now: int) -> None:
         self._look_again_at = now + LOOK_AGAIN_AFTER
@@ -123,6 +139,48 @@ class Book:
             else:
                 self._of_others[key] = version
             events.emit(events.ScheduleOfOtherCode(schedule=schedule.name, what=what))
+        self._begin_anew_those_ahead(now)
+
+    def _begin_anew_those_ahead(self, now: int) -> None:
+        """Undo what was called missed while the store's clock was ahead, and go on from now.
+
+        Else a schedule would be silent until the clock is there again, and longer. All else
+        that was decided stays: ticks that have a job have had it, and a clock that is behind for
+        a moment looks the same from here as one that was ahead.
+        """
+        rows = ScheduleState.objects.using(self.alias).filter(decided_until__gt=now + AHEAD)
+        found = in_reading(self.alias, lambda: list(rows.values_list("key", "version")))
+        keys = [key for key, version in found if self.versions.get(key) == version]
+        ahead: list[int] = []
+        for start in range(0, len(keys), BEGUN_ANEW_TOGETHER):
+            some = keys[start : start + BEGUN_ANEW_TOGETHER]
+            ahead += in_transition(self.alias, partial(self._undo, some))
+        if ahead:
+            seconds = max(ahead) / SECOND
+            events.emit(events.ClockWasAhead(schedules=len(ahead), seconds=seconds))
+
+    def _undo(self, keys: Sequence[str], connection: BaseDatabaseWrapper) -> list[int]:
+        """How far each of these was ahead; those that another scheduler holds are left to it."""
+        now = clock_of(self.alias).read(connection)  # again: this process may have slept
+        rows = locked(self.alias, ScheduleState)
+        states = list(rows.filter(key__in=keys, decided_until__gt=now + AHEAD))
+        ticks = ScheduleTick.objects.using(self.alias).filter(press=None)
+        ticks = ticks.filter(key__in=[one.key for one in states])
+        missed = ticks.filter(decision=TickDecision.MISSED)
+        missed.filter(decided_at__gt=for_people(now + AHEAD)).delete()
+        before = ticks.filter(tick__lte=now).order_by()
+        last = dict(before.values("key").annotate(last=Max("tick")).values_list("key", "last"))
+        ahead = []
+        for state in states:
+            schedule = self.schedules[state.key]
+            ahead.append(state.decided_until - now)
+            begins = beginning(schedule, now)
+            # Its latest tick may be of other moments, by which it was due before it began anew.
+            begun = min(state.begun, begins)
+            state.decided_until = max(last.get(state.key, begins), begun)
+            state.next_due = due_after(schedule, state.decided_until)
+            state.save(using=self.alias, update_fields=["decided_until", "next_due"])
+        return ahead
 
     def _known(self) -> dict[str, str]:
         """The rows there are, and of which version each is."""
@@ -142,7 +200,8 @@ class Book:
     def _begin_anew(self, key: str, schedule: Schedule, before: str, now: int) -> None:
         """Its moments are others now: what was to come by the old ones is not missed."""
         row = _row(key, schedule, now)
-        changed = {name: getattr(row, name) for name in ("version", "decided_until", "next_due")}
+        names = ("version", "begun", "decided_until", "next_due")
+        changed = {name: getattr(row, name) for name in names}
         found = ScheduleState.objects.using(self.alias).filter(key=key, version=before)
         in_transition(self.alias, lambda _: found.update(**changed))
 
@@ -153,6 +212,7 @@ def _row(key: str, schedule: Schedule, now: int) -> ScheduleState:
         key=key,
         name=schedule.name,
         version=version_of(schedule),
+        begun=begins,
         decided_until=begins,
         next_due=due_after(schedule, begins),
     )

@@ -96,10 +96,10 @@ class Child:
         self._process.close()
 
 
-def wait_for_any(children: Collection[Child]) -> None:
-    """Return when one of them has ended or its time is over."""
-    longest = min(child.seconds_left for child in children)
-    wait([child.end for child in children], longest)
+def wait_for_any(children: Collection[Child], longest: float) -> None:
+    """Return when one of them has ended or its time is over, or after so many seconds."""
+    seconds = min(longest, *(child.seconds_left for child in children))
+    wait([child.end for child in children], seconds)
 
 
 def _live(work: str, given: Sequence[Any], pipe: Any, parent: int) -> None:

@@ -9,13 +9,13 @@ from django_jobs.clock import SECOND, to_datetime
 from django_jobs.conf import get_settings
 from django_jobs.cron import depending, outcomes
 from django_jobs.cron.children import WHEN_SECONDS, Child, wait_for_any
-from django_jobs.cron.depending import Says
+from django_jobs.cron.depending import Decisions, Says
 from django_jobs.cron.gates import shut
 from django_jobs.cron.schedule import Overlap
 from django_jobs.models import ScheduleTick, TickDecision, TickOutcome, schedule_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from django_jobs.cron.book import Book
     from django_jobs.cron.planning import Planned
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ONE_RUNS_ONE_WAITS = 2
 WHEN_AT_ONCE = 8
+LOOK_UP_SECONDS = 0.2
 
 
 class Verdict(NamedTuple):
@@ -69,16 +70,19 @@ def without_user_code(
     return None
 
 
-def ask_when(schedules: Sequence[Schedule]) -> dict[str, str]:
+def ask_when(
+    schedules: Sequence[Schedule], given_up: Callable[[], bool] = lambda: False
+) -> dict[str, str]:
     """Why the ``when`` of each schedule holds it back; "" where it does not.
 
     Each is asked in a child of its own, and its time begins with the child. A few at the same
-    time, so that one that hangs holds up no other; not all, for a process each is dear.
+    time, so that one that hangs holds up no other; not all, for a process each is dear. Those
+    that were given up have no answer.
     """
     waiting = [schedule.name for schedule in reversed(schedules) if schedule.when is not None]
     children: dict[str, Child] = {}
     said: dict[str, str] = {}
-    while waiting or children:
+    while (waiting or children) and not given_up():
         while waiting and len(children) < WHEN_AT_ONCE:
             name = waiting.pop()
             children[name] = Child("ask", (name,), WHEN_SECONDS)
@@ -87,7 +91,10 @@ def ask_when(schedules: Sequence[Schedule]) -> dict[str, str]:
             said[name] = _heard(child)
             child.close()
         if children:
-            wait_for_any(children.values())
+            wait_for_any(children.values(), LOOK_UP_SECONDS)
+    for child in children.values():
+        child.kill()
+        child.close()
     return said
 
 
@@ -100,18 +107,29 @@ def _heard(child: Child) -> str:
 
 def among_others(book: Book, schedule: Schedule, one: Planned, now: int) -> Verdict:
     """Ask the dependencies and the earlier ticks; to be called where nobody else decides."""
-    answer = depending.asked(book, schedule, one.tick, now)
-    if answer.says is Says.UNDECIDED:
-        return Verdict(None)
-    if answer.says is Says.NO:
-        return Verdict(TickDecision.SKIPPED, answer.why)
-    if answer.says is Says.WAIT:
-        if schedule.deadline is not None and now - one.tick > schedule.deadline * SECOND:
-            return Verdict(TickDecision.SKIPPED, f"its deadline is over and it still {answer.why}")
-        return Verdict(TickDecision.WAITING, answer.why)
+    held = by_dependencies(book, schedule, one, Decisions(book.alias, now))
+    if held is not None:
+        return held
     if overlapping := _overlap(book, schedule, now):
         return Verdict(TickDecision.SKIPPED, overlapping)
     return Verdict(TickDecision.CAUGHT_UP if one.late else TickDecision.ENQUEUED)
+
+
+def by_dependencies(
+    book: Book, schedule: Schedule, one: Planned, decisions: Decisions
+) -> Verdict | None:
+    """What its dependencies make of a tick; None when they let it run."""
+    answer = depending.asked(book, schedule, one.tick, decisions)
+    if answer.says is Says.UNDECIDED:
+        return Verdict(None, answer.why)
+    if answer.says is Says.NO:
+        return Verdict(TickDecision.SKIPPED, answer.why)
+    if answer.says is Says.WAIT:
+        late = decisions.now - one.tick
+        if schedule.deadline is not None and late > schedule.deadline * SECOND:
+            return Verdict(TickDecision.SKIPPED, f"its deadline is over and it still {answer.why}")
+        return Verdict(TickDecision.WAITING, answer.why)
+    return None
 
 
 def _overlap(book: Book, schedule: Schedule, now: int) -> str:

@@ -10,8 +10,9 @@ from django.db import transaction
 
 from django_jobs.backends.database.backend import DatabaseBackend
 from django_jobs.clock import to_datetime
+from django_jobs.conf import get_settings
 from django_jobs.conf.model import INLINE_QUEUE
-from django_jobs.cron.schedule import Overlap
+from django_jobs.cron.schedule import Overlap, keeping_results
 from django_jobs.enqueue import DefinedJob
 from django_jobs.exceptions import EnqueueOutcomeUnknown
 from django_jobs.models import Job, ScheduleTick, TickDecision, TickOutcome
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def prepared(schedule: Schedule, tick: int) -> PreparedJob[Any]:
     """The job of a tick, not enqueued yet; raises InvalidJob. Its meta tells which tick it is."""
-    options = schedule.job.options
+    options = keeping_results(schedule.job.options, get_settings().result_ttl)
     moment = to_datetime(tick).isoformat()
     changes: dict[str, Any] = {
         "meta": {"schedule": schedule.name, "tick": moment, **(options.meta or {})}

@@ -8,7 +8,7 @@ schedulers keep house there too.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_jobs.backends.registry import backends
 from django_jobs.clock import Stopwatch
@@ -16,7 +16,7 @@ from django_jobs.conf import get_settings
 from django_jobs.conf.model import INLINE_QUEUE
 from django_jobs.cron.children import Child
 from django_jobs.cron.enqueueing import runs_at_enqueue
-from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Outcome
+from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted, Outcome
 from django_jobs.models import ScheduleTick, TickDecision, TickOutcome
 from django_jobs.worker.build import build_cycle
 from django_jobs.worker.housekeeping import Housekeeping
@@ -34,6 +34,15 @@ AT_ONCE = 4
 POLL_SECONDS = 0.02
 
 
+class _Running(NamedTuple):
+    """A child. One that enqueues a job has no lease of it."""
+
+    child: Child
+    lease: Lease | None
+    backend: Backend | None
+    began: Stopwatch
+
+
 class InlineJobs:
     """The children that run inline jobs, at most so many at once."""
 
@@ -43,15 +52,15 @@ class InlineJobs:
         self.not_enqueued: dict[str, str] = {}
         """Why, by the ids that the jobs would have had."""
         self._at_once = at_once
-        self._running: list[tuple[Child, Lease | None, Backend | None, Stopwatch]] = []
-        """Those that enqueue a job have no lease of it."""
+        self._running: list[_Running] = []
+        self._killed: list[_Running] = []
         self._to_enqueue: list[tuple[str, int, str]] = []
         self._keepers: dict[str, Housekeeping] = {}
 
     @property
     def running(self) -> int:
-        """How many run."""
-        return len(self._running)
+        """How many run, or were killed and not given back yet."""
+        return len(self._running) + len(self._killed)
 
     @property
     def busy(self) -> bool:
@@ -80,7 +89,7 @@ class InlineJobs:
         began = False
         while self._to_enqueue and len(self._running) < self._at_once:
             given = self._to_enqueue.pop(0)
-            self._running.append((Child("enqueue", given, None), None, None, Stopwatch()))
+            self._running.append(_Running(Child("enqueue", given, None), None, None, Stopwatch()))
             began = True
         for backend in map(backends.__getitem__, aliases):
             while len(self._running) < self._at_once and self._start(backend):
@@ -92,11 +101,22 @@ class InlineJobs:
         while self.step(aliases) or self.busy:
             time.sleep(POLL_SECONDS)
 
-    def kill(self) -> None:
-        """End them at once. Their leases tell that they died."""
-        for child, *_ in self._running:
-            child.kill()
-        self.bury()
+    def interrupt(self, why: str) -> None:
+        """End them at once and give their jobs back, uncharged, for the next scheduler to run.
+
+        May be called again, where the store failed.
+        """
+        self.bury()  # what ended by itself has a verdict of its own
+        for entry in self._running:
+            entry.child.kill()
+        self._killed, self._running = self._killed + self._running, []
+        for _ in range(len(self._killed)):
+            entry = self._killed.pop(0)
+            try:
+                self._take_note(entry, Interrupted(why))
+            except Exception:
+                self._killed.append(entry)  # behind the others, as its store may be away
+                raise
 
     def _start(self, backend: Backend) -> bool:
         settings = get_settings()
@@ -104,22 +124,27 @@ class InlineJobs:
         for lease in backend.fetch([INLINE_QUEUE], 1, lease_seconds):
             seconds = _patience(backend, lease)
             child = Child("run", (backend.alias, lease, lease_seconds), seconds)
-            self._running.append((child, lease, backend, Stopwatch()))
+            self._running.append(_Running(child, lease, backend, Stopwatch()))
             return True
         return False
 
     def bury(self) -> None:
         """Take note of those that ended; start no other."""
-        for entry in [entry for entry in self._running if entry[0].is_over()]:
+        for entry in [entry for entry in self._running if entry.child.is_over()]:
             self._running.remove(entry)
-            child, lease, backend, began = entry
-            how, told = child.answer()
-            self.processed += 1
-            if how != "said" and lease is not None and backend is not None:
-                _settle(backend, lease, began, _verdict(child, how, told))
-            elif how != "said":
-                self._not_run(child.given[2], how, told)
-            child.close()
+            self._take_note(entry)
+
+    def _take_note(self, entry: _Running, killed: Outcome | None = None) -> None:
+        """Settle what a child that ended could not; ``killed``: how, if it was killed for that."""
+        child, lease, backend, began = entry
+        how, told = child.answer()
+        self.processed += 1
+        if how != "said" and lease is not None and backend is not None:
+            outcome = killed if killed and how == "died" else _verdict(child, how, told)
+            _settle(backend, lease, began, outcome)
+        elif how != "said":
+            self._not_run(child.given[2], how, told)
+        child.close()
 
     def _not_run(self, job_id: str, how: str, told: str) -> None:
         """Write down that a backend that runs jobs at once did not take one to its end."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from django_jobs.cron.schedule import Schedule
     from django_jobs.enqueue import PreparedJob
 
+UNDECIDED = "undecided"
+"""Of a tick that has to wait until a dependency is decided; no row says so."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:

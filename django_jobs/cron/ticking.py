@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django.db import Error, connections
+from django.db.models import Q
 
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.database.transactions import (
@@ -17,13 +18,14 @@ from django_jobs.backends.database.transactions import (
     is_conflict,
     is_connection_lost,
 )
-from django_jobs.clock import SECOND
+from django_jobs.clock import SECOND, to_datetime
 from django_jobs.cron import deciding
 from django_jobs.cron.book import Book, due_after
 from django_jobs.cron.deciding import Look
+from django_jobs.cron.depending import DecisionsOfMany
 from django_jobs.cron.inline import InlineJobs, aliases_of
 from django_jobs.cron.planning import Planned, beginning, plan
-from django_jobs.cron.recording import Recorder, locked, told
+from django_jobs.cron.recording import UNDECIDED, Decided, Recorder, locked, told
 from django_jobs.cron.resting import Resting
 from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, schedule_key
 from django_jobs.operations.database import clock_of, jobs_database
@@ -33,14 +35,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from django_jobs.cron.deciding import Verdict
-    from django_jobs.cron.recording import Decided
     from django_jobs.cron.schedule import Schedule
 
 MOST_AT_ONCE = 200
 """How many schedules are decided between two looks at the world outside."""
 TOGETHER = 25
 """So many share a transaction: other schedulers pass over what it holds."""
-MOST_WAITING = 1000
+WAITING_AT_ONCE = 500
+WAITING_PAGES = 4
+"""So many times so many ticks that wait are looked at before what is due has its turn."""
 FORGOTTEN_AFTER = 86_400 * SECOND
 """A tick that waits is given up when for so long nobody knew its schedule."""
 _FAILED, _UNDECIDED = (1.0, 30.0), (0.05, 5.0)
@@ -48,13 +51,20 @@ _FAILED, _UNDECIDED = (1.0, 30.0), (0.05, 5.0)
 
 
 class _Undecided(Exception):
-    """A dependency is being decided by another scheduler: nothing of this is to last."""
+    """A dependency has not been decided, here or elsewhere: nothing of this is to last."""
+
+    def __init__(self, tick: int, why: str) -> None:
+        self.tick = tick
+        self.why = why
 
 
 class Ticker:
     """One scheduler's engine. Not safe for several threads."""
 
-    def __init__(self, *, using: str | None = None) -> None:
+    def __init__(
+        self, *, using: str | None = None, hurried: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._hurried = hurried
         self.alias = using or jobs_database()
         self.clock = clock_of(self.alias)
         self.book = Book(self.alias)
@@ -62,8 +72,9 @@ class Ticker:
         self.recorder = Recorder(self.alias, self.inline.enqueue)
         self.inline_aliases: Sequence[str] = ()
         self.is_behind = False
-        self.undecided: set[str] = set()
+        self.undecided: dict[str, Decided] = {}
         self.resting = Resting()
+        self._waiting_after: tuple[int, int] | None = None
         self._known: object = None
 
     def now(self) -> int:
@@ -73,7 +84,7 @@ class Ticker:
     def tick(self, *, only: Collection[str] | None = None, at: int | None = None) -> list[Decided]:
         """Decide what is due; ``is_behind`` tells whether more of it is left.
 
-        ``undecided`` are those whose dependencies another scheduler has not decided yet.
+        ``undecided`` are those with a dependency that was not decided yet, by their keys.
         ``at``: as if it were then. What is due in that minute is decided as ever, and counts
         for good; what was missed before is not looked at, and no schedule moves on.
         """
@@ -84,10 +95,11 @@ class Ticker:
         decided = self._waiting(now, chosen)
         keys = self.book.due(now) if at is None else list(self.book.schedules)
         keys = [key for key in keys if chosen is None or key in chosen]
-        self.undecided &= set(keys)
+        self.undecided = {key: one for key, one in self.undecided.items() if key in keys}
+        self.is_behind = self._waiting_after is not None
         if at is None:
             keys = [key for key in keys if key not in self.resting]
-            self.is_behind = len(keys) > MOST_AT_ONCE
+            self.is_behind |= len(keys) > MOST_AT_ONCE
             keys = keys[:MOST_AT_ONCE]
         states = self.states(keys)
         looked = [
@@ -95,7 +107,10 @@ class Ticker:
             for key in keys
             if (look := self._look(key, states.get(key), now, moves=at is None))
         ]
-        said = deciding.ask_when([look.schedule for look in looked if look.would_run])
+        gated = [look.schedule for look in looked if look.would_run]
+        said = deciding.ask_when(gated, self._hurried)
+        if self._hurried():
+            return decided  # another scheduler, or the next one, asks anew
         for start in range(0, len(looked), TOGETHER):
             decided += self._together(looked[start : start + TOGETHER], said, now)
         return decided
@@ -120,7 +135,7 @@ class Ticker:
     def states(self, keys: Collection[str]) -> dict[str, ScheduleState]:
         """The rows of schedules; of most of them means of all."""
         rows = ScheduleState.objects.using(self.alias)
-        if len(keys) <= MOST_AT_ONCE:
+        if len(keys) <= WAITING_AT_ONCE:
             rows = rows.filter(key__in=keys)
         return in_reading(self.alias, lambda: {row.key: row for row in rows})
 
@@ -130,7 +145,9 @@ class Ticker:
         if moves:
             if state is None or state.decided_until >= now or self._is_of_others(state):
                 return None
-            after = state.decided_until
+            # A clock that was behind for a moment has set it back, maybe to before it began.
+            begun = state.begun if state.begun <= now else 0
+            after = max(state.decided_until, begun)
         planned = plan(schedule, after, now)
         if not planned and not moves:
             return None
@@ -177,8 +194,13 @@ class Ticker:
         """One schedule that goes wrong does not keep the others from their tick."""
         try:
             found = in_transition(self.alias, lambda _: work())
-        except _Undecided:
-            self.undecided.add(key)
+        except _Undecided as held:
+            self.undecided[key] = Decided(
+                name=schedule.name,
+                tick=to_datetime(held.tick),
+                decision=UNDECIDED,
+                reason=held.why,
+            )
             self.resting.put_off(key, *_UNDECIDED)
             return []
         except Exception as error:
@@ -191,7 +213,7 @@ class Ticker:
             events.emit(events.ScheduleFailed(schedule=schedule.name, error=error))
             return []
         self.resting.forget(key)
-        self.undecided.discard(key)
+        self.undecided.pop(key, None)
         return found
 
     def _decide(self, look: Look, said: dict[str, str], now: int) -> list[ScheduleTick]:
@@ -204,7 +226,7 @@ class Ticker:
                 continue
             verdict = self._judged(look, one, held, said, now)
             if verdict.decision is None:
-                raise _Undecided
+                raise _Undecided(one.tick, verdict.reason)
             found = self.recorder.write(look.schedule, one.tick, verdict, now)
             decided += [] if found is None else [found]
         if look.moves:
@@ -229,23 +251,83 @@ class Ticker:
     # ------------------------------------------------------------------------------- waiting
 
     def _waiting(self, now: int, chosen: Collection[str] | None) -> list[Decided]:
-        """Look again at ticks that wait for their dependencies."""
-        rows = ScheduleTick.objects.using(self.alias).filter(decision=TickDecision.WAITING)
-        found = in_reading(self.alias, lambda: list(rows.order_by("tick", "id")[:MOST_WAITING]))
-        found.sort(key=lambda row: self.book.rank.get(row.key, 0))
+        """Look again at ticks that wait for their dependencies, and go on there next time.
+
+        Most of them still wait. That is found out for many at once, so that none of those
+        that need not wait any more is far behind others.
+        """
         decided: list[Decided] = []
+        for _ in range(WAITING_PAGES):
+            found = in_reading(self.alias, self._next_waiting)
+            is_last = len(found) < WAITING_AT_ONCE
+            self._waiting_after = None if is_last else (found[-1].tick, found[-1].pk)
+            decided += self._look_at_waiting(found, now, chosen)
+            if is_last:
+                break
+        return decided
+
+    def _next_waiting(self) -> list[ScheduleTick]:
+        rows = ScheduleTick.objects.using(self.alias).filter(decision=TickDecision.WAITING)
+        if self._waiting_after is not None:
+            tick, pk = self._waiting_after
+            rows = rows.filter(Q(tick__gt=tick) | Q(pk__gt=pk), tick__gte=tick)
+        return list(rows.order_by("tick", "id")[:WAITING_AT_ONCE])
+
+    def _look_at_waiting(
+        self, found: list[ScheduleTick], now: int, chosen: Collection[str] | None
+    ) -> list[Decided]:
+        found.sort(key=lambda row: self.book.rank.get(row.key, 0))
+        known: list[tuple[ScheduleTick, Schedule]] = []
         for row in found:
             schedule = self.book.schedules.get(row.key)
             if schedule is None:
                 self._give_up(row, now)
             elif (chosen is None or row.key in chosen) and row.key not in self.resting:
-                found_now = self._guarded(
-                    row.key,
-                    schedule,
-                    lambda row=row, schedule=schedule: self._look_again(row, schedule, now),  # type: ignore[misc] # arguments' defaults
-                )
-                decided += map(told, found_now)
+                known.append((row, schedule))
+        if not known:
+            return []
+        states = self.states({row.key for row, _ in known})
+        decisions = self._decisions(known, now)
+        decided: list[Decided] = []
+        for row, schedule in known:
+            if decisions and self._still_waits(row, schedule, states.get(row.key), decisions):
+                continue
+            found_now = self._guarded(
+                row.key,
+                schedule,
+                lambda row=row, schedule=schedule: self._look_again(row, schedule, now),  # type: ignore[misc] # arguments' defaults
+            )
+            if decisions:
+                decisions.note(found_now)
+            decided += map(told, found_now)
         return decided
+
+    def _decisions(
+        self, known: list[tuple[ScheduleTick, Schedule]], now: int
+    ) -> DecisionsOfMany | None:
+        waiting = [(schedule, row.tick) for row, schedule in known]
+        try:
+            return in_reading(self.alias, lambda: DecisionsOfMany(self.book, now, waiting))
+        except Error:
+            raise
+        except Exception:  # noqa: BLE001 - whatever a broker's client raises; each is looked at alone
+            return None
+
+    def _still_waits(
+        self,
+        row: ScheduleTick,
+        schedule: Schedule,
+        state: ScheduleState | None,
+        decisions: DecisionsOfMany,
+    ) -> bool:
+        """Whether a look that holds the rows would change nothing, as far as was read."""
+        if state is None:
+            return True
+        one = Planned(row.tick, runs=True)
+        if deciding.without_user_code(schedule, state, one) is not None:
+            return False
+        verdict = deciding.by_dependencies(self.book, schedule, one, decisions)
+        return verdict is not None and verdict.decision in {None, TickDecision.WAITING}
 
     def _give_up(self, row: ScheduleTick, now: int) -> None:
         """Nobody waits for ever for a schedule that is gone; newer code may know it, though."""

@@ -8,16 +8,23 @@ import textwrap
 from argparse import RawDescriptionHelpFormatter
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
+from django.core.management.base import (
+    BaseCommand,
+    CommandError,
+    DjangoHelpFormatter,
+    SystemCheckError,
+)
 from django.db import DatabaseError, Error
 
 from django_jobs.backends.database.transactions import is_schema_missing
 from django_jobs.checks import TAG
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import (
+    BackendUnavailable,
     ConfigurationError,
     EnqueueOutcomeUnknown,
     InvalidJob,
+    StoreUnavailable,
     TablesMissing,
 )
 from django_jobs.management.output import Output, escaped
@@ -60,7 +67,7 @@ class JobsCommand(BaseCommand):
             output.flush()
         except (ConfigurationError, InvalidJob) as error:
             raise refused(str(error)) from error
-        except EnqueueOutcomeUnknown as error:
+        except (EnqueueOutcomeUnknown, StoreUnavailable, BackendUnavailable) as error:
             raise CommandError(escaped(str(error)), returncode=FAILED) from error
         except DatabaseError as error:
             raise CommandError(escaped(_refusal(error)), returncode=FAILED) from error
@@ -70,6 +77,14 @@ class JobsCommand(BaseCommand):
             sys.exit(FAILED)
         if code:
             sys.exit(code)
+
+    def check(self, *args: Any, **kwargs: Any) -> None:
+        """As Django's; a configuration that is wrong is wrong usage, whoever finds it."""
+        try:
+            super().check(*args, **kwargs)
+        except SystemCheckError as error:
+            error.returncode = USAGE
+            raise
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
         """Do it; 0 for done, 1 for failed."""

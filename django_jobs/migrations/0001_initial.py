@@ -125,7 +125,15 @@ class Migration(migrations.Migration):
                     ),
                     models.Index(fields=["resolution", "failed_at", "id"], name="dj_failed_open"),
                     models.Index(
-                        fields=["resolution", "queue", "failed_at", "id", "handler", "reason"],
+                        fields=[
+                            "resolution",
+                            "queue",
+                            "failed_at",
+                            "id",
+                            "handler",
+                            "reason",
+                            "backend",
+                        ],
                         name="dj_failed_queue",
                     ),
                     models.Index(
@@ -262,7 +270,10 @@ class Migration(migrations.Migration):
                         where=models.Q(("state", 0)),
                     ),
                     django_jobs.indexes.PartialIndex(
-                        fields=["lease_expires"], name="dj_job_reap", where=models.Q(("state", 2))
+                        fields=["lease_expires", "suspect", "state"],
+                        name="dj_job_reap",
+                        whole=("lease_expires", "suspect"),
+                        where=models.Q(("state", 2), ("suspect", True), _connector="OR"),
                     ),
                     django_jobs.indexes.PartialIndex(
                         fields=["concurrency_key", "state"],
@@ -503,6 +514,7 @@ class Migration(migrations.Migration):
                 ("queue", models.CharField(max_length=64)),
                 ("token", models.CharField(blank=True, db_default="", default="", max_length=32)),
                 ("expires", models.BigIntegerField(db_default=0, default=0)),
+                ("moving_to", models.BigIntegerField(db_default=0, default=0)),
             ],
             options={
                 "verbose_name": "relay lease",
@@ -571,6 +583,7 @@ class Migration(migrations.Migration):
                 ("key", models.CharField(max_length=64, primary_key=True, serialize=False)),
                 ("name", models.CharField(max_length=255)),
                 ("version", models.CharField(max_length=64)),
+                ("begun", models.BigIntegerField(db_default=0, default=0)),
                 ("decided_until", models.BigIntegerField()),
                 ("next_due", models.BigIntegerField(blank=True, null=True)),
                 ("paused", models.BooleanField(db_default=False, default=False)),

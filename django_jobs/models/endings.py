@@ -46,8 +46,9 @@ class FailedJob(Identity):
                 name="dj_failed_when",
             ),
             models.Index(fields=("resolution", "failed_at", "id"), name="dj_failed_open"),
+            # With the backend, which may be any: the open ones of a queue are counted from it.
             models.Index(
-                fields=("resolution", "queue", "failed_at", "id", "handler", "reason"),
+                fields=("resolution", "queue", "failed_at", "id", "handler", "reason", "backend"),
                 name="dj_failed_queue",
             ),
             models.Index(

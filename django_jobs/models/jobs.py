@@ -102,10 +102,14 @@ class Job(Identity):
                 name="dj_job_promote",
                 where=Q(state=JobState.SCHEDULED),
             ),
+            # And suspects that wait: they have no lease, and stand together before or behind what
+            # runs. So no other job pays for their being found. The state is there for PostgreSQL:
+            # else it reads both this and the claims' index to find what runs in a queue.
             PartialIndex(
-                fields=("lease_expires",),
+                fields=("lease_expires", "suspect", "state"),
+                whole=("lease_expires", "suspect"),
                 name="dj_job_reap",
-                where=Q(state=JobState.RUNNING),
+                where=Q(state=JobState.RUNNING) | Q(suspect=True),
             ),
             PartialIndex(
                 fields=("concurrency_key", "state"),

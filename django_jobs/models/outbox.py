@@ -39,13 +39,18 @@ class OutboxJob(models.Model):
 
 
 class RelayLease(models.Model):
-    """Who moves the jobs of a queue just now, and until when nobody else does."""
+    """Which relay moves the jobs of a queue just now, and until when no other does.
+
+    ``moving_to``: rows of the queue with an ``id`` up to this one may have been pushed, although
+    they are still there.
+    """
 
     id = models.BigAutoField(primary_key=True)
     backend = models.CharField(max_length=64)
     queue = models.CharField(max_length=64)
     token = models.CharField(max_length=32, default="", db_default="", blank=True)
     expires = models.BigIntegerField(default=0, db_default=0)
+    moving_to = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         verbose_name = "relay lease"

@@ -46,12 +46,14 @@ class ScheduleState(models.Model):
     """How far a schedule was decided, when it is due next, and whether it is paused.
 
     ``decided_until``: every tick up to this moment has been decided. ``version`` is of what
-    the moments of the schedule depend on; with another one they are reckoned anew.
+    the moments of the schedule depend on; with another one they are reckoned anew, from
+    ``begun`` on.
     """
 
     key = models.CharField(max_length=64, primary_key=True)
     name = models.CharField(max_length=255)
     version = models.CharField(max_length=64)
+    begun = models.BigIntegerField(default=0, db_default=0)
     decided_until = models.BigIntegerField()
     next_due = models.BigIntegerField(null=True, blank=True)
     paused = models.BooleanField(default=False, db_default=False)

@@ -29,10 +29,12 @@ from django_jobs.telemetry.job_events import (
     SettleUnknown,
 )
 from django_jobs.telemetry.schedule_events import (
+    ClockWasAhead,
     ScheduleFailed,
     ScheduleOfOtherCode,
     SchedulerStarted,
     SchedulerStopped,
+    ScheduleUndecided,
     ScheduleUnreadable,
     TickDecided,
 )
@@ -46,6 +48,7 @@ __all__ = [
     "BreakerOpened",
     "ChildDied",
     "ChildRecycled",
+    "ClockWasAhead",
     "CommitHookFailed",
     "Event",
     "ExitHooksCut",
@@ -68,6 +71,7 @@ __all__ = [
     "RetryPolicyFailed",
     "ScheduleFailed",
     "ScheduleOfOtherCode",
+    "ScheduleUndecided",
     "ScheduleUnreadable",
     "SchedulerStarted",
     "SchedulerStopped",
@@ -110,18 +114,23 @@ class PushLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayLost(Event):
-    """A relay cannot move an outbox on; told once per outage."""
+    """A relay cannot move an outbox on, or one queue of it; told once per outage.
+
+    ``queue`` is ``*`` where no queue can be moved.
+    """
 
     backend: str
     error: BaseException
+    queue: str = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayFound(Event):
-    """A relay moves an outbox on again."""
+    """A relay moves an outbox on again, or the queue of it that stood still."""
 
     backend: str
     seconds: float
+    queue: str = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

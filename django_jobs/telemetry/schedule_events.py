@@ -27,6 +27,25 @@ class ScheduleFailed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleUndecided(Event):
+    """A tick has waited some seconds for a dependency that no scheduler decides; told once."""
+
+    schedule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockWasAhead(Event):
+    """Schedules were decided by a clock that was ahead of the store's: they begin anew.
+
+    ``seconds``: by how much, at most.
+    """
+
+    schedules: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleUnreadable(Event):
     """A schedule of the admin was right when it was saved, and is so no more: it is left out."""
 

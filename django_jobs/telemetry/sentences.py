@@ -83,12 +83,12 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.RelayLost: (
         "relay.lost",
         logging.ERROR,
-        "the outbox of the backend %(backend)s does not move: %(error)s; its relay keeps trying",
+        "the outbox of %(backend)s (queue %(queue)s) does not move: %(error)s; it is tried again",
     ),
     events.RelayFound: (
         "relay.found",
         logging.WARNING,
-        "the outbox of the backend %(backend)s moves again after %(seconds).1f s",
+        "the outbox of %(backend)s (queue %(queue)s) moves again after %(seconds).1f s",
     ),
     events.PushRefused: (
         "relay.refused",
@@ -164,6 +164,16 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         "cron.schedule_failed",
         logging.ERROR,
         "the schedule %(schedule)s could not be decided: %(error)s",
+    ),
+    events.ScheduleUndecided: (
+        "cron.schedule_undecided",
+        logging.WARNING,
+        "the schedule %(schedule)s is not decided: it %(why)s",
+    ),
+    events.ClockWasAhead: (
+        "cron.clock_was_ahead",
+        logging.WARNING,
+        "a clock that was %(seconds).0f s ahead decided %(schedules)d schedules; they begin anew",
     ),
     events.ScheduleUnreadable: (
         "cron.schedule_unreadable",
@@ -251,6 +261,11 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         "backend.silent",
         logging.WARNING,
         "the backend %(backend)s does not tell of its queue %(queue)s: %(why)s",
+    ),
+    trouble_events.RecordsUnkept: (
+        "records.unkept",
+        logging.WARNING,
+        "%(backend)s has no room for results and failed runs of %(queue)s: %(error)s",
     ),
     trouble_events.DeadLettersUnswept: (
         "dead_letters.unswept",

@@ -86,6 +86,15 @@ class PushPutOff(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsUnkept(Event):
+    """A store without room settles jobs without results and records of failed runs."""
+
+    backend: str
+    queue: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterStays(Event):
     """A dead letter could not be copied from Redis, where it is kept."""
 

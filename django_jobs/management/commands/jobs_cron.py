@@ -9,8 +9,10 @@ from django.db import OperationalError
 
 from django_jobs.clock import from_datetime
 from django_jobs.cron.loop import Loop, tick_once
+from django_jobs.cron.recording import UNDECIDED
 from django_jobs.cron.registry import find, problems
-from django_jobs.exceptions import InvalidSchedule
+from django_jobs.cron.stored import unreadable_rows
+from django_jobs.exceptions import InvalidSchedule, UnknownSchedule
 from django_jobs.management.arguments import moment
 from django_jobs.management.asking import system_user
 from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
@@ -37,10 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from django_jobs.cron.problems import ScheduleProblem
     from django_jobs.cron.recording import Decided
     from django_jobs.management.output import Output
 
 NOT_ENQUEUED = "failed"
+_NOT_DONE = (NOT_ENQUEUED, UNDECIDED)
 
 
 class Command(JobsCommand):
@@ -117,14 +121,29 @@ def _check_together(options: dict[str, Any]) -> None:
     if options["reason"] and not {"pause", "resume", "run_now"}.intersection(chosen):
         raise refused("--reason is for --pause, --resume and --run-now")
     for name in options["only"] or ():
+        _find(name)
+
+
+def _find(name: str) -> None:
+    """Refuse a name that no schedule has; of one that is left out, say why."""
+    try:
         find(name)
+    except UnknownSchedule:
+        why = {one.name: _sentence(one) for one in problems()} | dict(unreadable_rows())
+        if name not in why:
+            raise
+        raise InvalidSchedule(f"the schedule {name!r} cannot be used: {why[name]}") from None
+
+
+def _sentence(problem: ScheduleProblem) -> str:
+    return f"{problem.message}. {problem.hint}"
 
 
 def _tick(output: Output, options: dict[str, Any]) -> int:
     _check_schedules()
     decided = tick_once(only=options["only"], at=_at(options["test_time"]))
     _tell(output, options, decided)
-    return FAILED if any(one.decision == NOT_ENQUEUED for one in decided) else 0
+    return FAILED if any(one.decision in _NOT_DONE for one in decided) else 0
 
 
 def _loop(output: Output, options: dict[str, Any]) -> int:
@@ -153,7 +172,7 @@ def _dry_run(output: Output, options: dict[str, Any]) -> int:
 def _check_schedules() -> None:
     """Checks are left out where a command is called from code, or with --skip-checks."""
     if found := problems():
-        listed = "".join(f"\n  - {problem.message}" for problem in found)
+        listed = "".join(f"\n  - {_sentence(problem)}" for problem in found)
         raise InvalidSchedule(f"schedules cannot be used as they are:{listed}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
 from django.test import Client, override_settings
 from django.urls import reverse
 
@@ -175,6 +176,9 @@ def test_a_row_that_became_unreadable_is_told(
     assert "mine" in told.getMessage()
     for page in ("schedulestate_changelist", "adminschedule_changelist"):
         assert "Europe/Atlantis" in admin_client.get(url(page)).content.decode()
+    with pytest.raises(CommandError, match="Europe/Atlantis") as refused:
+        call_command("jobs_cron", only=["mine"])
+    assert refused.value.returncode == 2
 
 
 def test_who_made_changed_and_deleted_a_schedule_is_recorded(

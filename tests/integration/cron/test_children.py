@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
 
 from django_jobs.backends import charged
 from django_jobs.backends.registry import backends
@@ -15,7 +16,7 @@ from django_jobs.cron.loop import Loop, tick_once
 from django_jobs.cron.registry import registry
 from django_jobs.cron.schedule import Schedule
 from django_jobs.cron.ticking import Ticker
-from django_jobs.models import FailedJob, Job, JobResult, ScheduleTick
+from django_jobs.models import FailedJob, Job, JobResult, JobState, ScheduleTick
 from django_jobs.operations.schedules import schedule_history
 from testproject.shop.models import Order
 from tests.integration.cron.clockwork import jobs
@@ -200,3 +201,25 @@ def test_where_jobs_run_at_once_one_that_cannot_be_enqueued_is_told(
     (tick,) = schedule_history("bell")
     assert (tick.decision, tick.outcome, tick.job_id) == ("failed", "none", "")
     assert "bell" in tick.reason
+
+
+def test_inline_jobs_are_given_back_though_the_store_fails_for_a_moment(
+    clock: ManualClock, declare: Declare
+) -> None:
+    for number in range(3):
+        declare(f"bell-{number}", handler="inline_long", **INLINE)
+    loop = Loop()
+    loop.step()
+    assert loop.ticker.inline.running == 3
+    failures = [OperationalError("gone")]
+
+    def fail(execute: Callable[..., Any], sql: str, *given: Any) -> Any:
+        if failures and sql.startswith(("UPDATE", "DELETE")) and "django_jobs_job" in sql:
+            raise failures.pop()
+        return execute(sql, *given)
+
+    with connection.execute_wrapper(fail):
+        loop.end(urgent=lambda: True)
+    assert not failures
+    told = set(Job.objects.values_list("state", "attempts", "crashes"))
+    assert (told, Job.objects.count()) == ({(JobState.READY, 0, 0)}, 3)

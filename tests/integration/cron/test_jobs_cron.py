@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from django_jobs.clock import ManualClock
+from django_jobs.cron import loop
 from django_jobs.cron.schedule import Schedule, Window
 from django_jobs.models import Job, OperatorEvent, ScheduleTick
 
@@ -47,6 +48,24 @@ def test_only_some_of_them(clock: ManualClock, declare: Declare, run: Run) -> No
     wrong = run("jobs_cron", "--only", "d")
     assert wrong.code == 2
     assert "no schedule has the name 'd'" in wrong.err
+
+
+def test_only_says_what_it_waits_for_and_ends(
+    clock: ManualClock, declare: Declare, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "PATIENCE_SECONDS", 0.2)
+    declare("load")
+    declare("report", depends_on=("load",))
+    done = run("jobs_cron", "--only", "report")
+    assert done.code == 1
+    assert done.out == (
+        "undecided  report of 2031-05-04 22:00:00 UTC: waits for load, which no scheduler has "
+        "decided; name it with --only as well, or leave --only out\n"
+    )
+    both = run("jobs_cron", "--only", "report", "--only", "load", "--json")
+    assert both.code == 0
+    decided = [(one["name"], one["decision"]) for one in both.json()["decided"]]
+    assert decided == [("load", "enqueued"), ("report", "enqueued")]
 
 
 def test_a_dry_run_tells_why_not_and_changes_nothing(

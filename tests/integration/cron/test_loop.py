@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from django_jobs.models import Job, JobResult, ScheduleTick
+from django_jobs.cron.children import WHEN_SECONDS
+from django_jobs.models import FailedJob, Job, JobResult, JobState, ScheduleTick
+from testproject.shop.models import Order
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ROOT = Path(__file__).resolve().parents[3]
@@ -21,14 +23,16 @@ PATIENCE_SECONDS = 60.0
 
 
 @contextmanager
-def running(environment: dict[str, str], *command: str) -> Iterator[subprocess.Popen[str]]:
+def running(
+    environment: dict[str, str], *command: str, schedules: str = "seconds"
+) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, *command],
         cwd=ROOT,
         env={
             **environment,
             "DJANGO_SETTINGS_MODULE": "tests.integration.cron.clockwork.settings",
-            "CLOCKWORK": "seconds",
+            "CLOCKWORK": schedules,
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -112,3 +116,66 @@ def test_a_worker_without_children_ticks_between_jobs(site_environment: dict[str
         until(lambda: results_of(".chime") >= 2 and results_of("inline_chime") >= 1)
         ended_well(worker)
     each_tick_has_one_job()
+
+
+WORK = ("testproject/manage.py", "jobs_work", "--with-cron", "--queue", "clockwork")
+
+
+def signalled_twice(process: subprocess.Popen[str]) -> str:
+    """What it said. Two signals that come at the same moment may count as one: then again."""
+    process.send_signal(signal.SIGTERM)
+    ends = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        process.send_signal(signal.SIGINT)
+        try:
+            return process.communicate(timeout=PATIENCE_SECONDS / 4)[0]
+        except subprocess.TimeoutExpired:
+            assert time.monotonic() < ends, "it does not stop"
+
+
+def pid_of_long_job() -> int:
+    row = Order.objects.filter(email__startswith="long-").first()
+    return int(row.email.removeprefix("long-").partition("@")[0]) if row else 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("testproject/manage.py", "jobs_cron", "--loop", "--verbosity", "0"),
+        (*WORK, "--processes", "1"),
+        (*WORK, "--processes", "0"),
+    ],
+    ids=["a scheduler", "a worker's child", "a worker without children"],
+)
+def test_a_second_signal_interrupts_inline_jobs_and_does_not_bury_them(
+    site_environment: dict[str, str], command: tuple[str, ...]
+) -> None:
+    with running(site_environment, *command, schedules="long") as process:
+        until(pid_of_long_job)
+        (job,) = Job.objects.filter(state=JobState.RUNNING)
+        told = signalled_twice(process)
+    assert process.returncode in {128 + signal.SIGTERM, 128 + signal.SIGINT}, told
+    until(lambda: not Path(f"/proc/{pid_of_long_job()}").exists())
+    assert not FailedJob.objects.exists()
+    job.refresh_from_db()
+    assert (job.state, job.attempts, job.crashes, job.suspect) == (JobState.READY, 0, 0, False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("testproject/manage.py", "jobs_cron", "--loop"), (*WORK, "--processes", "1")],
+    ids=["a scheduler", "a worker's child"],
+)
+def test_a_second_signal_waits_for_no_gate_that_hangs_and_gives_inline_jobs_back(
+    site_environment: dict[str, str], command: tuple[str, ...]
+) -> None:
+    environment = {**site_environment, "CLOCKWORK_GATE": "hangs"}
+    with running(environment, *command, schedules="long") as process:
+        until(lambda: Order.objects.filter(email__startswith="when-").exists())
+        (job,) = Job.objects.filter(state=JobState.RUNNING)
+        asked = time.monotonic()
+        signalled_twice(process)
+    assert time.monotonic() - asked < WHEN_SECONDS
+    job.refresh_from_db()
+    assert (job.state, job.attempts, job.crashes, job.suspect) == (JobState.READY, 0, 0, False)
+    assert not FailedJob.objects.exists()

@@ -31,6 +31,12 @@ def inline_suicide() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@job
+def inline_long() -> None:
+    Order.objects.create(email=f"long-{os.getpid()}@example.com", total=1)
+    time.sleep(600)
+
+
 def yes() -> bool:
     Order.objects.create(email=f"when-{os.getpid()}@example.com", total=1)
     return True
@@ -52,6 +58,14 @@ def dies() -> bool:
 def hangs() -> bool:
     time.sleep(600)
     return True
+
+
+def hangs_beside_a_long_job() -> bool:
+    """No, until that job runs; then it is asked and does not answer."""
+    if not Order.objects.filter(email__startswith="long-").exists():
+        return False
+    Order.objects.create(email=f"when-{os.getpid()}@example.com", total=1)
+    return hangs()
 
 
 def with_few_others() -> bool:

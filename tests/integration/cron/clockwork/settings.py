@@ -1,5 +1,6 @@
 """The test project with schedules, for schedulers that are processes of their own."""
 
+import json
 import os
 
 from testproject.settings import *  # noqa: F403 - settings of settings
@@ -29,4 +30,23 @@ if os.environ.get("CLOCKWORK") == "seconds":
             "HANDLER": "tests.integration.cron.clockwork.jobs.inline_chime",
             "CRON": "* * * * * *",
         },
+    }
+elif os.environ.get("CLOCKWORK") == "long":
+    DJANGO_JOBS["SCHEDULE"] = {
+        "long": {
+            "HANDLER": "tests.integration.cron.clockwork.jobs.inline_long",
+            "CRON": "* * * * * *",
+            "OVERLAP": "skip",
+        },
+    }
+    if os.environ.get("CLOCKWORK_GATE"):
+        DJANGO_JOBS["SCHEDULE"]["gated"] = {
+            **_CHIME,
+            "CRON": "* * * * * *",
+            "WHEN": "tests.integration.cron.clockwork.jobs.hangs_beside_a_long_job",
+        }
+if wrong := os.environ.get("CLOCKWORK_WRONG"):
+    DJANGO_JOBS["SCHEDULE"] = {
+        "bell": {**_CHIME, "CRON": "* * * * *", **json.loads(wrong)},
+        "gong": {**_CHIME, "CRON": "* * * * *", "DEPENDS_ON": ["bell"]},
     }
