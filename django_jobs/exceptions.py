@@ -19,6 +19,7 @@
     │   └── PushFailed              the transaction was committed, its jobs did not reach the broker
     ├── BackendUnavailable          a backend failed again and again, and is left alone for a while
     ├── StoreUnavailable            (also ConnectionError) what carries the jobs does not serve
+    │   └── PrefixInUse             the keys of a Redis backend are another site's
     ├── TablesMissing               (also Django's DatabaseError) migrate has to be run
     ├── Rejection                   a message failed a check and must not run
     ├── InvalidResult               (also ValueError) what was returned cannot be kept
@@ -60,6 +61,7 @@ __all__ = [
     "JobFailed",
     "JobsError",
     "NotSupported",
+    "PrefixInUse",
     "ProgramFailed",
     "PushFailed",
     "QueueRefused",
@@ -179,13 +181,21 @@ class StoreUnavailable(JobsError, ConnectionError):
     """What carries the jobs cannot be reached, or does not serve just now.
 
     ``undone``: it is certain that nothing was changed. ``answered``: it was reached, and said
-    so itself.
+    so itself. ``spares_others``: other queues may be on other servers, which serve.
     """
 
     def __init__(self, message: str, *, undone: bool = False, answered: bool = False) -> None:
         super().__init__(message)
         self.undone = undone
         self.answered = answered
+        self.spares_others = False
+
+
+class PrefixInUse(StoreUnavailable):
+    """Another site uses the keys of a Redis backend. Nothing was asked of the server."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, undone=True, answered=True)
 
 
 class TablesMissing(JobsError, DatabaseError):

@@ -19,7 +19,13 @@ from django.core.signals import setting_changed
 from django_jobs.backends.circuit import CLOSED, Circuit
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
-from django_jobs.exceptions import BackendUnavailable, EnqueueOutcomeUnknown, JobsError
+from django_jobs.exceptions import (
+    BackendUnavailable,
+    DuplicateJob,
+    EnqueueOutcomeUnknown,
+    JobsError,
+    StoreUnavailable,
+)
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
@@ -28,14 +34,18 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend, Enqueued, OnConflict
     from django_jobs.wire.envelope import Outgoing
 
+_UNTRIED = "passed while closed"
+"""The token of what passed before the breaker opened: it is no probe, and decides nothing then."""
 _circuits: dict[tuple[str, str], Circuit] = {}
 _lock = threading.Lock()
 
 
 def _unlock() -> None:
-    """The thread that held the lock was perhaps not forked with this one."""
+    """The threads that held the lock, or are probing, were perhaps not forked with this one."""
     global _lock  # noqa: PLW0603 - one for the process
     _lock = threading.Lock()
+    for key, circuit in _circuits.items():
+        _circuits[key] = circuit.probed_by("")
 
 
 if hasattr(os, "register_at_fork"):
@@ -45,7 +55,10 @@ if hasattr(os, "register_at_fork"):
 class asking:  # noqa: N801 - used as a verb: with asking(...)
     """Ask a backend something in the block; raises BackendUnavailable where it is no use.
 
-    What a job did wrong, and what the backend refuses on purpose, is no fault of it.
+    An error counts as a failure when the backend did not serve. A held unique_key is an answer
+    of the backend, and so a success. Any other error of ours (a payload that is refused, another
+    queue's open breaker, a wrong setting) may be raised before the backend was asked: it counts
+    as neither, and a probe that ends so leaves its place to the next.
     """
 
     __slots__ = ("_backend", "_queue", "_token")
@@ -57,12 +70,18 @@ class asking:  # noqa: N801 - used as a verb: with asking(...)
         self._token = _passed(self._backend, self._queue)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and not isinstance(error, Exception):
-            # The caller was stopped: that says nothing, but ends a probe.
+        failed = error is not None and _is_failure(error)
+        if failed or error is None or isinstance(error, DuplicateJob):
+            _ended(self._backend, self._queue, self._token, failed=failed)
+        else:
             _given_up(self._backend, self._queue, self._token)
-            return
-        is_ours = isinstance(error, JobsError) and not isinstance(error, EnqueueOutcomeUnknown)
-        _ended(self._backend, self._queue, self._token, failed=error is not None and not is_ours)
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Whether an error says that the backend does not serve."""
+    if isinstance(error, JobsError):
+        return isinstance(error, EnqueueOutcomeUnknown | StoreUnavailable)
+    return isinstance(error, Exception)  # the caller was stopped: that says nothing
 
 
 def asking_to_enqueue(
@@ -91,7 +110,7 @@ def asking_to_enqueue(
 def _passed(backend: str, queue: str) -> str:
     circuit = _circuits.get((backend, queue), CLOSED)
     if not circuit.is_open:
-        return ""
+        return _UNTRIED
     config = get_settings().circuit_breaker
     with _lock:
         circuit = _circuits.get((backend, queue), CLOSED)
@@ -102,7 +121,9 @@ def _passed(backend: str, queue: str) -> str:
                 f"the backend {backend!r} failed {circuit.failures} times in a row for the queue "
                 f"{queue!r}; nothing is asked of it {told}"
             )
-        token = uuid4().hex if circuit.is_open else ""
+        if not circuit.is_open:  # since it was looked at without the lock
+            return _UNTRIED
+        token = uuid4().hex
         _circuits[backend, queue] = circuit.probed_by(token)
         return token
 
@@ -129,7 +150,7 @@ def _ended(backend: str, queue: str, token: str, *, failed: bool) -> None:
 def _given_up(backend: str, queue: str, token: str) -> None:
     with _lock:
         circuit = _circuits.get((backend, queue), CLOSED)
-        if token and circuit.probe == token:
+        if circuit.probe == token:
             _keep(backend, queue, circuit.probed_by(""))
 
 

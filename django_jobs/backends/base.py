@@ -114,6 +114,21 @@ class Backend(ABC):
             Enqueued(one.id, created=False) if one.id in ended else next(stored) for one in outgoing
         ]
 
+    def known(self, jobs: Mapping[str, str]) -> set[str]:
+        """Those of some jobs, by id with their queues, that live here or are known to have ended.
+
+        As ``push`` would know them. Asked before prepared jobs go into an outbox again, and before
+        a job is cancelled there that may have been pushed. This default asks for each job.
+        """
+        can = self.capabilities
+        if not (can.peek or can.results):
+            raise self._lacking("tell which jobs it has", ", ".join(jobs))
+        return {
+            job_id
+            for job_id in jobs
+            if (can.results and self.result(job_id)) or (can.peek and self.find(job_id))
+        }
+
     def as_one(self, work: Callable[[], T]) -> T:
         """Do work that enqueues part after part, as one step: all of them, or none and raise.
 
@@ -138,6 +153,14 @@ class Backend(ABC):
 
         There is more to look at, so ask again: between two calls a worker renews and settles.
         """
+        return False
+
+    def misses(self, queues: Sequence[str] | None) -> bool:
+        """Whether some of these queues, or of all, are left alone as their server is away.
+
+        They may hold jobs, so that a worker which is to end when nothing is due goes on.
+        """
+        del queues
         return False
 
     @abstractmethod
@@ -246,6 +269,17 @@ class Backend(ABC):
         del queues
         return None
 
+    def rate_limited(self, queues: Sequence[str]) -> Collection[str]:
+        """Those of some queues with a rate limit: what is fetched from them has to start at once.
+
+        Their leases say until when (``Lease.start_by``).
+        """
+        del queues
+        return ()
+
+    def return_starts(self, leases: Sequence[Lease]) -> None:  # noqa: B027 - not all count any
+        """Count no start for leases with a ``start_by`` that were given back and not run."""
+
     def forget_rate(self, queue: str) -> bool:
         """Forget what a queue has started lately, where the backend itself counts it."""
         del queue
@@ -262,7 +296,7 @@ class Backend(ABC):
 
     @abstractmethod
     def stats(self, queue: str) -> QueueStats:
-        """Count what waits."""
+        """Count what waits, or as far as can be counted at once; the oldest's age is exact."""
 
     def peek(self, queue: str, limit: int = 20) -> list[Glimpse]:
         """The next messages of a queue in the order they would be fetched, unleased."""
@@ -353,6 +387,12 @@ class Backend(ABC):
     def account(self, job_id: str) -> Account | None:
         """All that is known of a job, live or ended, from whatever process; or None."""
         raise self._lacking("account for jobs", job_id)
+
+    def confirm_site(self) -> None:  # noqa: B027 - most are no other site's
+        """Raise StoreUnavailable where the store is certain to be another site's.
+
+        Asked before a worker begins. A store that is away raises nothing here.
+        """
 
     def check(self) -> list[Any]:
         """System check messages about this alias's own set-up."""

@@ -44,6 +44,7 @@ class MemoryBackend(base.Backend):
         self.attempts: dict[str, list[base.AttemptRecord]] = {}
         self.done: dict[str, tuple[str, int]] = {}
         self.ended: set[str] = set()
+        self._replaced: dict[str, str] = {}
         self._fences = count(1)
         self._lock = threading.Lock()
 
@@ -65,16 +66,20 @@ class MemoryBackend(base.Backend):
                 for one in outgoing
             ]
 
+    def known(self, jobs: Mapping[str, str]) -> set[str]:
+        with self._lock:
+            return {job_id for job_id in jobs if job_id in self.jobs or job_id in self.ended}
+
     def _store_all(self, outgoing: Sequence[Outgoing], on_conflict: OnConflict) -> list[Enqueued]:
         before = dict(self.jobs)
+        self._replaced = {}
         try:
             stored = [self._store(one, on_conflict) for one in outgoing]
         except DuplicateJob:
             self.jobs = before
             raise
-        for replaced in before.keys() - self.jobs.keys():
-            self.ended.add(replaced)
-            self.results[replaced] = ResultRecord(status="cancelled")
+        for job_id, new in self._replaced.items():
+            self._keep_cancelled(job_id, f"replaced by {new}")
         return stored
 
     def _store(self, new: Outgoing, on_conflict: OnConflict) -> Enqueued:
@@ -87,6 +92,7 @@ class MemoryBackend(base.Backend):
             if on_conflict is OnConflict.RAISE or holder.state == RUNNING:
                 raise DuplicateJob(key, holder.id)
             del self.jobs[holder.id]
+            self._replaced[holder.id] = new.id
         now = self.clock.now()
         due = new.terms.schedule
         if due is None:
@@ -315,14 +321,20 @@ class MemoryBackend(base.Backend):
             job = self.jobs.get(job_id)
             if job is None or job.state == RUNNING:
                 return False
-            self._forget(job)
-            self.results[job_id] = ResultRecord(status="cancelled")
+            del self.jobs[job_id]
+            self._keep_cancelled(job_id, "cancelled")
             return True
+
+    def _keep_cancelled(self, job_id: str, why: str) -> None:
+        self.ended.add(job_id)
+        now = self.clock.now()
+        self.results[job_id] = ResultRecord(status="cancelled", output=why, finished_at=now)
 
     def result(self, job_id: str) -> base.Ended | None:
         with self._lock:
             if (record := self.results.get(job_id)) is not None:
-                return base.Ended(status=record.status, value_json=record.value_json)
+                why = "" if record.status == "succeeded" else record.output
+                return base.Ended(status=record.status, value_json=record.value_json, reason=why)
             dead = self.dead.get(job_id)
             return None if dead is None else base.Ended(status="dead", reason=dead.failure.reason)
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from django.db import Error
+
+from django_jobs.backends.database.transactions import gave_up
+from django_jobs.exceptions import StoreUnavailable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -39,11 +44,27 @@ class Unheard(Generic[T]):
         self._claims += [_Claim(one, now, FIRST_PAUSE, now + lease_seconds) for one in claims]
 
     def give_back(self) -> None:
-        """Give back what is found of them, each job to its place, charged nothing."""
+        """Give back what is found of them, each job to its place, charged nothing.
+
+        One whose row is locked, or whose server in a cluster is away, waits like one of which
+        nothing is found: it keeps no other queue waiting. Where the whole store is away that
+        is raised, or the store would seem to work.
+        """
         now = time.monotonic()
         for one in [one for one in self._claims if one.ask_at <= now]:
-            found = self._give_back(one.claim)
+            found = self._found(one.claim)
             self._claims.remove(one)
             if not found and now < one.until:
                 later = one._replace(ask_at=now + one.pause, pause=one.pause * 2)
                 self._claims.append(later)
+
+    def _found(self, claim: T) -> int:
+        try:
+            return self._give_back(claim)
+        except StoreUnavailable as error:
+            if not error.spares_others:
+                raise
+        except Error as error:
+            if not gave_up(error):
+                raise
+        return 0

@@ -5,6 +5,7 @@ What is made for every job is a named tuple, which costs a third of a frozen dat
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -121,6 +122,11 @@ class Lease(NamedTuple):
     ``probe``: a breaker lets nothing else pass until this one is settled.
     ``cancelled``: somebody asked it to stop before this lease was given.
     ``replayed``: the job had ended already; what was leased is a copy.
+    ``keyed``: the keys of the job were held against those of others as it was leased. A store
+    says False where it was led to believe that there are none, and the signed terms decide.
+    ``start_by``: of a queue with a rate limit, the moment of ``time.monotonic()`` after which
+    this lease must not be run: its start is counted until then. ``counted``: that moment
+    on the store's clock.
     """
 
     id: str
@@ -136,6 +142,14 @@ class Lease(NamedTuple):
     probe: bool = False
     cancelled: bool = False
     replayed: bool = False
+    keyed: bool = True
+    start_by: float | None = None
+    counted: int = 0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it must not be run any more, for its start would not be counted."""
+        return self.start_by is not None and time.monotonic() > self.start_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +195,10 @@ class ResultRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStats:
-    """How much waits in a queue, and for how long the oldest ready job has."""
+    """How much waits in a queue, and for how long the oldest ready job has.
+
+    ``at_least``: the names of the counts that stop where counting did; there may be more.
+    """
 
     ready: int = 0
     scheduled: int = 0
@@ -189,6 +206,7 @@ class QueueStats:
     blocked: int = 0
     suspect: int = 0
     oldest_ready_seconds: float = 0.0
+    at_least: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

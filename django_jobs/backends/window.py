@@ -1,8 +1,9 @@
 """So many jobs in any window of time: arithmetic only, no store and no clock.
 
-Starts are counted in slots, a small part of the window each. What lies in the window and
-in a few slots beside it together stays within the limit, so that no window of that length,
-wherever it begins, holds more; also when a job starts a little after it was counted.
+A claim counts its jobs, and each of them starts before a moment that the claim fixed, or not
+at all. They are counted in slots, a small part of the window each, in the slot of that moment,
+and until a window after it. So no window of that length, wherever it begins, holds more starts
+than the limit: when the last of them was claimed, all the others counted still.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SLOTS = 200
-LATE_MICROSECONDS = 40_000
+LEAST_LATE, MOST_LATE = 40_000, SECOND
 _UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86_400 * SECOND}
 _SLOT = re.compile(r"[0-9]{1,18}")
 _RATE = re.compile(r"([1-9]\d{0,8})/([smhd])")
@@ -44,9 +45,9 @@ class Rate:
         return self.window // SLOTS
 
     @property
-    def kept(self) -> int:
-        """How many slots count: the window, the one that has just begun, and lateness."""
-        return SLOTS + 1 + -(-LATE_MICROSECONDS // self.slot)
+    def late(self) -> int:
+        """How long after its claim a job may start: what it costs is kept free of starts."""
+        return min(max(self.slot, LEAST_LATE), MOST_LATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +69,26 @@ class Usage:
             if _SLOT.fullmatch(slot) and type(count) is int and count > 0
         }
         # A clock may step back, but no further than its window.
-        first, last = now // rate.slot - rate.kept + 1, now // rate.slot + rate.kept
+        first, last = now // rate.slot - SLOTS, now // rate.slot + 2 * SLOTS
         return cls(rate, {slot: count for slot, count in counts.items() if first <= slot <= last})
 
     def free(self) -> int:
         """How many may start now."""
         return max(self.rate.limit - sum(self.counts.values()), 0)
 
-    def added(self, count: int, now: int) -> Usage:
-        """With so many that start now."""
-        slot = now // self.rate.slot
+    def added(self, count: int, latest: int) -> Usage:
+        """With so many that start before a moment."""
+        slot = latest // self.rate.slot
         return Usage(self.rate, {**self.counts, slot: self.counts.get(slot, 0) + count})
 
-    def without(self, count: int, since: int) -> Usage:
-        """Without so many that were counted at a moment or after it, and did not start.
+    def without(self, count: int, latest: int) -> Usage:
+        """Without so many that were to start before a moment, and did not.
 
-        The oldest of those go: where others started meanwhile, what is left of both counts
-        for longer and not for less long than it has to.
+        Their slot alone has them. Once it counts no more there is nothing to take back.
         """
-        counts = dict(self.counts)
-        for slot in sorted(slot for slot in counts if slot >= since // self.rate.slot):
-            gone = min(counts[slot], count)
-            counts[slot] -= gone
-            count -= gone
-        return Usage(self.rate, counts)
+        slot = latest // self.rate.slot
+        left = max(self.counts.get(slot, 0) - count, 0)
+        return Usage(self.rate, {**self.counts, slot: left})
 
     def free_in(self, now: int) -> int:
         """Microseconds until another one may start."""
@@ -101,7 +98,7 @@ class Usage:
                 break
             over -= self.counts[slot]
             if over <= 0:
-                return max((slot + self.rate.kept) * self.rate.slot - now, 0)
+                return max((slot + SLOTS + 1) * self.rate.slot - now, 0)
         return 0
 
     def told(self) -> dict[str, object]:

@@ -12,10 +12,18 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.exceptions import Rejection
 from django_jobs.ids import is_canonical
 from django_jobs.wire import strict_json
-from django_jobs.wire.envelope import VERSION, WIRE_NAMES, Envelope, Message, Terms, columns_of
+from django_jobs.wire.envelope import (
+    VERSION,
+    WIRE_NAMES,
+    Envelope,
+    Message,
+    Terms,
+    columns_of,
+)
 from django_jobs.wire.rules import MAX_MOMENT, RULES, is_moment
 
 if TYPE_CHECKING:
@@ -25,6 +33,10 @@ if TYPE_CHECKING:
 
 # Everything of a body but its payload: keys, names, meta.
 ENVELOPE_ALLOWANCE = 64 * 1024
+CLOCKS_APART = 300 * SECOND
+"""By so much may the clock of a signer be ahead of the store's."""
+MOMENTS_APART = SECOND
+"""A store may read its clock more than once in a claim."""
 # Terms as large as they may be are 64 KB each.
 REMEMBERED = 256
 
@@ -108,6 +120,24 @@ def _check_header(terms: Terms, message: Message) -> None:
     message.header.clamped(terms)  # raises where a counter is no number
     if terms.schedule is not None and message.header.available_at < terms.schedule:
         raise Rejection("rejected-mismatch", "the message became due before its signed schedule")
+
+
+def early_by(envelope: Envelope, now: int) -> int:
+    """For how long a job that was leased at ``now`` has yet to wait for its signed time.
+
+    What a store keeps of its due can be rewritten, and so can whether it is due at all. A
+    ``schedule`` is a moment. A delay counts from the store's own now, and the body says only when
+    its signer thought that it was. Where the signer's clock is ahead of the store's by more than
+    ``CLOCKS_APART``, a sound job looks as if it had been brought forward. So it is not refused: it
+    waits for the difference, which is no longer than its delay, and is run then. A clock that is
+    further ahead gives itself away, for the job was leased before it was signed.
+    """
+    terms = envelope.terms
+    if terms.schedule is not None:
+        return max(terms.schedule - MOMENTS_APART - now, 0)
+    if terms.delay is None or envelope.enqueued_at > now + CLOCKS_APART:
+        return 0
+    return max(envelope.enqueued_at + to_microseconds(terms.delay) - CLOCKS_APART - now, 0)
 
 
 class _Told(NamedTuple):

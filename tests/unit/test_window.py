@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.backends.window import LATE_MICROSECONDS, Rate, Usage
+from django_jobs.backends.window import SLOTS, Rate, Usage
 from django_jobs.clock import SECOND
 
 START = 1_700_000_000 * SECOND
@@ -33,21 +33,25 @@ def most_in_a_window(starts, window):
 
 @given(
     st.sampled_from(["5/s", "60/m", "3/h"]),
-    st.lists(st.tuples(st.floats(0, 0.4), st.integers(1, 9), st.floats(0, 1)), max_size=60),
+    st.lists(
+        st.tuples(st.floats(0, 0.4), st.integers(1, 9), st.floats(0, 1), st.floats(0, 1)),
+        max_size=60,
+    ),
 )
-def test_no_window_holds_more_however_they_come(text, arrivals):
+def test_no_window_holds_more_however_they_come_and_however_late_they_start(text, arrivals):
     rate = Rate.parse(text)
     now, told, starts = START, None, []
-    for pause, wanted, late in arrivals:
+    for pause, wanted, allowed, late in arrivals:
         now += int(pause * rate.window)
         usage = Usage.read(rate, told, now)
         count = min(wanted, usage.free())
-        starts += [now + int(late * LATE_MICROSECONDS)] * count
-        told = json.loads(json.dumps(usage.added(count, now).told()))
+        latest = now + int(allowed * rate.window)  # each process allows what it finds it needs
+        starts += [now + int(late * (latest - now))] * count
+        told = json.loads(json.dumps(usage.added(count, latest).told()))
     assert not starts or most_in_a_window(starts, rate.window) <= rate.limit
 
 
-@pytest.mark.parametrize("text", ["50/s", "60/m", "10/s"])
+@pytest.mark.parametrize("text", ["50/s", "60/m", "10/s", "5/h"])
 def test_at_least_95_percent_are_used_when_there_is_always_more(text):
     rate = Rate.parse(text)
     now, told, used, until = START, None, 0, START + 20 * rate.window
@@ -55,7 +59,7 @@ def test_at_least_95_percent_are_used_when_there_is_always_more(text):
         usage = Usage.read(rate, told, now)
         count = usage.free()
         used += count
-        usage = usage.added(count, now)
+        usage = usage.added(count, now + rate.late)
         told = usage.told()
         now += max(usage.free_in(now), 1)
     assert 0.95 <= used / (20 * rate.limit) <= 1.05  # the first burst is one more
@@ -71,22 +75,31 @@ def test_the_next_one_is_free_at_the_moment_that_is_told():
 
 
 def test_what_did_not_start_is_given_back_however_much_later():
-    usage = Usage(Rate.parse("20/s"), {}).added(12, START).added(8, START + SECOND // 2)
+    later = START + SECOND // 2
+    usage = Usage(Rate.parse("20/s"), {}).added(12, START).added(8, later)
     assert usage.free() == 0
     assert usage.without(5, START).free() == 5
-    assert usage.without(8, START + SECOND // 2).free() == 8
-    assert usage.without(15, START).free() == 15
-    assert usage.without(99, START + SECOND // 2).free() == 8
+    assert usage.without(8, later).free() == 8
+    assert usage.without(15, START).free() == 12
+    assert usage.without(15, START).without(8, later).free() == 20
 
 
-def test_what_others_started_meanwhile_counts_no_shorter_for_what_is_given_back():
+def test_what_is_given_back_when_it_counts_no_longer_takes_away_no_start_of_others():
     rate = Rate.parse("20/s")
-    usage = Usage(rate, {}).added(10, START).added(10, START + SECOND // 2).without(10, START)
-    end = START + SECOND // 2 + rate.kept * rate.slot
-    assert Usage.read(rate, usage.told(), end - rate.slot).free() == 10
-    assert Usage.read(rate, usage.told(), end).free() == 20
+    usage = Usage(rate, {}).added(10, START).added(10, START + SECOND // 2)
+    end = START + (SLOTS + 1) * rate.slot
+    usage = Usage.read(rate, usage.told(), end).without(10, START)
+    assert usage.free() == 10
+    assert Usage.read(rate, usage.told(), end).free() == 10
 
 
 @pytest.mark.parametrize("told", [None, "", {}, {"slot": 7, "counts": {"1": 5}}])
 def test_what_was_counted_for_another_rate_does_not_count(told):
     assert Usage.read(Rate.parse("5/s"), told, START).free() == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("20/s", 40), ("60/m", 300), ("7/h", 1000), ("1/d", 1000)]
+)
+def test_so_long_after_its_claim_a_job_may_start(text, milliseconds):
+    assert Rate.parse(text).late == milliseconds * 1000
