@@ -21,21 +21,21 @@ from django_jobs.operations import jobs_database
 from django_jobs.operations.breakers import until
 from django_jobs.operations.causes import span
 from django_jobs.operations.database import moments
-from django_jobs.operations.depths import COUNTED_AT_MOST, depths
+from django_jobs.operations.depths import overview_of_some
 from django_jobs.operations.history import Counts, by_queue, series
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
-    from django_jobs.operations.depths import QueueDepth
+    from django_jobs.operations import OpenBreaker, QueueOverview
     from django_jobs.operations.workers import WorkerSeen
 
 REFRESH_SECONDS = 5
 WORKERS_SHOWN = 50
 JOBS_SHOWN = 8
+QUEUES_SHOWN = 100
+COUNTED_AT_MOST = 1_000  # it is looked at every few seconds
 _MICRO = 1_000_000
 _COLUMNS = ("ready", "scheduled", "running", "blocked")
 
@@ -84,11 +84,16 @@ class OverviewAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         at = moments()
         hour, day = series(60, 1, at), series(48, 30, at)
-        found, lately, broken = depths(at), by_queue(60, at), _breakers(at[jobs_database()])
+        breakers = operations.open_breakers()
+        found, more = overview_of_some(
+            COUNTED_AT_MOST, at=at, breakers=breakers, queues_at_most=QUEUES_SHOWN
+        )
+        lately, broken = by_queue(60, at), _breakers(breakers, at[jobs_database()])
         seen = operations.workers(with_jobs=True, at=at)
         may = _Rights(request)
         return {
-            "tiles": _tiles(found, seen, hour.total),
+            "tiles": _tiles(found, seen, hour.total, more=more > 0),
+            "more_queues": more,
             "queues": [
                 _queue(one, lately.get((one.backend, one.queue)), may)
                 | {"breakers": broken.get((one.backend, one.queue), [])}
@@ -105,10 +110,10 @@ class OverviewAdmin(ReadOnlyAdmin):
         }
 
 
-def _breakers(now: int) -> dict[tuple[str, str], list[str]]:
+def _breakers(breakers: list[OpenBreaker], now: int) -> dict[tuple[str, str], list[str]]:
     """Those that are open, by backend and queue; of handlers, which queues share, apart."""
     found: dict[tuple[str, str], list[str]] = {}
-    for breaker in operations.open_breakers():
+    for breaker in breakers:
         of_queue = breaker.kind == "queue"
         place = (breaker.backend, breaker.name) if of_queue else ("", "")
         whose = "" if of_queue else f" of {shortened(breaker.name, 60)}"
@@ -130,33 +135,28 @@ class _Rights:
         self.drain = may("view_worker", "drain_worker")
 
 
-def _number(count: int) -> str:
-    return f"{COUNTED_AT_MOST:,}+" if count > COUNTED_AT_MOST else f"{count:,}"
-
-
-def _sum(numbers: Iterable[int]) -> str:
-    counts = list(numbers)
-    more = "+" if any(count > COUNTED_AT_MOST for count in counts) else ""
-    return f"{sum(min(count, COUNTED_AT_MOST) for count in counts):,}{more}"
+def _sum(found: list[QueueOverview], name: str, *, more: bool) -> str:
+    plus = "+" if more or any(name in queue.at_least for queue in found) else ""
+    return f"{sum(getattr(queue, name) for queue in found):,}{plus}"
 
 
 def _tiles(
-    found: list[QueueDepth], seen: list[WorkerSeen], hour: Counts
+    found: list[QueueOverview], seen: list[WorkerSeen], hour: Counts, *, more: bool
 ) -> list[dict[str, str | bool]]:
     present = sum(worker.is_present for worker in seen)
-    oldest = max((queue.oldest_seconds for queue in found), default=0.0)
-    dead = _sum(queue.dead for queue in found)
+    oldest = max((queue.oldest_ready_seconds for queue in found), default=0.0)
+    dead = _sum(found, "dead", more=more)
     return [
-        {"name": "Ready", "value": _sum(queue.ready for queue in found)},
-        {"name": "Running", "value": _sum(queue.running for queue in found)},
+        {"name": "Ready", "value": _sum(found, "ready", more=more)},
+        {"name": "Running", "value": _sum(found, "running", more=more)},
         {"name": "Oldest wait", "value": span(oldest * _MICRO) if oldest else "–"},
-        {"name": "Dead letters", "value": dead, "bad": dead != "0"},
+        {"name": "Dead letters", "value": dead, "bad": any(queue.dead for queue in found)},
         {"name": "Workers", "value": str(present), "bad": not present},
         {"name": "Done in an hour", "value": f"{hour.succeeded:,}"},
     ]
 
 
-def _queue(depth: QueueDepth, lately: Counts | None, may: _Rights) -> dict[str, Any]:
+def _queue(depth: QueueOverview, lately: Counts | None, may: _Rights) -> dict[str, Any]:
     named = urlencode({"ids": f"{depth.backend}/{depth.queue}", "back": "overview"})
     dead = reverse("admin:django_jobs_failedjob_changelist")
     narrowed = urlencode({"queue": depth.queue, **narrowed_to(depth.backend)})
@@ -172,16 +172,16 @@ def _queue(depth: QueueDepth, lately: Counts | None, may: _Rights) -> dict[str, 
         "cells": [
             {
                 "name": state,
-                "count": _number(getattr(depth, state)),
+                "count": depth.shown(state),
                 "zero": not getattr(depth, state),
                 "url": jobs_url(depth.backend, depth.queue, state) if may.see_jobs else "",
             }
             for state in _COLUMNS
         ],
-        "dead": _number(depth.dead),
+        "dead": depth.shown("dead"),
         "has_dead": depth.dead > 0,
         "dead_url": f"{dead}?{narrowed}" if may.see_dead else "",
-        "oldest": span(depth.oldest_seconds * _MICRO) if depth.ready else "–",
+        "oldest": span(depth.oldest_ready_seconds * _MICRO) if depth.ready else "–",
         "lately": lately or Counts(),
         "paused": depth.paused,
         "reason": shortened(depth.paused_reason),

@@ -43,16 +43,11 @@ def queue_row(queue: QueueOverview) -> tuple[object, ...]:
     """The cells under QUEUE_HEADERS."""
     paused = f"yes: {shortened(queue.paused_reason)}" if queue.paused_reason else "yes"
     known: tuple[object, ...] = (
-        queue.ready,
-        queue.scheduled,
-        queue.running,
-        queue.blocked,
-        queue.suspect,
-        queue.dead,
+        *(queue.shown(name) for name in QUEUE_HEADERS[2:8]),
         span(queue.oldest_ready_seconds) if queue.ready else "",
     )
     if queue.problem:
-        known = ("?", "?", "?", "?", "?", queue.dead, shortened(queue.problem))
+        known = ("?", "?", "?", "?", "?", queue.shown("dead"), shortened(queue.problem))
     held = (paused if queue.paused else "", queue.breaker)
     return (queue.queue, queue.backend, *known, *held)
 
@@ -119,9 +114,10 @@ def told(trouble: Trouble) -> str:
     """What a probe says of it."""
     where = escaped(f"{trouble.queue} ({trouble.backend})" if trouble.queue else trouble.backend)
     since = span(trouble.seconds)
+    jobs = f"{trouble.jobs}{'+' if trouble.at_least else ''}"
     match trouble.kind:
         case "overdue":
-            return f"overdue: {where} has {trouble.jobs} waiting, one for {since}"
+            return f"overdue: {where} has {jobs} waiting, one for {since}"
         case "lease-expired":
             return (
                 f"lease expired: {where} has {trouble.jobs} running for workers that are gone, one "

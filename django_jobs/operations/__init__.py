@@ -16,11 +16,12 @@ from django_jobs.operations.dead_letters import (
     replay_each,
     select,
 )
+from django_jobs.operations.depths import QueueOverview, overview
 from django_jobs.operations.editing import Edited
 from django_jobs.operations.explaining import Cause, Explanation, explain
 from django_jobs.operations.foreseeing import Foreseen, foresee
 from django_jobs.operations.groups import Group, groups, recount_groups
-from django_jobs.operations.live import QueueOverview, live, overview
+from django_jobs.operations.live import live
 from django_jobs.operations.matching import Matching
 from django_jobs.operations.purging import Purged, purge, sweep_results
 from django_jobs.operations.queues import (

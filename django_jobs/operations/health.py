@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from django.db.models import Count, Min
 
+from django_jobs.backends.database.counts import overdue
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
-from django_jobs.models import JobState, Worker
+from django_jobs.models import Worker
 from django_jobs.operations.brokers import queues_to_ask, stats_of
 from django_jobs.operations.database import jobs_database, store_now
 from django_jobs.operations.live import live
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+COUNTED_AT_MOST = 1_000  # of each priority: one alone is enough to be wrong
 MAX_AGE_SECONDS = 300.0
 SEEN_WITHIN_SECONDS = 60.0
 """Workers tell of themselves every ten seconds."""
@@ -40,7 +42,8 @@ class Limits:
 class Trouble:
     """Something that a probe reports.
 
-    ``kind``: overdue, lease-expired, no-worker, outbox or unreachable.
+    ``kind``: overdue, lease-expired, no-worker, outbox or unreachable. ``at_least``: there
+    are more ``jobs`` than were counted.
     """
 
     kind: str
@@ -49,6 +52,7 @@ class Trouble:
     jobs: int = 0
     seconds: float = 0.0
     detail: str = ""
+    at_least: bool = False
 
 
 def troubles(limits: Limits) -> list[Trouble]:
@@ -80,12 +84,19 @@ def _stalled(only: str | None) -> Iterator[Trouble]:
 
 def _overdue(alias: str, now: int, limits: Limits) -> Iterator[Trouble]:
     """Scheduled ones too: where no worker runs, nobody makes a due job ready."""
-    waiting = live(limits.queue, using=alias).exclude(state=JobState.RUNNING)
-    late = waiting.filter(due__lt=now - to_microseconds(limits.max_age)).order_by()
-    rows = late.values_list("backend", "queue").annotate(Count("pk"), Min("due"))
-    for backend, queue, jobs, oldest in rows:
-        age = (now - oldest) / SECOND
-        yield Trouble(kind="overdue", backend=backend, queue=queue, jobs=jobs, seconds=age)
+    before = now - to_microseconds(limits.max_age)
+    found: dict[tuple[str, str], Trouble] = {}
+    for late in overdue(alias, before, COUNTED_AT_MOST, limits.queue):
+        key = late.backend, late.queue
+        known = found.get(key) or Trouble(kind="overdue", backend=key[0], queue=key[1])
+        age = 0.0 if late.oldest is None else (now - late.oldest) / SECOND
+        found[key] = replace(
+            known,
+            jobs=known.jobs + late.jobs,
+            seconds=max(known.seconds, age),
+            at_least=known.at_least or late.at_least,
+        )
+    yield from found.values()
 
 
 def _expired(alias: str, now: int, only: str | None) -> Iterator[Trouble]:

@@ -194,7 +194,7 @@ class TestOverview:
         shown = admin_client.get(OVERVIEW).text
         for wanted in ("default", "mail", "the moon is full", str(worker), "<svg", "doomed"):
             assert wanted in shown
-        depth = {one.queue: one for one in operations_depths()}
+        depth = {one.queue: one for one in operations.overview()}
         default = depth["default"]
         assert (default.ready, default.running, default.dead) == (2, 1, 1)
         assert (depth["mail"].scheduled, depth["reports"].paused) == (1, True)
@@ -228,11 +228,21 @@ class TestOverview:
         with django_assert_max_num_queries(15):
             admin_client.get(job)
 
-    def test_counts_no_further_than_anybody_reads(self, monkeypatch):
-        monkeypatch.setattr("django_jobs.operations.depths.COUNTED_AT_MOST", 3)
+    def test_counts_no_further_than_anybody_reads(self, monkeypatch, admin_client):
+        monkeypatch.setattr("django_jobs.admin.overview.COUNTED_AT_MOST", 3)
         enqueue_many([doomed.prepare() for _ in range(9)])
-        (depth,) = operations_depths()
-        assert depth.ready == 4
+        shown = admin_client.get(OVERVIEW).context
+        (queue,) = shown["queues"]
+        assert queue["cells"][0]["count"] == "3+"
+        assert shown["tiles"][0]["value"] == "3+"
+
+    def test_says_how_many_queues_it_leaves_out(self, monkeypatch, admin_client):
+        monkeypatch.setattr("django_jobs.admin.overview.QUEUES_SHOWN", 2)
+        enqueue_many([doomed.using(queue=f"queue-{number}").prepare() for number in range(5)])
+        page = admin_client.get(OVERVIEW)
+        assert [queue["name"] for queue in page.context["queues"]] == ["queue-0", "queue-1"]
+        assert [tile["value"] for tile in page.context["tiles"][:2]] == ["2+", "0+"]
+        assert "And 3 more" in page.text
 
     def test_draws_what_was_counted(self, admin_client):
         minute = backends["database"].clock.read(connection()) // 60_000_000
@@ -245,12 +255,6 @@ class TestOverview:
             assert heights == pytest.approx({"succeeded": 78.4, "retried": 22.4, "dead": 11.2})
             assert sum(row.counts.total for row in chart.rows) == 100
             assert "70 runs succeeded" in chart.description
-
-
-def operations_depths():
-    from django_jobs.operations.depths import depths  # noqa: PLC0415 - read when it is patched
-
-    return depths()
 
 
 def connection():

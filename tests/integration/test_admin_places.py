@@ -16,8 +16,7 @@ from django_jobs.admin.databases import jobs_url
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job, OperatorEvent, QueueControl, Worker
-from django_jobs.operations import explain
-from django_jobs.operations.depths import depths
+from django_jobs.operations import explain, overview
 from django_jobs.operations.queues import limit_queue, pause_queue
 from django_jobs.worker.presence import Presence
 from testproject.shop.jobs import doomed
@@ -123,7 +122,7 @@ class TestASecondDatabase:
         limit_queue("near", {"rate_limit": "60/m"}, by="ada")
         doomed.using(queue="near").enqueue()
         assert len(backends["database"].fetch(["near"], 1, 30)) == 1
-        (near,) = (depth for depth in depths() if depth.queue == "near")
+        (near,) = (depth for depth in overview() if depth.queue == "near")
         assert (near.used, near.rate) == (1, "60/m")
 
 
@@ -187,7 +186,7 @@ class TestABroker:
 
     def test_a_rate_that_it_counts_itself_is_not_said_to_be_unused(self, admin_client):
         limit_queue("far", {"rate_limit": "60/m"}, by="ada", backend="broker")
-        (far,) = (depth for depth in depths() if depth.queue == "far")
+        (far,) = (depth for depth in overview() if depth.queue == "far")
         assert (far.rate, far.used) == ("60/m", None)
         assert "rate: 60/m" in admin_client.get(OVERVIEW).text
 

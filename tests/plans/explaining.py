@@ -80,7 +80,8 @@ def _mariadb(sql: str, rows: list[Any]) -> Plan:
             # What a query made for itself has no index; it counts as rows.
             own = str(node.get("table_name", "")).startswith("<")
             plan.scans |= node["access_type"] == "ALL" and not own
-            plan.covered &= own or bool(node.get("using_index"))
+            in_index = node.get("using_index") or node.get("using_index_for_group_by")
+            plan.covered &= own or bool(in_index)
         if "filesort" in node:
             plan.sorted_rows += int(node["filesort"].get("r_output_rows") or 0)
         assert "temporary_table" not in node, plan.text

@@ -9,15 +9,19 @@ from time import perf_counter
 
 import pytest
 from django.db import connection, transaction
+from django.urls import reverse
 
 from django_jobs.backends.base import Failure, ResultRecord
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.backends.database.claiming import FEW, promote
+from django_jobs.backends.database.counts import LOOKED_AT, bands, keys_of_suspects
 from django_jobs.backends.database.glance import queues_with_blocked, queues_with_due
 from django_jobs.backends.database.settling import return_claimed
 from django_jobs.management.listing import Wanted, listed
 from django_jobs.models import Job
+from django_jobs.operations import overview
 from django_jobs.operations.explaining import explain as explain_job
+from django_jobs.operations.health import Limits, troubles
 from django_jobs.operations.hindrances import COUNTED_AT_MOST
 from tests.benchmarks import bare
 from tests.plans.explaining import explain
@@ -283,6 +287,57 @@ class TestAmongAMillionReadyJobs:
                 # Of a state in which there are none, PostgreSQL sorts what it does not find.
                 assert plan.sorted_rows <= 1, plan.text
                 assert_reads_little(plan, at_most=LIMIT)
+
+    def test_the_queues_are_counted_as_far_as_asked(self):
+        per_place = 1_000 + 1 + LOOKED_AT
+        plans = plans_of(lambda: overview(1_000))
+        assert len(plans) == 3  # what there is, how many, and the suspects
+        for plan in plans:
+            # What a part of a statement hands on is counted as read once more.
+            assert_reads_little(plan, at_most=3 * 2 * QUEUES * per_place)
+        assert plans[0].covered, plans[0].text
+        assert plans[0].sorted_rows <= 1, plans[0].text
+        for shown in overview(1_000):
+            assert set(shown.at_least) == {"ready", "running"}
+
+    def test_so_are_those_of_one_queue_for_its_backend(self, backend):
+        for plan in plans_of(lambda: backend.stats(QUEUE)):
+            assert_reads_little(plan, at_most=3 * 2 * (10_000 + 1 + LOOKED_AT))
+
+    def test_a_probe_reads_as_far_as_it_counts(self):
+        if connection.vendor == "mysql":
+            # To group a thousand rows it makes a table of its own, which no plan here may have.
+            plans = plans_of(lambda: bands("default"))
+        else:
+            plans = plans_of(lambda: troubles(Limits(min_workers=0)))
+        for plan in plans:
+            # Three priorities in each queue, and all leases that have ended.
+            assert_reads_little(plan, at_most=max(2 * 3 * QUEUES * 1_000, 10_000))
+
+    def test_suspects_are_found_without_reading_any_other_job(self):
+        last = Job.objects.order_by("-pk").values_list("pk", flat=True)
+        ready = Job.objects.filter(state=READY, queue="queue-3").order_by("-pk")
+        chosen = {*last[:30], *ready.values_list("pk", flat=True)[:30]}
+        Job.objects.filter(pk__in=chosen).update(suspect=True)
+        (plan,) = plans_of(lambda: keys_of_suspects("default", LIMIT))
+        assert plan.indexes - {"none"} == {REAP}, plan.text
+        # What a part of a statement hands on is counted as read once more. MariaDB also counts
+        # the entries of what runs and is no suspect; it reads no rows for them.
+        running = 10_000 if connection.vendor == "mysql" else 0
+        assert_reads_little(plan, at_most=running + 3 * len(chosen))
+        assert set(keys_of_suspects("default", LIMIT)) == set(map(str, chosen))
+
+    def test_a_page_of_suspects_reads_no_other_job(self, admin_client):
+        last = Job.objects.filter(state=READY).order_by("-rank", "-pk")
+        chosen = list(last.values_list("pk", flat=True)[:LIMIT])
+        Job.objects.filter(pk__in=chosen).update(suspect=True)
+        page = reverse("admin:django_jobs_job_changelist")
+        for plan in plans_of(lambda: admin_client.get(page, {"state": "suspect"})):
+            # Its other filters offer what the latest jobs have.
+            at_most = 2_000
+            if "dj_job_reap" in plan.indexes and connection.vendor == "mysql":
+                at_most += 10_000  # it counts the index entries of what runs
+            assert_reads_little(plan, at_most=at_most)
 
     def test_an_explanation_reads_as_far_as_it_counts(self, backend):
         last = Job.objects.filter(queue=QUEUE, state=READY).order_by("-rank", "-due").first()

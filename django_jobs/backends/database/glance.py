@@ -192,7 +192,7 @@ def _by_queue(rows: Sequence[Any], asked: Sequence[str] | None) -> list[tuple[st
     return [
         (name, ready, due if isinstance(due, int) else None)
         for told, ready, due in rows
-        if (name := _name(told)) is not None
+        if (name := text_of(told)) is not None
     ]
 
 
@@ -250,16 +250,16 @@ def _told(alias: str, sql: str, now: str = "") -> list[str]:
     def work() -> list[str]:
         with connection.cursor() as cursor:
             cursor.execute(sql.format(**words, names=names, name="names.name", now=now))
-            found = [_name(told) for (told,) in cursor.fetchall()]
+            found = [text_of(told) for (told,) in cursor.fetchall()]
             return sorted(name for name in found if name is not None)
 
     return in_reading(alias, work)
 
 
-def _name(told: str | bytes | None) -> str | None:
-    """The name of a queue; None for what on SQLite is no text that can be read."""
+def text_of(value: Any) -> str | None:
+    """A text column; None for what on SQLite is no text that can be read."""
     try:
-        return told.decode() if isinstance(told, bytes) else told
+        return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
         return None
 

@@ -12,7 +12,7 @@ from django_jobs.backends.database.transactions import in_transition
 from django_jobs.models import FailedJob, FailureGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 SLOTS = 8
 _MESSAGE = 255
@@ -25,17 +25,36 @@ def bury(alias: str, dead: FailedJob) -> bool:
 
     In the caller's transaction, which holds what the dead letter is made of.
     """
-    letters = FailedJob.objects.using(alias)
-    if letters.filter(backend=dead.backend, job_id=dead.job_id).exists():
-        return False
-    letters.bulk_create([dead], ignore_conflicts=True)
-    count_new(alias, dead)
-    return True
+    return bool(bury_all(alias, [dead]))
 
 
-def count_new(alias: str, failed: FailedJob) -> None:
-    """Add a dead letter to its group, in the caller's transaction."""
-    changes = {"open": plus("open", 1), "seen": plus("seen", 1), "last_seen": failed.failed_at}
+def bury_all(alias: str, letters: Sequence[FailedJob]) -> list[FailedJob]:
+    """Add dead letters of one backend, each another job, and count them; those that are new.
+
+    In the caller's transaction. Groups are counted in one order, so that two who do this for
+    many do not wait for each other.
+    """
+    known = FailedJob.objects.using(alias).filter(
+        backend=letters[0].backend, job_id__in=[one.job_id for one in letters]
+    )
+    there = set(known.values_list("job_id", flat=True))
+    new = [one for one in letters if one.job_id not in there]
+    FailedJob.objects.using(alias).bulk_create(new, ignore_conflicts=True)
+    groups: dict[str, list[FailedJob]] = {}
+    for one in sorted(new, key=lambda one: one.failed_at):
+        groups.setdefault(one.fingerprint, []).append(one)
+    for fingerprint in sorted(groups):
+        count_new(alias, groups[fingerprint][-1], len(groups[fingerprint]))
+    return new
+
+
+def count_new(alias: str, failed: FailedJob, count: int = 1) -> None:
+    """Add dead letters, of which this is the last, to their group, in the caller's transaction."""
+    changes = {
+        "open": plus("open", count),
+        "seen": plus("seen", count),
+        "last_seen": failed.failed_at,
+    }
     rows = _mine(alias, failed.fingerprint)
     if rows.update(**changes):
         return

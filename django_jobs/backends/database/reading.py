@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
-from django.db.models import Count, Min, Q
 
 from django_jobs.backends.base import Ended, QueueStats
+from django_jobs.backends.database.counts import bands, counts, suspects
 from django_jobs.backends.database.rows import ROW_FIELDS, glimpse_of
 from django_jobs.backends.database.unreadable import Rows, readable
 from django_jobs.clock import SECOND
 from django_jobs.models import EndedIds, FailedJob, Job, JobResult, JobState, QueueControl
-from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,29 +19,27 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Glimpse
     from django_jobs.backends.database.clock import StoreClock
 
+COUNTED_AT_MOST = 10_000
 IDS_PER_QUERY = 1000
 ENDED_SECONDS = 3600.0
 """For so long at least it is known of every job that it has ended."""
 
 
 def stats(alias: str, clock: StoreClock, backend: str, queue: str) -> QueueStats:
-    """Count what waits in a queue."""
-    jobs = Job.objects.using(alias).filter(queue=queue, backend=backend)
-    oldest = Min("due", filter=Q(due__lte=MAX_MOMENT))  # which no text on SQLite is
-    counted = list(jobs.order_by().values("state").annotate(jobs=Count("pk"), oldest=oldest))
-    depth = {row["state"]: row["jobs"] for row in counted}
-    since = {row["state"]: row["oldest"] for row in counted}.get(JobState.READY)
-    age = 0.0
-    if since is not None:
-        age = max(clock.read(connections[alias]) - since, 0) / SECOND
-    return QueueStats(
-        ready=depth.get(JobState.READY, 0),
-        scheduled=depth.get(JobState.SCHEDULED, 0),
-        running=depth.get(JobState.RUNNING, 0),
-        blocked=depth.get(JobState.BLOCKED, 0),
-        suspect=jobs.filter(suspect=True).count(),
-        oldest_ready_seconds=age,
-    )
+    """Count what waits in a queue, up to COUNTED_AT_MOST in each state."""
+    told: dict[str, Any] = {}
+    stopped = []
+    for count in counts(alias, bands(alias, queue), COUNTED_AT_MOST):
+        name = JobState(count.state).label
+        if count.backend == backend:
+            told[name] = count.jobs
+            stopped += [name] * count.at_least
+            if count.state == JobState.READY and count.oldest is not None:
+                age = max(clock.read(connections[alias]) - count.oldest, 0) / SECOND
+                told["oldest_ready_seconds"] = age
+    suspicious = suspects(alias, COUNTED_AT_MOST)
+    stopped += ["suspect"] * (suspicious.total() >= COUNTED_AT_MOST)
+    return QueueStats(**told, suspect=suspicious[backend, queue], at_least=tuple(stopped))
 
 
 def peek(alias: str, backend: str, queue: str, limit: int) -> list[Glimpse]:
@@ -86,6 +83,17 @@ def ended_among(alias: str, backend: str, job_ids: Sequence[str]) -> set[str]:
     return found
 
 
+def known_among(alias: str, backend: str, job_ids: Sequence[str]) -> set[str]:
+    """Those of some jobs that live, or have left something behind."""
+    found: set[str] = set()
+    for at in range(0, len(job_ids), IDS_PER_QUERY):
+        some = job_ids[at : at + IDS_PER_QUERY]
+        rows = Job.objects.using(alias).filter(backend=backend, pk__in=some)
+        found.update(map(str, rows.values_list("pk", flat=True)))
+    # In this order: a job may end between the two looks.
+    return found | ended_among(alias, backend, [one for one in job_ids if one not in found])
+
+
 def start_of(job_id: str) -> str:
     """How an id begins that was made within the same minute."""
     return job_id[:8]
@@ -98,6 +106,7 @@ def ended(alias: str, backend: str, job_id: str) -> Ended | None:
         return Ended(
             status=result.status,
             value_json=result.value,
+            reason="" if result.status == "succeeded" else result.output,
             output=result.output,
             attempts=result.attempts,
             finished_at=result.finished_at,

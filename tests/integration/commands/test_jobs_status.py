@@ -65,6 +65,7 @@ def test_queues(run, die):
         *("backend", "queue", "ready", "scheduled", "running", "blocked"),
         *("suspect", "dead"),
         *("oldest_ready_seconds", "paused", "paused_reason", "breaker", "problem"),
+        *("rate", "used", "concurrency", "at_least"),
     ]
 
 

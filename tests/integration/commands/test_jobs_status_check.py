@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from django_jobs import enqueue_many
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.models import Worker
@@ -40,8 +41,24 @@ def test_a_probe_finds_overdue_jobs(run, options):
     assert run("jobs_status", "--check", "--max-age", "10m").code == 0
     assert run("jobs_status", "--check", "--queue", "mail").code == 0
     (one,) = run("jobs_status", "--check", "--json").json()["troubles"]
-    assert list(one) == ["kind", "backend", "queue", "jobs", "seconds", "detail"]
+    assert list(one) == ["kind", "backend", "queue", "jobs", "seconds", "detail", "at_least"]
     assert (one["kind"], one["jobs"]) == ("overdue", 1)
+
+
+def test_a_probe_counts_overdue_jobs_to_an_end_and_finds_each(run, monkeypatch):
+    """One alone is enough, also behind more of a higher priority than are counted."""
+    monkeypatch.setattr("django_jobs.operations.health.COUNTED_AT_MOST", 3)
+    enqueue_many([doomed.using(priority=50).prepare() for _ in range(9)])
+    assert run("jobs_status", "--check").code == 0
+    late = doomed.using(priority=-50).enqueue()
+    age(7200, pk=late.id)
+    (one,) = run("jobs_status", "--check", "--json").json()["troubles"]
+    assert (one["jobs"], one["at_least"]) == (1, False)
+    assert 7200 <= one["seconds"] < 7260
+    age(400, rank=-50)  # that is, those of priority 50
+    assert run("jobs_status", "--check", "--queue", "mail").code == 0
+    done = run("jobs_status", "--check", "--queue", "default")
+    assert done.out == "overdue: default (database) has 4+ waiting, one for 2 h\n"
 
 
 def test_a_probe_finds_workers_that_are_gone(run):

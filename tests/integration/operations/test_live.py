@@ -4,16 +4,10 @@ import pytest
 
 from django_jobs import operations
 from django_jobs.backends.registry import backends
-from django_jobs.exceptions import NotSupported
-from django_jobs.models import Job, JobResult, OperatorEvent, QueueControl
+from django_jobs.models import Job, JobResult, OperatorEvent
 from testproject.shop.jobs import doomed, flaky, send_receipt
-from tests.integration.operations.dying import die
 
 MEMORY = {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}
-
-
-def by_queue():
-    return {(row.backend, row.queue): row for row in operations.overview()}
 
 
 @pytest.mark.django_db
@@ -84,67 +78,10 @@ class TestLive:
         backends["database"].fetch(["default"], 5, 30)
         found = operations.live(state="blocked")
         assert [str(job.pk) for job in found] == [blocked.id]
-        assert by_queue()["database", "default"].blocked == 1
+        (shown,) = operations.overview()
+        assert shown.blocked == 1
         assert first.id != blocked.id
 
     def test_refuses_an_unknown_state(self):
         with pytest.raises(ValueError, match="'dead'"):
             operations.live(state="dead")
-
-
-@pytest.mark.django_db
-class TestOverview:
-    def test_counts_every_state(self):
-        doomed.enqueue()
-        backends["database"].fetch(["default"], 1, 30)
-        doomed.enqueue()
-        flaky.using(delay=60).enqueue()
-        die(send_receipt.prepare(1))
-        QueueControl.objects.create(backend="database", queue="mail", paused=True, reason="storm")
-        rows = by_queue()
-        default, mail = rows["database", "default"], rows["database", "mail"]
-        assert (default.ready, default.scheduled, default.running) == (1, 1, 1)
-        assert (default.suspect, default.dead, default.paused) == (0, 0, False)
-        assert default.oldest_ready_seconds >= 0
-        assert (mail.ready, mail.dead) == (0, 1)
-        assert (mail.paused, mail.paused_reason) == (True, "storm")
-
-    def test_tells_how_long_the_oldest_has_waited(self):
-        handle = doomed.enqueue()
-        Job.objects.filter(pk=handle.id).update(due=Job.objects.get().due - 90_000_000)
-        assert 90 <= by_queue()["database", "default"].oldest_ready_seconds < 150
-
-    def test_forgets_what_is_resolved(self):
-        operations.discard(die().pk, by="ada")
-        assert operations.overview() == []
-
-    def test_shows_configured_queues_that_are_empty(self, settings):
-        settings.DJANGO_JOBS = {"QUEUES": {"mail": {}, "reports": {}}}
-        assert list(by_queue()) == [("database", "mail"), ("database", "reports")]
-
-    def test_takes_few_queries(self, django_assert_max_num_queries):
-        for queue in range(12):
-            doomed.using(queue=f"queue-{queue}").enqueue()
-        with django_assert_max_num_queries(5):
-            assert len(operations.overview()) == 12
-
-    def test_asks_other_backends_and_survives_broken_ones(self, settings, monkeypatch, caplog):
-        settings.DJANGO_JOBS = {
-            "BACKENDS": {"database": {"BACKEND": BACKEND}, "memory": MEMORY},
-            "QUEUES": {"fast": {"BACKEND": "memory"}, "default": {}},
-        }
-        doomed.using(queue="fast").enqueue()
-        assert by_queue()["memory", "fast"].ready == 1
-        doomed.using(queue="fast", concurrency_key="k").enqueue()
-        doomed.using(queue="fast", concurrency_key="k").enqueue()
-        backends["memory"].fetch(["fast"], 2, 30)
-        assert by_queue()["memory", "fast"].blocked == 1
-
-        def broken(queue):
-            raise NotSupported("no stats today of redis://me:s3cret@10.1.2.3")
-
-        monkeypatch.setattr(backends["memory"], "stats", broken)
-        rows = by_queue()
-        assert rows["memory", "fast"].problem == "NotSupported"
-        assert "no stats today of redis://••••@10.1.2.3" in caplog.text
-        assert rows["database", "default"].problem == ""
