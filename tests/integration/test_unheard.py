@@ -1,11 +1,14 @@
 """A claim whose answer never came: what it took goes back by its token, charged nothing."""
 
+import sqlite3
+
 import pytest
 from django.db import OperationalError
 
 from django_jobs.backends import unheard
 from django_jobs.backends.base import Settled
 from django_jobs.backends.database.claiming import Claim
+from django_jobs.exceptions import StoreUnavailable
 from django_jobs.models import Job, JobState
 from tests.integration.by_hand import put
 
@@ -70,13 +73,13 @@ def test_places_of_a_key_that_were_taken_are_free_again(backend):
 
 def lose_the_answer_of_admission(backend):
     """What was claimed has been admitted too when the connection breaks."""
-    given_back = backend._meters.give_back
+    admitted = backend._meters.admitted
 
-    def breaks(*_args):
-        backend._meters.give_back = given_back
+    def breaks(*_args, **_options):
+        backend._meters.admitted = admitted
         raise OperationalError("the connection broke")
 
-    backend._meters.give_back = breaks
+    backend._meters.admitted = breaks
     with pytest.raises(OperationalError):
         backend.fetch(["default"], 9, 30.0)
 
@@ -101,6 +104,56 @@ def test_a_claim_that_never_happened_is_asked_for_ever_less_and_then_forgotten(m
         claims.give_back()
         now[0] += 0.5
     assert asked == [("t", 100.0), ("t", 101.0), ("t", 103.0), ("t", 107.0), ("t", 115.0)]
+
+
+def broken(cause):
+    error = OperationalError(str(cause))
+    error.__cause__ = cause
+    return error
+
+
+def away(*, spares_others):
+    error = StoreUnavailable("it is away")
+    error.spares_others = spares_others
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [broken(sqlite3.OperationalError("disk I/O error")), away(spares_others=False)],
+    ids=["database", "broker"],
+)
+def test_a_store_that_is_away_does_not_seem_to_work_for_what_is_to_go_back(error):
+    answers = [error, error, 1]
+
+    def give_back(_token):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    claims = unheard.Unheard[str](give_back)
+    claims.add(["t"], 10.0)
+    for _ in range(2):
+        with pytest.raises(type(error)):
+            claims.give_back()
+    claims.give_back()
+    assert not answers
+
+
+def test_a_server_of_a_cluster_that_is_away_keeps_no_other_claim_from_going_back():
+    asked = []
+
+    def give_back(token):
+        asked.append(token)
+        if token == "there":
+            raise away(spares_others=True)
+        return 1
+
+    claims = unheard.Unheard[str](give_back)
+    claims.add(["there", "here"], 10.0)
+    claims.give_back()
+    assert asked == ["there", "here"]
 
 
 def test_a_lease_that_was_given_back_so_settles_no_more(backend):

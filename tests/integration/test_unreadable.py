@@ -22,6 +22,8 @@ from django_jobs.models import (
     QueueMeter,
     QueueMinute,
 )
+from django_jobs.operations import overview
+from django_jobs.operations.health import Limits, troubles
 from django_jobs.telemetry import events
 from django_jobs.worker.housekeeping import Housekeeping
 from tests.conftest import RUN_ON
@@ -155,6 +157,24 @@ def test_whoever_looks_sees_the_others(backend, columns):
     assert backend.chores()
     assert backend.next_due_in(["default"]) == 0
     backend.find(odd)
+
+
+@pytest.mark.only_on("sqlite")
+@pytest.mark.parametrize("state", ["ready", b"\xff", 1.5, 77])
+@pytest.mark.parametrize("column", ["state", "due", "rank", "backend", "suspect"])
+def test_counts_leave_out_what_is_of_another_kind(backend, column, state):
+    """Also a text that is none in UTF-8, at which the driver gives up."""
+    (odd,), _ = put(backend), put(backend, 2)
+    spoil(odd, **{column: state})
+    if isinstance(state, bytes):
+        with connection.cursor() as cursor:
+            as_text = f"UPDATE django_jobs_job SET {column} = CAST({column} AS TEXT)"  # noqa: S608 - of a test
+            cursor.execute(as_text)
+    assert backend.stats("default").ready in {2, 3}
+    (shown,) = [row for row in overview() if row.backend == "database"]
+    assert shown.ready in {2, 3}
+    call_command("jobs_status")
+    assert {one.kind for one in troubles(Limits(min_workers=0))} <= {"overdue"}
 
 
 @any_odd

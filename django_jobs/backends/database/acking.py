@@ -61,10 +61,13 @@ _KEPT = (
     "%s::bigint[], %s::bigint[], %s::bigint[]) AS told(id, status, value, output, worker, "
     "started, finished, ttl) ON told.id = gone.id ON CONFLICT DO NOTHING)"
 )
+# The ids come along once more as the text that is stored: to put that together out of what is
+# gone takes the server as long as the rest of the statement. An id whose lease was lost is
+# noted too; its job was enqueued, and that is all that anyone asks of the note.
 _NOTED = (
     ", noted AS (INSERT INTO django_jobs_endedids (start, ids, expires) "
-    "SELECT left(id::text, 8), string_agg(substr(id::text, 9), ' '), {now} + {life} FROM gone "
-    "WHERE id = ANY (%s::uuid[]) GROUP BY 1)"
+    "SELECT start, ids, {now} + {life} FROM unnest(%s::text[], %s::text[]) AS ended(start, ids) "
+    "WHERE EXISTS (SELECT FROM gone))"
 )
 _KEPT_ROW = (
     "INSERT OR IGNORE INTO django_jobs_jobresult (job_id, backend, queue, handler, name, status, "
@@ -107,27 +110,34 @@ class _Ack(NamedTuple):
 
     def at_once(self, leases: Sequence[Lease]) -> set[str]:
         """In a statement of its own, if nothing is shared."""
-        shared, once = keys_of(leases), self._once(leases)
+        shared = keys_of(leases)
+
+        def alone(connection: BaseDatabaseWrapper) -> set[str]:
+            return _at_once(connection, self.clock, leases, self.results)
+
+        if not shared:
+            return in_statement(self.alias, alone)
+        once = self._once(leases)
 
         def work(connection: BaseDatabaseWrapper) -> set[str]:
             keys = Keys(self.alias, self.clock, shared, self.tell, once)
-            settled = _at_once(connection, self.clock, leases, self.results)
+            settled = alone(connection)
             self._let_others_go(keys, leases, settled)
             return settled
 
-        if not shared:
-            return in_statement(self.alias, work)
         return in_transition(self.alias, work, sees_commits=True)
 
     def locking(self, leases: Sequence[Lease], *, waits: bool) -> list[Settled]:
         """Row locks first, so that what others have locked can be left out."""
-        shared, once = keys_of(leases), self._once(leases)
+        shared = keys_of(leases)
+        once = self._once(leases) if shared else ()
 
         def work(connection: BaseDatabaseWrapper) -> list[Settled]:
             keys = Keys(self.alias, self.clock, shared, self.tell, once)
             held = lock_held(self.alias, leases, waits=waits)
             _gone_with_results(self.alias, connection, self.clock, leases, held, self.results)
-            self._let_others_go(keys, leases, held)
+            if shared:
+                self._let_others_go(keys, leases, held)
             return answers_of(leases, held, locked_by_others(self.alias, leases, held))
 
         return in_transition(self.alias, work, sees_commits=bool(shared))
@@ -173,11 +183,21 @@ def _without_result(leases: Sequence[Lease], results: Mapping[str, ResultRecord]
 
 def _note_ended(alias: str, clock: StoreClock, ids: Iterable[str]) -> None:
     expires = clock.now() + to_microseconds(ENDED_SECONDS)
-    rows = [
-        EndedIds(start=start, ids=" ".join(one[len(start) :] for one in alike), expires=expires)
-        for start, alike in groupby(sorted(ids), key=start_of)
-    ]
+    rows = [EndedIds(start=start, ids=rest, expires=expires) for start, rest in _by_start(ids)]
     EndedIds.objects.using(alias).bulk_create(rows)
+
+
+def _by_start(ids: Iterable[str]) -> list[tuple[str, str]]:
+    """Ids as they are kept: how some begin, and what is left of each."""
+    some = sorted(ids)
+    start = start_of(some[0]) if some else ""
+    # As a rule all were made within a minute. Then one replacement does, as no id has a blank.
+    if some and some[-1].startswith(start):
+        return [(start, " ".join(some)[len(start) :].replace(" " + start, " "))]
+    return [
+        (start, " ".join([one[len(start) :] for one in alike]))
+        for start, alike in groupby(some, key=start_of)
+    ]
 
 
 def _keep_row_by_row(
@@ -243,7 +263,8 @@ def _gone(
     if results:
         parts, columns, params = _KEPT, "job.*", params + _told(leases, results)
     if bare := _without_result(leases, results):
-        parts, params = parts + _NOTED, [*params, plain_array(bare)]
+        starts, rests = zip(*_by_start(bare), strict=True)
+        parts, params = parts + _NOTED, [*params, quoted_array(starts), quoted_array(rests)]
     now, life = clock.sql(connection.vendor), to_microseconds(ENDED_SECONDS)
     sql = _WITH.format(gone=gone, columns=columns, parts=parts.format(now=now, life=life))
     with connection.cursor() as cursor:

@@ -35,7 +35,12 @@ from django_jobs.backends.database.hints import HORIZON_SECONDS, Hints
 from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.metering import Meters
 from django_jobs.backends.database.sweeping import Sweeper
-from django_jobs.backends.database.transactions import answered, in_reading, serves_nobody
+from django_jobs.backends.database.transactions import (
+    answered,
+    in_reading,
+    is_row_locked,
+    serves_nobody,
+)
 from django_jobs.backends.database.unreadable import end_endless, past_unreadable
 from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
 from django_jobs.backends.unheard import Unheard
@@ -65,6 +70,9 @@ T = TypeVar("T")
 
 TURNS = 5
 """Claims of one fetch of which nothing may run. Each puts off or parks what it met in bulk."""
+
+LOCKED_SECONDS = 2.0
+"""So long a queue is left alone of which a row was locked for too long."""
 
 LONGEST_WAIT_SECONDS = HORIZON_SECONDS
 """What is due later than that was enqueued without a hint."""
@@ -109,10 +117,12 @@ class DatabaseBackend(Backend):
         self._hints = Hints(self.database, alias)
         self._watches = Watches()
         self._closed = Closed()
+        self._locked: dict[str, tuple[float, Error]] = {}
         self._tell = self._hints.due if self._notifies else keys.nobody
         self.clock = StoreClock()
         self._last_glance = LastGlance()
         self._ended_early = False
+        self._turns = TURNS
         self._sweeper = Sweeper(self.database)
         self._unheard = Unheard[str](
             lambda token: settling.return_claimed(self.database, self.clock, token, self._tell)
@@ -148,30 +158,58 @@ class DatabaseBackend(Backend):
             self._hints.enqueued(outgoing)
         return stored
 
+    def known(self, jobs: Mapping[str, str]) -> set[str]:
+        return self._read(lambda: reading.known_among(self.database, self.alias, list(jobs)))
+
     def as_one(self, work: Callable[[], T]) -> T:
         return self._inserter.as_one(work)
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         self.return_unheard()
-        self._ended_early, turns = False, TURNS
+        self._ended_early, self._turns = False, TURNS
+        locked: Error | None = None
         for queue in queues:
-            if self._closed.left(queue):
+            if known := self._locked_lately(queue):
+                locked = known
                 continue
-            tokens: list[str] = []
             try:
-                while leases := self._despite_rows(queue, limit, lease_seconds, tokens):
-                    admitted = self._admit(self._breakers.admit(leases), lease_seconds)
-                    self._meters.give_back(queue, leases, len(admitted), lease_seconds)
-                    turns -= 1
-                    if admitted or not turns:
-                        self._ended_early = not admitted
-                        return admitted
-                    tokens.clear()
-            except BaseException:
-                # The claim may have happened, and nobody is going to run what it took.
-                self._unheard.add(tokens, lease_seconds)
-                raise
+                admitted = self._admitted(queue, limit, lease_seconds)
+            except Error as error:
+                # A key's row that is locked for long keeps nobody from the other queues.
+                if connections[self.database].in_atomic_block or not is_row_locked(error):
+                    raise
+                self._locked[queue], locked = (time.monotonic() + LOCKED_SECONDS, error), error
+                continue
+            if admitted or not self._turns:
+                self._ended_early = not admitted
+                return admitted
+        if locked is not None:  # or the queue would seem empty
+            raise locked
         return []
+
+    def _admitted(self, queue: str, limit: int, lease_seconds: float) -> list[Lease]:
+        """Leases of a queue that may run; whatever fails after a claim, they go back."""
+        tokens: list[str] = []
+        try:
+            while not self._closed.left(queue) and self._turns:
+                leases = self._despite_rows(queue, limit, lease_seconds, tokens)
+                if not leases:
+                    break
+                admitted = self._admit(self._breakers.admit(leases), lease_seconds)
+                self._meters.admitted(queue, admitted, of=leases)
+                self._turns -= 1
+                if admitted:
+                    return admitted
+                tokens.clear()
+        except BaseException:
+            # The claim may have happened, and nobody is going to run what it took.
+            self._unheard.add(tokens, lease_seconds)
+            raise
+        return []
+
+    def _locked_lately(self, queue: str) -> Error | None:
+        until, error = self._locked.get(queue, (0.0, None))
+        return error if until > time.monotonic() else None
 
     @property
     def fetch_ended_early(self) -> bool:
@@ -317,6 +355,14 @@ class DatabaseBackend(Backend):
         began = time.monotonic()
         seen = glance(self.database, self.clock, self.alias, queues, self._closed.all())
         return seen if self.clock.is_set_by_hand else self._last_glance.keep(queues, began, seen)
+
+    def rate_limited(self, queues: Sequence[str]) -> Collection[str]:
+        return self._meters.rated(queues)
+
+    def return_starts(self, leases: Sequence[Lease]) -> None:
+        for queue in sorted({lease.queue for lease in leases}):
+            mine = [lease for lease in leases if lease.queue == queue]
+            self._meters.return_starts(queue, mine)
 
     def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
         self._breakers.learn(told)

@@ -8,20 +8,22 @@ second, in all of them.
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.closed import LOOK_SECONDS
 from django_jobs.backends.database.transactions import in_reading, in_transition
+from django_jobs.backends.lateness import Lateness
 from django_jobs.backends.window import Rate, Usage
-from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.models import Job, JobState, QueueControl, QueueMeter
 from django_jobs.telemetry.events import emit
 from django_jobs.telemetry.trouble_events import RateUnread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -56,14 +58,24 @@ class Meters:
         self._backend = backend
         self._set: dict[str, Limits] = {}
         self._looked_at = float("-inf")
+        self._lateness: defaultdict[str, Lateness] = defaultdict(Lateness)
+
+    def rated(self, queues: Iterable[str]) -> set[str]:
+        """Those of some queues with a rate limit."""
+        self._look()
+        known = self._set
+        return {name for name in queues if name in known and known[name].rate} if known else set()
 
     def limits(self, queue: str) -> Limits | None:
         """What a queue is limited to, if it is."""
+        self._look()
+        return self._set.get(queue)
+
+    def _look(self) -> None:
         if not self._trusted_for():
             before, self._set = self._set, in_reading(self._alias, self._read)
             self._looked_at = time.monotonic()
             tell_of_unread(self._backend, before, self._set)
-        return self._set.get(queue)
 
     def _trusted_for(self) -> float:
         return max(self._looked_at + LOOK_SECONDS - time.monotonic(), 0.0)
@@ -88,30 +100,49 @@ class Meters:
                 self._closed.shut(queue, min(pause, self._trusted_for()), "rate-limited")
                 return []
             leases = take(count)
-            if usage is not None and leases:
-                # As of now, not of then: on a busy machine the claim took its time.
-                self._save(meter, usage.added(len(leases), self._clock.read(connection)))
-            return leases
+            if usage is None or not leases:
+                return leases
+            # As of now, not of then: on a busy machine the claim took its time.
+            late, now_here = self._lateness[queue].allowed(usage.rate), time.monotonic()
+            counted = self._clock.read(connection) + late
+            self._save(meter, usage.added(len(leases), counted))
+            start_by = now_here + late / SECOND
+            return [lease._replace(start_by=start_by, counted=counted) for lease in leases]
 
         return in_transition(self._alias, work, sees_commits=True)
 
-    def give_back(
-        self, queue: str, claimed: Sequence[Lease], started: int, lease_seconds: float
-    ) -> None:
-        """Of what was just claimed no more than so many started."""
-        count, limits = len(claimed) - started, self._set.get(queue)
-        rate = limits and limits.rate
-        if not count or not rate:
+    def admitted(self, queue: str, leases: Sequence[Lease], *, of: Sequence[Lease]) -> None:
+        """Of those that were just claimed these are about to start, and no others."""
+        if not of[0].counted:
             return
+        if leases:
+            self._lateness[queue].claimed(leases[0])
+        ids = {lease.id for lease in leases}
+        if others := [lease for lease in of if lease.id not in ids]:
+            self.return_starts(queue, others)
 
-        # They were counted then or a little later, in a slot that may be over.
-        since = claimed[0].expires_at - to_microseconds(lease_seconds)
+    def return_starts(self, queue: str, leases: Sequence[Lease]) -> None:
+        """These were claimed and did not start."""
+        limits = self.limits(queue)
+        if limits is None or (rate := limits.rate) is None:
+            return
+        self._lateness[queue].returned(rate, leases)
+        counts = Counter(lease.counted for lease in leases if lease.counted)
+        if counts:
+            in_transition(
+                self._alias,
+                lambda connection: self._uncount(connection, queue, rate, counts),
+                sees_commits=True,
+            )
 
-        def work(connection: BaseDatabaseWrapper) -> None:
-            meter, now = self._locked(queue), self._clock.read(connection)
-            self._save(meter, Usage.read(rate, meter.told, now).without(count, since))
-
-        in_transition(self._alias, work, sees_commits=True)
+    def _uncount(
+        self, connection: BaseDatabaseWrapper, queue: str, rate: Rate, counts: Mapping[int, int]
+    ) -> None:
+        meter, now = self._locked(queue), self._clock.read(connection)
+        usage = Usage.read(rate, meter.told, now)
+        for counted, count in counts.items():
+            usage = usage.without(count, counted)
+        self._save(meter, usage)
 
     def _locked(self, queue: str) -> QueueMeter:
         meters = QueueMeter.objects.using(self._alias)

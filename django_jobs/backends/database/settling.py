@@ -26,7 +26,7 @@ from django_jobs.backends.database.held import (
     matching,
     past_brief_locks,
 )
-from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, nobody
+from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, nobody, wake
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.backends.database.unreadable import Rows, past_unreadable
@@ -200,7 +200,12 @@ def renew(
 
 
 def return_claimed(alias: str, clock: StoreClock, token: str, tell: Tell = nobody) -> int:
-    """Give back all that a claim took whose answer did not come; how many."""
+    """Give back all that a claim took whose answer did not come; how many.
+
+    Without the rows of their keys, which another transaction may hold for longer than a lease:
+    nothing is admitted by mistake where a place is free, and others are woken afterwards, or when
+    these jobs have run.
+    """
     # Among what runs, for which there is an index; the token has none.
     mine = Job.objects.using(alias).filter(
         state=JobState.RUNNING, lease_expires__gt=0, lease_token=token
@@ -208,18 +213,11 @@ def return_claimed(alias: str, clock: StoreClock, token: str, tell: Tell = nobod
     found = in_reading(alias, lambda: list(mine.values_list("pk", *COLUMNS)))
     if not found:
         return 0
-    shared = sorted({key for _, *keys in found for key in keys if key})
-
-    def work(_: BaseDatabaseWrapper) -> int:
-        keys = Keys(alias, clock, shared, tell)
-        rows = Job.objects.using(alias).filter(pk__in=[pk for pk, *_ in found], lease_token=token)
-        returned = rows.update(
-            **_WITHOUT_LEASE, state=JobState.READY, deliveries=F("deliveries") - 1
-        )
-        keys.wake()
-        return returned
-
-    return in_transition(alias, work, sees_commits=bool(shared))
+    rows = Job.objects.using(alias).filter(pk__in=[pk for pk, *_ in found], lease_token=token)
+    changes = {**_WITHOUT_LEASE, "state": JobState.READY, "deliveries": F("deliveries") - 1}
+    returned = in_transition(alias, lambda _: rows.update(**changes))
+    wake(alias, clock, {key for _, *keys in found for key in keys if key}, tell)
+    return returned
 
 
 _TOLD = ("queue", "handler", "attempts", "crashes", "trace_id")

@@ -227,6 +227,11 @@ def gave_up(error: Error) -> bool:
     )
 
 
+def is_row_locked(error: Error) -> bool:
+    """Whether a statement gave up over some rows, and may go well over others."""
+    return gave_up(error) and not is_locked(error)
+
+
 def serves_nobody(error: Error) -> bool:
     """Whether the trouble is the database's, whatever it was asked to do."""
     if is_connection_lost(error) or is_schema_missing(error):
