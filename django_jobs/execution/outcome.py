@@ -94,11 +94,13 @@ class Interrupted:
 
     ``suspect``: perhaps it was this job that ended its process, so it is to run alone next.
     ``delay``: after how many seconds it is due again, where a store can wait; at once without.
+    ``begun``: whether its handler may have been called.
     """
 
     reason: str = ""
     suspect: bool = False
     delay: float | None = None
+    begun: bool = True
 
 
 Outcome = Succeeded | Failed | Snoozed | Cancelled | Rejected | Skipped | Crashed | Interrupted

@@ -18,13 +18,15 @@ from django_jobs.execution.outcome import (
     Cancelled,
     ErrorText,
     Failed,
+    Interrupted,
     Rejected,
     Skipped,
     Snoozed,
 )
+from django_jobs.execution.retry import LONGEST_DELAY
 from django_jobs.execution.timeout import JobTimeout, soft_timeout
 from django_jobs.handlers.registry import check_allowed
-from django_jobs.wire.opening import NotJudged
+from django_jobs.wire.opening import NotJudged, early_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.handlers.base import Handler
     from django_jobs.handlers.registry import Registry
-    from django_jobs.wire.envelope import Envelope, Header, Message
+    from django_jobs.wire.envelope import Envelope, Header, Message, Terms
     from django_jobs.wire.opening import Opener
 
 LONGEST_SNOOZE = 300.0
@@ -52,7 +54,7 @@ class Admitted(NamedTuple):
 class Refused:
     """A message that may not run now, or ever; the outcome says which."""
 
-    outcome: Rejected | Snoozed | Failed | Cancelled | Skipped
+    outcome: Rejected | Snoozed | Failed | Cancelled | Skipped | Interrupted
     envelope: Envelope | None = None
 
 
@@ -65,12 +67,14 @@ class Gatekeeper:
     """Admits the messages of one backend.
 
     ``starting`` is told how long user code may take that a message makes it import.
+    ``runs_delayed``: what would have to wait is run at once here, as it was configured.
     """
 
     settings: JobsSettings
     opener: Opener
     registry: Registry
     starting: Callable[[float | None], object] = _nothing
+    runs_delayed: bool = False
 
     def believed(self, lease: Lease) -> Envelope | None:
         """The envelope of a message that can be opened, or None."""
@@ -121,17 +125,23 @@ class Gatekeeper:
 
     def _decided(
         self, lease: Lease, envelope: Envelope, header: Header, now: int
-    ) -> Rejected | Cancelled | Skipped | None:
+    ) -> Rejected | Cancelled | Skipped | Snoozed | None:
         """What has been decided about the job before anybody asks for its handler."""
         if lease.replayed:
             told = "a job of this id has ended already; somebody put its message back"
             return Rejected("rejected-replayed", told)
+        if not lease.keyed and _has_keys(envelope.terms):
+            told = "its keys were asked of nobody: the store was led to believe that it has none"
+            return Rejected("rejected-mismatch", told)
         if lease.cancelled:
             return Cancelled(ASKED_TO_STOP)
         if over := self._over(envelope, header, now):
             return over
         if lease.done_by:
             return Skipped(f"the job {lease.done_by} did the work of its idempotency key")
+        if not self.runs_delayed and (early := early_by(envelope, now)):
+            told = "it was leased before its signed time, and waits for the rest of it"
+            return Snoozed(min(early / SECOND, LONGEST_DELAY), told)
         return None
 
     def _handler(self, lease: Lease, envelope: Envelope) -> Handler | None:
@@ -199,6 +209,15 @@ class Gatekeeper:
             delay = min(self.settings.snooze_delay * 2**doublings, LONGEST_SNOOZE, left)
             return Refused(Snoozed(delay, detail, put_off=True), envelope)
         return Refused(Rejected(reason, detail), envelope)
+
+
+def _has_keys(terms: Terms) -> bool:
+    """Whether a claim has to hold the job against others."""
+    return (
+        terms.idempotency_key is not None
+        or terms.concurrency_key is not None
+        or terms.single_instance is not None
+    )
 
 
 def _unknown_handler(envelope: Envelope) -> tuple[str, str]:

@@ -131,6 +131,7 @@ def _given_back(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verd
     evidence.learn_of_probes(backend, told)
     answers = backend.nack_all([run.lease for run, _ in items])
     evidence.learn_of_others(backend, told, answers)
+    evidence.return_starts(backend, items, answers)
     return [
         Verdict("requeued", answer, reason=outcome.reason)
         for (_, outcome), answer in zip(items, answers, strict=True)

@@ -101,7 +101,12 @@ def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:
     return Cycle(
         backend=backend,
         settings=settings,
-        gatekeeper=Gatekeeper(settings, build_opener(backend.alias, settings), registry),
+        gatekeeper=Gatekeeper(
+            settings,
+            build_opener(backend.alias, settings),
+            registry,
+            runs_delayed=getattr(backend, "runs_delayed", False),
+        ),
         settler=settler,
         asker=build_asker(settler),
         policies=Policies(settings, registry),

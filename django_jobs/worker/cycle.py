@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from decimal import getcontext, setcontext
@@ -29,20 +30,21 @@ from django_jobs.execution.shared_loop import run_among_others
 from django_jobs.execution.timeout import JobTimeout
 from django_jobs.handlers.base import JobContext
 from django_jobs.telemetry import events, tracing
-from django_jobs.worker.admission import Admitted
+from django_jobs.worker.admission import Admitted, Refused
 from django_jobs.worker.happening import events_of, tell_claimed, tell_started, trace_id_of
 from django_jobs.worker.returned import encoded_value
 from django_jobs.worker.settle import Run, Verdict
+from django_jobs.worker.store import spares_others
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
     from django_jobs.execution.shared_loop import Cut
     from django_jobs.wire.envelope import Envelope
-    from django_jobs.worker.admission import Gatekeeper, Refused
+    from django_jobs.worker.admission import Gatekeeper
     from django_jobs.worker.policies import Policies
     from django_jobs.worker.settle import Settler
 
@@ -71,6 +73,10 @@ class Ended(NamedTuple):
     outcome: Outcome
 
 
+TOO_LATE = Interrupted(
+    "the rate limit of its queue counted a start that is over by now", begun=False
+)
+MOST_LATE_CLAIMS = 8  # each may be answered twice as late as the one before
 EMPTY = Report(status="empty")
 PASSED_OVER = Report(status="circuit-open")
 _NO_JOB = {"empty", "error", "paused", "rate-limited", "circuit-open"}
@@ -120,23 +126,51 @@ class Cycle:
         """Process one message of the first queue that has any.
 
         Where many are to be passed over first, as those of a broken handler: not ``patiently``
-        only some are, and the caller comes again.
+        only some are, and the caller comes again. A claim that was answered too late for a start
+        is tried again, for it may take longer each time: what does so in each process that lives
+        for one message would never run it.
         """
+        report = self._once(queues, patiently=patiently)
+        for _ in range(MOST_LATE_CLAIMS):
+            if (report.status, report.reason) != ("requeued", TOO_LATE.reason):
+                break
+            report = self._once(queues, patiently=patiently)
+        return report
+
+    def _once(self, queues: Sequence[str], *, patiently: bool) -> Report:
+        failed: Exception | None = None
         for queue in queues:
             lease_seconds = self.settings.effective_lease(queue)
-            fetch = partial(self.backend.fetch, [queue], 1, lease_seconds)
-            asked_at, leases = time.monotonic(), fetch()
-            while not leases and self.backend.fetch_ended_early:  # there is none to renew meanwhile
-                if not patiently:
-                    return PASSED_OVER
-                asked_at, leases = time.monotonic(), fetch()
+            try:
+                asked_at, leases = self._fetched(queue, lease_seconds, patiently=patiently)
+            except Exception as error:
+                if not spares_others(error):
+                    raise
+                failed = failed or error
+                continue
+            if leases is None:
+                return PASSED_OVER
             for lease in leases:
                 if time.monotonic() - asked_at > lease_seconds / 2:
                     self.backend.nack_all([lease])  # too little of it is left to run a job
                     return EMPTY
                 tell_claimed([lease])
                 return self.deliver(lease, lease_seconds)
+        if failed is not None:  # or the queues would seem empty
+            raise failed
         return EMPTY
+
+    def _fetched(
+        self, queue: str, lease_seconds: float, *, patiently: bool
+    ) -> tuple[float, list[Lease] | None]:
+        """When it was asked, and what came; None where there is more to pass over."""
+        fetch = partial(self.backend.fetch, [queue], 1, lease_seconds)
+        asked_at, leases = time.monotonic(), fetch()
+        while not leases and self.backend.fetch_ended_early:  # there is none to renew meanwhile
+            if not patiently:
+                return asked_at, None
+            asked_at, leases = time.monotonic(), fetch()
+        return asked_at, leases
 
     def deliver(self, lease: Lease, lease_seconds: float) -> Report:
         """Take one leased message to its end, and tell of it."""
@@ -184,7 +218,11 @@ class Cycle:
         self, lease: Lease, lease_seconds: float, envelope: Envelope | None = None
     ) -> Admitted | Refused:
         leased_at = lease.expires_at - to_microseconds(lease_seconds)
-        return self.gatekeeper.admit(lease, leased_at, envelope)
+        decision = self.gatekeeper.admit(lease, leased_at, envelope)
+        # Last of all: to admit a job may import its module, and that may take a while.
+        if lease.start_by is not None and lease.is_late and isinstance(decision, Admitted):
+            return Refused(TOO_LATE, decision.envelope)
+        return decision
 
     def _settled(self, run: Run, outcome: Outcome, lease_seconds: float) -> Ended:
         return Ended(run, self.asker.settle(run, outcome, lease_seconds), outcome)
@@ -217,7 +255,7 @@ class Cycle:
         try:
             with (
                 clean_connections(lent=self.lent),
-                self.backend.joint_transaction() as connection,
+                self._joint_transaction(lease) as connection,
             ):
                 depth = len(connection.savepoint_ids)  # 0, unless it is part of the caller's
                 with tracing.of_run(attempt.context, admitted.envelope) as ended:
@@ -244,6 +282,13 @@ class Cycle:
         if verdict is None:
             return self._settled(run, outcome, lease_seconds)
         return Ended(run, verdict, outcome)
+
+    @contextmanager
+    def _joint_transaction(self, lease: Lease) -> Iterator[Any]:
+        with self.backend.joint_transaction() as connection:
+            if lease.is_late:  # it waited for a lock
+                raise _UndoneError(TOO_LATE)
+            yield connection
 
     def _unless_asked(self, lease: Lease, outcome: Outcome) -> Outcome:
         """What was asked to stop is not run again."""

@@ -52,10 +52,30 @@ def learn_of_others(backend: Backend, told: Sequence[Told], answers: Sequence[Se
         for one, answer in zip(told, answers, strict=True)
         if answer is Settled.SETTLED and not one[0].probe
     ]
-    if not settled:  # to ask the store now would hide that the settle broke its connection
-        return
+    if settled:  # to ask the store now would hide that the settle broke its connection
+        _unless_it_breaks(backend, lambda: backend.learn(settled))
+
+
+def return_starts(
+    backend: Backend, given_back: Sequence[tuple[Run, Interrupted]], answers: Sequence[Settled]
+) -> None:
+    """Let a rate limit count no start for what was given back and not begun.
+
+    Where that cannot be done, fewer jobs start than may.
+    """
+    leases = [
+        run.lease
+        for (run, outcome), answer in zip(given_back, answers, strict=True)
+        if answer is Settled.SETTLED and run.lease.start_by is not None and not outcome.begun
+    ]
+    if leases:
+        _unless_it_breaks(backend, lambda: backend.return_starts(leases))
+
+
+def _unless_it_breaks(backend: Backend, note: Callable[[], None]) -> None:
+    """Note what the settle that counted need not be undone for."""
     try:
-        backend.learn(settled)
+        note()
     except (Error, OSError):
         database = getattr(backend, "database", None)
         if database is not None and connections[database].in_atomic_block:

@@ -150,7 +150,7 @@ class InProcessWorker:
             if self._told:  # of a job in a queue that is new, or that another worker has
                 self._queues.look_again()
             self.stop.unless_asked(self._wait)
-        elif not self._relaying.has_nothing():
+        elif not self._relaying.has_nothing() or self._cycle.backend.misses(self._queues.watched):
             self._empty_looks = 0
             self.stop.unless_asked(self._wait)
         elif self._empty_looks > 1:

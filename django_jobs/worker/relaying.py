@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from django_jobs.outbox.relay import Relay
 
 END_PATIENCE = 0.3
+LOOK_SECONDS = 1.0
+"""So long new jobs of other queues wait at most while one queue stands still."""
 NOTHING = Moved(0, left=False)
 
 
@@ -39,6 +41,7 @@ class Relaying:
         self._due_at = 0.0 if relay else float("inf")
         self._failing_since: float | None = None
         self._pause = FIRST_PAUSE
+        self._reported: dict[str, float] = {}
         self._last: Moved | None = None if relay else NOTHING
 
     def seconds_left(self) -> float:
@@ -64,8 +67,11 @@ class Relaying:
             self._last = None
             self._fails(error)
             return None
-        self._works()
-        self._rest(0.0 if self._last.jobs else self._poll_interval)
+        if self._last.jobs or not self._last.left:
+            self._works()
+        self._report_queues(self.relay)
+        pause = min(self._poll_interval, LOOK_SECONDS if self.relay.stuck else self._poll_interval)
+        self._rest(0.0 if self._last.jobs else pause)
         return self._last
 
     def _rest(self, seconds: float) -> None:
@@ -74,11 +80,15 @@ class Relaying:
         self._due_at = time.monotonic() + pause
 
     def _fails(self, error: Exception) -> None:
-        if self._failing_since is None:
+        stuck = self.relay.stuck if self.relay else {}
+        of_queues = any(rest.error is error for rest in stuck.values())
+        # Those of which it was said already may be the only ones that have jobs just now.
+        is_known = of_queues and stuck.keys() <= self._reported.keys()
+        if self._failing_since is None and not is_known:
             self._failing_since = time.monotonic()
             events.emit(events.RelayLost(backend=self._alias, error=error))
         close_idle_connections()
-        self._rest(self._pause)
+        self._rest(min(self._pause, LOOK_SECONDS) if of_queues else self._pause)
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     def _works(self) -> None:
@@ -86,6 +96,16 @@ class Relaying:
         if self._failing_since is not None:
             lasted, self._failing_since = time.monotonic() - self._failing_since, None
             events.emit(events.RelayFound(backend=self._alias, seconds=lasted))
+
+    def _report_queues(self, relay: Relay) -> None:
+        """Say once that a queue stands still while others move, and that it moves again."""
+        now = {name: rest for name, rest in relay.stuck.items() if not rest.blamed}
+        for name in now.keys() - self._reported:
+            events.emit(events.RelayLost(backend=self._alias, queue=name, error=now[name].error))
+        for name in self._reported.keys() - now:
+            lasted = time.monotonic() - self._reported[name]
+            events.emit(events.RelayFound(backend=self._alias, queue=name, seconds=lasted))
+        self._reported = {name: rest.since for name, rest in now.items()}
 
     @property
     def _alias(self) -> str:

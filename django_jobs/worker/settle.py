@@ -119,7 +119,9 @@ class Settler:
             case Interrupted(reason, suspect, delay):
                 charge = Charge.SUSPICION if suspect else Charge.NOTHING
                 delay = delay if self.backend.capabilities.delay else None
-                return self._give_back(run, "requeued", delay, reason, charge)
+                verdict = self._give_back(run, "requeued", delay, reason, charge)
+                evidence.return_starts(self.backend, [(run, outcome)], [verdict.answer])
+                return verdict
             case Rejected(reason, detail):
                 return self._reject(run, reason, detail)
             case Crashed(detail):

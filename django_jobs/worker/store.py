@@ -16,6 +16,7 @@ from django_jobs.backends.database.transactions import (
     is_conflict,
     is_connection_lost,
     is_refusal,
+    is_row_locked,
     is_schema_missing,
     serves_nobody,
 )
@@ -53,6 +54,13 @@ def trouble_of(error: Exception, *, twice: bool = False) -> Trouble:
     if twice and not (gave_up(error) or is_conflict(error)):
         return Trouble.REFUSED
     return Trouble.LATER
+
+
+def spares_others(error: Exception) -> bool:
+    """Whether a claim that failed like this may go well in another queue."""
+    if isinstance(error, StoreUnavailable):
+        return error.spares_others
+    return isinstance(error, Error) and is_row_locked(error)
 
 
 class Outage:

@@ -13,7 +13,10 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 60.0
@@ -150,6 +153,45 @@ def settle_first(*, queue: str) -> str:
     return backend.ack([lease])[0].value
 
 
+def move_outbox(*, batch: int) -> int:
+    """Push what is in the outbox of the default backend, in small batches; how many arrived.
+
+    After the first of them, when others have begun to take jobs out as well.
+    """
+    from django_jobs.backends.registry import backends  # noqa: PLC0415 - as above
+    from django_jobs.conf import get_settings  # noqa: PLC0415 - as above
+    from django_jobs.models import JobResult, OutboxJob  # noqa: PLC0415 - as above
+    from django_jobs.outbox import relay as module  # noqa: PLC0415 - as above
+    from django_jobs.worker.build import build_relay  # noqa: PLC0415 - as above
+
+    settings = get_settings()
+    module.BATCH, module.BATCHES_PER_STEP = batch, 1
+    relay = build_relay(backends[settings.default_backend], settings)
+    assert relay is not None
+    moved = relay.step().jobs
+    _until(lambda: _count(JobResult) > 0)
+    module.BATCHES_PER_STEP = 10
+    while _count(OutboxJob):
+        moved += relay.step().jobs
+    return moved
+
+
+def call_off(*, ids: list[str]) -> list[str]:
+    """Call jobs off, one after the other, when some of them have left; what became of each."""
+    from django_jobs import operations  # noqa: PLC0415 - as above
+    from django_jobs.models import OutboxJob  # noqa: PLC0415 - as above
+
+    _until(lambda: _count(OutboxJob) < len(ids))
+    return [operations.call_off(job_id, by="racer").status for job_id in ids]
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def _backend(*, optimistic: bool = False) -> Any:
     from django.db import connection  # noqa: PLC0415 - as above
 
@@ -176,7 +218,13 @@ def _result() -> Any:
     return ResultRecord(status="succeeded")
 
 
-ROLES = {role.__name__: role for role in (claim, enqueue, lose, reap, settle_late, settle_first)}
+ROLES = {
+    role.__name__: role
+    for role in (
+        *(claim, enqueue, lose, reap, settle_late, settle_first),
+        *(move_outbox, call_off),
+    )
+}
 
 
 def main() -> None:

@@ -16,7 +16,12 @@ from django_jobs.backends.registry import backends
 from django_jobs.checks import TAG
 from django_jobs.conf import get_settings
 from django_jobs.cron.loop import Loop
-from django_jobs.exceptions import ConfigurationError, InvalidOption, TablesMissing
+from django_jobs.exceptions import (
+    ConfigurationError,
+    InvalidOption,
+    StoreUnavailable,
+    TablesMissing,
+)
 from django_jobs.management.arguments import positive_float, positive_int
 from django_jobs.management.reloading import Watcher, is_watched
 from django_jobs.management.schema import databases_of, require_tables
@@ -108,6 +113,7 @@ class Command(BaseCommand):
             worker = self._worker(options)
         except (ConfigurationError, InvalidOption) as error:
             raise CommandError(str(error), returncode=2) from error
+        _confirm_site(options)
         worker.stop.ends_process = getattr(self, "_called_from_command_line", False)
         with self._heard() if options["verbosity"] else nullcontext():
             code = worker.run() if self._has_tables(worker, options) else 0
@@ -249,6 +255,14 @@ def _add_ends(parser: ArgumentParser) -> None:
         help="where migrate has not been run yet, wait for it, at most S seconds; default: "
         "end with exit code 1",
     )
+
+
+def _confirm_site(options: dict[str, Any]) -> None:
+    """Refuse to begin on a store that is another site's."""
+    try:
+        backends[options["backend"] or get_settings().default_backend].confirm_site()
+    except StoreUnavailable as error:
+        raise CommandError(str(error), returncode=1) from error
 
 
 def _missing(databases: Sequence[str], *, waits: bool) -> Error | None:

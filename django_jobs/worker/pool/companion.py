@@ -1,7 +1,8 @@
 """The child that ticks for schedules beside a worker's jobs, so that the parent never does.
 
-It comes from the nursery as children do, and is replaced when it dies. When the parent has
-gone, or is about to, it hears so and ends, after the inline jobs that it runs.
+It comes from the nursery as children do, and is replaced when it dies. When the parent is about
+to go, it says so, and the child ends after the inline jobs that it runs; when the parent
+is in a hurry, or gone, it ends at once and gives these jobs back.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 60.0
+HURRY_SECONDS = 2.0
+_LEAVE = "leave"
 
 
 class Scheduler:
@@ -33,6 +36,7 @@ class Scheduler:
         self._pid = 0
         self._born_at = self._wish_at = 0.0
         self._pause = FIRST_PAUSE
+        self._killed_at = float("inf")
 
     def step(self) -> None:
         """Have it born, if it is to be."""
@@ -67,22 +71,30 @@ class Scheduler:
 
     def leave(self) -> None:
         """Let it end, and not come again."""
+        if self._channel is not None and self._wanted:
+            with contextlib.suppress(OSError):  # it has gone
+                self._channel.post(_LEAVE)
         self._wanted = False
+
+    def hurry(self) -> None:
+        """Let it give back what it runs, and end."""
+        self.leave()
         if self._channel is not None:
             self._channel.close()
+        self._killed_at = min(self._killed_at, time.monotonic() + HURRY_SECONDS)
 
     def is_over(self) -> bool:
-        """Whether it has ended."""
-        return not self._pid
+        """Whether it has ended, or has had its time."""
+        return not self._pid or time.monotonic() >= self._killed_at
 
     def kill(self) -> None:
         """End it at once. Leases tell of what it ran."""
-        self.leave()
+        self.hurry()
         if self._pid:
             kill_group(self._pid)
 
     def _gone(self, now: float) -> None:
-        if self._channel is not None and self._wanted:
+        if self._channel is not None:
             self._channel.close()
         self._channel, self._pid = None, 0
         if now - self._born_at > LONGEST_PAUSE:
@@ -92,13 +104,32 @@ class Scheduler:
 
 
 def tend(channel: Channel) -> None:
-    """The child's own end: tick until the parent closes the conversation."""
+    """The child's own end: tick until the parent says that it is over, or has gone."""
     from django_jobs.cron.loop import Loop  # noqa: PLC0415 - a scheduler is built upon workers
 
-    def is_over() -> bool:
-        with contextlib.suppress(OSError):
-            # The parent says nothing: what can be read is the end.
-            return bool(select.select([channel], [], [], 0)[0])
-        return True
+    wishes = _Wishes(channel)
+    Loop(stopped=wishes.is_over, hurried=wishes.is_urgent).run()
 
-    Loop(stopped=is_over).run()
+
+class _Wishes:
+    """What the parent has said: one word, and that it ends the conversation."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._over = self._urgent = False
+
+    def is_over(self) -> bool:
+        return self._over or self._looked()
+
+    def is_urgent(self) -> bool:
+        self._looked()
+        return self._urgent
+
+    def _looked(self) -> bool:
+        try:
+            if not self._urgent and select.select([self._channel], [], [], 0)[0]:
+                self._over = True
+                self._channel.receive_ready()
+        except (EOFError, OSError):
+            self._over = self._urgent = True
+        return self._over

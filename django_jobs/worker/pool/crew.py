@@ -54,11 +54,6 @@ class Held:
         return cls(lease, seconds, ends, str(lease.message.index.get("handler", "")))
 
     @property
-    def size(self) -> int:
-        """The bytes of its body."""
-        return len(self.lease.message.body)
-
-    @property
     def fence(self) -> float:
         """The moment from which it must not be run."""
         return self.ends - self.seconds / FENCE_SHARE

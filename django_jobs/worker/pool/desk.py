@@ -56,11 +56,12 @@ class Desk:
 
     def give_back(self, held: Held, why: str) -> None:
         """It was not run: to its old place, and nothing charged."""
-        self._return(held, Interrupted(why))
+        self._return(held, Interrupted(why, begun=False))
 
     def put_off(self, held: Held, delay: float, why: str) -> None:
         """It cannot be run now: to be claimed again after so many seconds, and nothing charged."""
-        self._return(held, Interrupted(why, suspect=held.lease.suspect, delay=delay))
+        suspect = held.lease.suspect
+        self._return(held, Interrupted(why, suspect=suspect, delay=delay, begun=False))
 
     def cut_short(self, held: Held, lane: Lane, outcome: Outcome) -> None:
         """Its child told nothing of it any more."""
@@ -94,7 +95,7 @@ class Desk:
     def done(self, settled: Sequence[Done]) -> None:
         """The store has answered."""
         self.open -= len(settled)
-        self.open_bytes -= sum(len(done.run.lease.message.body) for done in settled)
+        self.open_bytes -= sum([len(done.run.lease.message.body) for done in settled])
         for _, outcome, verdict in settled:
             if isinstance(outcome, Interrupted) and verdict.answer is Settled.SETTLED:
                 if verdict.delay:

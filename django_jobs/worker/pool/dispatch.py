@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
+from django_jobs.worker.pool.facts import Idle
 from django_jobs.worker.pool.pace import LONG_SECONDS, Pace
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ FREE_SECONDS = 0.1
 CHUNK_BYTES = 1 << 20
 SHORTEST_TURN = 0.01
 LONGEST_WAIT = 60.0  # after so long a suspect that was put off is claimed again
+WHY_STALE = "its lease could not be renewed in time"
+WHY_LATE = "no process was free to start it before its count in the rate limit ended"
+RESERVED_SHARE = 8
 WHY_PUT_OFF = "it has to run alone, and others that have to do so now"
 
 
@@ -33,6 +37,10 @@ class Dispatch:
     one beside the others is for suspects only, and no suspect waits here for it: all that a
     machine holds of them is charged should it die, and what waits is in the way of the others.
     It is put off until its turn may have come, and the worker goes on with other jobs.
+
+    Jobs of a queue with a rate limit have to start at once (``Lease.start_by``). So they come
+    first, into lanes that do nothing, or go back. They are fetched for such lanes only, and
+    one is kept free for them where they ``lack_lanes``.
     """
 
     def __init__(
@@ -40,13 +48,14 @@ class Dispatch:
     ) -> None:
         self.ready: deque[Held] = deque()
         self.lacks_one_alone = False
+        self.lack_lanes = False
         self._children = children
         self._desk = desk
         self._places = places
         self._limits = limits
-        self._pace = Pace()
+        self._pace, self._prompt = Pace(), Pace()
         self._apart = places.concurrency > 1
-        self._suspicious = False
+        self._suspicious = self._limited_last = False
         self._suspect_at = self._turn_at = time.monotonic()
         self._progress_at = time.monotonic()
         self._balance_at = self._free_at = 0.0
@@ -54,12 +63,14 @@ class Dispatch:
     def observe(self, held: Held, seconds: float) -> None:
         """A job has ended after so long."""
         self._pace.observe(held.handler, seconds)
+        if held.lease.start_by is not None and not self._apart:
+            self._prompt.observe(held.lease.queue, seconds)
         self._progress_at = time.monotonic()
 
     def receive(self, held: Sequence[Held]) -> None:
         """Leases have come. A suspect comes alone, and others like it may be next."""
-        is_suspect = held[-1].lease.suspect
-        if is_suspect and self._apart:
+        is_suspect, is_limited = held[-1].lease.suspect, _is_limited(held[-1])
+        if is_limited or (is_suspect and self._apart):
             self.ready.extendleft(reversed(held))  # it is in nobody's way
         else:
             self.ready.extend(held)
@@ -91,6 +102,23 @@ class Dispatch:
         wanted = max(lanes + ahead + self._beside() - self.outstanding(), 0)
         # A claim of many costs hardly more than one of few, and the others last until then.
         return wanted if wanted >= ahead // AHEAD_AT_ONCE else 0
+
+    def idle(self, received: int, most: int) -> Idle:
+        """The lanes that do nothing, after so many leases, and while so many more may come."""
+        lanes = sum(self._is_idle(lane) for lane in self._lanes())
+        waiting = sum(map(_is_limited, islice(self.ready, lanes)))
+        return Idle(max(lanes - waiting, 0), received, most, self._prompt)
+
+    def _is_idle(self, lane: Lane) -> bool:
+        return lane.accepts and not lane.given and lane.child.is_up
+
+    @property
+    def _keeps_free(self) -> bool:
+        """Whether a lane is kept free for jobs that have to start at once.
+
+        Not when such jobs were the last to get one: in between it is the turn of others.
+        """
+        return self.lack_lanes and not self._limited_last
 
     def _beside(self) -> int:
         """What children beside the others run: those about to leave, and those for suspects."""
@@ -133,9 +161,12 @@ class Dispatch:
         if not self.ready:
             return
         self._place_suspects()
+        self._place_limited()
         loads = {child.slot: child.load for child in self._children.values()}
         lanes = [lane for lane in self._lanes() if lane.accepts]
         lanes.sort(key=lambda lane: (len(lane.given), loads[lane.child.slot]))
+        if self._keeps_free:  # these stay idle, or become so
+            del lanes[: max(self._places.lanes // RESERVED_SHARE, 1)]
         for place, lane in enumerate(lanes):
             self._place_suspects()
             if not self.ready or (self._apart and self.ready[0].lease.suspect):
@@ -144,10 +175,26 @@ class Dispatch:
         for child in self._children.values():
             child.hand_over()
 
+    def _place_limited(self) -> None:
+        """What has to start at once goes to lanes that do nothing, its share to each."""
+        if not (self.ready and _is_limited(self.ready[0])):
+            return
+        loads = {child.slot: child.load for child in self._children.values()}
+        idle = [lane for lane in self._lanes() if self._is_idle(lane)]
+        idle.sort(key=lambda lane: loads[lane.child.slot])
+        for place, lane in enumerate(idle):
+            self._place_suspects()
+            limited = sum(1 for _ in takewhile(_is_limited, self.ready))
+            if not limited or (self._apart and self.ready[0].lease.suspect):
+                return
+            self._fill(lane, share=-(-limited // (len(idle) - place)))
+
     def _drop_stale(self) -> None:
+        """Give back what must not be run any more."""
         now = time.monotonic()
-        while self.ready and now > self.ready[0].fence:
-            self._desk.give_back(self.ready.popleft(), "its lease could not be renewed in time")
+        while self.ready and (now > self.ready[0].fence or self.ready[0].lease.is_late):
+            why = WHY_LATE if self.ready[0].lease.is_late else WHY_STALE
+            self._desk.give_back(self.ready.popleft(), why)
 
     def needs_none_alone(self) -> bool:
         """Whether there has been no suspect for so long that those put off have all come back."""
@@ -180,6 +227,8 @@ class Dispatch:
             return
         if any(held.lease.suspect for held in lane.given.values()):
             return
+        if _is_limited(head) and not self._is_idle(lane):
+            return
         chunk = self._chunk(head, share)
         room = chunk - len(lane.given)
         # A lane that still has half of its chunk needs nothing yet.
@@ -189,24 +238,31 @@ class Dispatch:
         if taken := list(islice(self._taken(list(lane.given.values()), share), allowed)):
             if not lane.given:
                 self._progress_at = time.monotonic()
+            self._limited_last = _is_limited(taken[0])
             lane.give(taken)
 
     def _chunk(self, held: Held, share: int) -> int:
         """How many jobs like this one a lane should hold: among many lanes, its share."""
+        if _is_limited(held):
+            return min(self._pace.prompt(held.handler), share)
         chunk = self._pace.chunk(held.handler)
         return chunk if self._places.concurrency == 1 else min(chunk, share)
 
     def _taken(self, given: Sequence[Held], share: int) -> Iterable[Held]:
         """Jobs from the head, as long as each is short and small enough to be one of so many."""
         now, handler, chunk = time.monotonic(), None, 0
-        count, size = len(given), sum(one.size for one in given)
+        count, size = len(given), sum([len(one.lease.message.body) for one in given])
+        limited = bool(self.ready) and _is_limited(self.ready[0])
         while self.ready:
             head = self.ready[0]
             if head.handler != handler:
                 handler, chunk = head.handler, self._chunk(head, share)
-            if head.lease.suspect or now > head.fence or count >= chunk:
+            lease = head.lease
+            if (lease.start_by is not None) is not limited or (limited and lease.is_late):
                 return
-            size += head.size
+            if lease.suspect or count >= chunk or now > head.fence:
+                return
+            size += len(lease.message.body)
             if count and size > CHUNK_BYTES:
                 return
             count += 1
@@ -226,7 +282,7 @@ class Dispatch:
     def _balance(self) -> None:
         """No job waits behind a busy lane while another lane is idle."""
         now = time.monotonic()
-        if self.ready or now < self._balance_at:
+        if self.ready or self._keeps_free or now < self._balance_at:
             return
         lanes = self._lanes()
         if not any(lane.accepts and not lane.given for lane in lanes):
@@ -237,3 +293,8 @@ class Dispatch:
         busiest = max(busy, key=lambda lane: len(lane.unstarted()), default=None)
         if busiest is not None and (waiting := len(busiest.unstarted())):
             self.ready.extend(busiest.take_back((waiting + 1) // 2))
+
+
+def _is_limited(held: Held) -> bool:
+    """Whether it has to start at once, for its queue has a rate limit."""
+    return held.lease.start_by is not None

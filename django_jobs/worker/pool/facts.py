@@ -11,6 +11,7 @@ from django_jobs.backends.base import Settled
 from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.execution.outcome import Succeeded
 from django_jobs.worker.pool.messages import run_of
+from django_jobs.worker.pool.pace import Pace
 from django_jobs.worker.settle import Verdict
 
 if TYPE_CHECKING:
@@ -34,6 +35,26 @@ class Fetched:
     leases: list[Lease]
     lease_seconds: float
     asked_at: float
+
+
+class Idle(NamedTuple):
+    """The lanes that do nothing, as of when so many leases had been received.
+
+    ``most``: how many more leases the worker may have. ``pace``: how long the jobs of each
+    queue with a rate limit take.
+    """
+
+    lanes: int
+    received: int
+    most: int
+    pace: Pace
+
+    def room(self, queue: str) -> int:
+        """How many jobs of a queue begin as soon as they come."""
+        return min(self.lanes * self.pace.prompt(queue), self.most)
+
+
+NOT_IDLE = Idle(0, 0, 0, Pace())
 
 
 class Finished(NamedTuple):

@@ -112,6 +112,7 @@ class Get:
         do("look for queues", self.looking.keep_up)
         do("tell its counts", self._tally.tell_now_and_then)
         do("ask which jobs are to stop", self._ask)
+        self._backend.return_unheard()  # what could not be given back when it was claimed
 
     def _ask(self) -> None:
         """Whether what has run for a while is to stop."""
@@ -139,7 +140,6 @@ class Get:
 
     def end(self) -> None:
         """Take leave. Should the store not answer, what is left is forgotten in time."""
-        if self._may_have_unheard:
-            self.store.call(self._return_unheard, proves=False)
+        self.store.call(self._return_unheard, proves=False)
         self.store.call(self._tally.end, proves=False)
         self.store.call(self._presence.end, proves=False)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from django_jobs.worker.pool.facts import Fetched
+from django_jobs.worker.pool.facts import NOT_IDLE, Fetched
 from django_jobs.worker.pool.waiting import Waiter
+from django_jobs.worker.store import spares_others
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Collection, Sequence
 
-    from django_jobs.backends.base import Backend
+    from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
+    from django_jobs.worker.pool.facts import Idle
     from django_jobs.worker.queues import QueueOrder
 
 
+LANE_SECONDS = 0.05  # so often it looks again while there is no lane for what must start at once
+ASK_SECONDS = 0.02
+VAIN_SECONDS = 0.1
+OWED_SECONDS = 2.0
 # After the last job that is to be had: it starts the sooner when nobody is busy meanwhile.
 BREATH_SECONDS = 0.002
 
@@ -42,19 +49,35 @@ class Looking:
         self._hints, self._hints_seen = 0, 0
         self._look_at = 0.0
         self._was_short = self._suspends = self._goes_on = False
+        self.has_limited = False
+        self._idle = NOT_IDLE
+        self._passes_over = False
+        self._owed: list[str] = []
+        self._ask_at = self._owed_until = 0.0
+        self._received = self._coming = 0
 
     @property
     def empty(self) -> bool:
         """Whether nothing was due when it was last looked, and nothing has happened since."""
         return self._seen_empty == self._changes
 
-    def wish(self, received: int, wanted: int) -> None:
+    @property
+    def lacks_lanes(self) -> bool:
+        """Whether jobs that have to start at once need a lane, or are on their way to one."""
+        return self._is_owed or self._received < self._coming
+
+    @property
+    def _is_owed(self) -> bool:
+        """Whether a queue with a rate limit had jobs to start when no lane was idle."""
+        return bool(self._owed) and time.monotonic() < self._owed_until
+
+    def wish(self, received: int, wanted: int, idle: Idle = NOT_IDLE) -> None:
         """Fetch until so many leases more have been fetched than have been received.
 
         After a suspect, or with plenty of bytes, nothing is until whoever has them says anew.
         """
-        target = received + wanted
-        if target != self._target or self._suspends:
+        target, self._idle, self._received = received + wanted, idle, received
+        if target != self._target or self._suspends or self._awaits_idle:
             with self._changed:
                 self._suspends = self._suspends and received < self._fetched
                 self._target = target
@@ -78,9 +101,25 @@ class Looking:
 
     def seconds_left(self) -> float:
         """How long there is no reason to look."""
+        if self._awaits_idle and not self._suspends:
+            return 0.0
         if self._target <= self._fetched or self._suspends:
             return float("inf")
-        return min(self._look_at, self.waiter.trusted_until) - time.monotonic()
+        look_at = self._look_at
+        if not self._passes_over:  # else nobody waits at the store
+            look_at = min(look_at, self.waiter.trusted_until)
+        return look_at - time.monotonic()
+
+    @property
+    def _has_idle(self) -> bool:
+        """Whether lanes are idle, and nothing that was fetched is on its way to them."""
+        idle = self._idle
+        return idle.lanes > 0 and idle.most > 0 and idle.received == self._fetched
+
+    @property
+    def _awaits_idle(self) -> bool:
+        """Whether queues with a rate limit were passed over, and no longer have to be."""
+        return (self._passes_over or bool(self._owed)) and self._has_idle
 
     def begin(self) -> bool:
         """Whether it is time to look; if it is, the look counts as begun."""
@@ -93,16 +132,24 @@ class Looking:
         self.waiter.cut_if_hung()
         changes, hints = self._changes, self._hints
         # When there was less than wanted, there is hardly more: asking is cheaper than trying.
-        tries = not self._was_short or hints != self._hints_seen or self._may_be_work()
+        awaited = self._awaits_idle
+        tries = not self._was_short or awaited or hints != self._hints_seen or self._may_be_work()
         wanted = self._target - self._fetched
-        if wanted <= 0:  # wishes change at any time
+        if wanted <= 0 and not awaited:  # wishes change at any time
             return None
         if tries and (fetched := self._fetch(wanted)):
             self._hints_seen = hints
             return fetched
+        if wanted <= 0:
+            return None
         if tries and self._goes_on:
             with self._changed:  # at the next turn, which comes at once
                 self._was_short, self._look_at = False, 0.0
+            return None
+        if self._passes_over:
+            with self._changed:  # or as soon as a lane is idle
+                self._seen_empty = -1
+                self._look_at = time.monotonic() + LANE_SECONDS
             return None
         if tries and not (self._looked_again and hints == self._hints_seen) and self._may_be_work():
             # What was just done, or whoever hinted, enqueued to a queue that is new.
@@ -114,19 +161,63 @@ class Looking:
 
     def _fetch(self, wanted: int) -> Fetched | None:
         self._goes_on = False
-        for seconds, alike in self._by_lease(self._queues.next()):
+        order, owed = self._queues.next(), self._owed if self._has_idle else []
+        if owed:  # it was their turn when there was no lane
+            self._ask_at = time.monotonic() + VAIN_SECONDS
+            order = [*owed, *(name for name in order if name not in owed)]
+        try:
+            return self._from_first(order, wanted)
+        finally:
+            if owed:
+                self._owed = []
+
+    def _from_first(self, order: Sequence[str], wanted: int) -> Fetched | None:
+        """Fetch from the first of some queues that has anything."""
+        limited = self._backend.rate_limited(order)
+        self.has_limited, self._passes_over = bool(limited), False
+        failed: Exception | None = None
+        for seconds, room, alike in self._groups(order, limited):
+            if room == 0:
+                self._pass_over(alike)
+            most = wanted if room is None else room
+            if most <= 0:
+                continue
             asked_at = time.monotonic()
-            if leases := self._backend.fetch(alike, wanted, seconds):
-                self._fetched += len(leases)
-                self._suspends = leases[-1].suspect
-                self._seen_empty, self._looked_again = -1, False
-                self.waiter.disarm()
-                self._was_short = len(leases) < wanted
-                if self._was_short:
-                    self._look_at = time.monotonic() + BREATH_SECONDS
+            try:
+                leases = self._backend.fetch(alike, most, seconds)
+            except Exception as error:
+                if not spares_others(error):
+                    raise
+                failed = failed or error
+                continue
+            if leases:
+                self._took(leases, most, is_limited=room is not None)
                 return Fetched(leases, seconds, asked_at)
             self._goes_on = self._goes_on or self._backend.fetch_ended_early
+        if failed is not None:  # or the queues would seem empty
+            raise failed
         return None
+
+    def _took(self, leases: Sequence[Lease], most: int, *, is_limited: bool) -> None:
+        self._fetched += len(leases)
+        self._suspends = leases[-1].suspect
+        self._seen_empty, self._looked_again = -1, False
+        self.waiter.disarm()
+        self._was_short = len(leases) < most
+        if self._was_short:
+            self._look_at = time.monotonic() + BREATH_SECONDS
+        if is_limited:
+            self._ask_at, self._coming = 0.0, self._fetched
+
+    def _pass_over(self, queues: Sequence[str]) -> None:
+        """No lane is idle for their jobs: one is to be kept free, if there are any to start."""
+        self._passes_over = True
+        now, owed = time.monotonic(), self._owed if self._is_owed else []
+        if now >= self._ask_at and not set(queues) <= set(owed):
+            self._ask_at = now + ASK_SECONDS
+            if self._backend.wait(queues, 0.0):
+                new = [name for name in queues if name not in owed]
+                self._owed, self._owed_until = [*owed, *new], now + OWED_SECONDS
 
     def _may_be_work(self) -> bool:
         return self._backend.wait(self._queues.watched, 0.0)
@@ -135,7 +226,7 @@ class Looking:
         with self._changed:
             if changes != self._changes:
                 return
-            self._seen_empty = changes
+            self._seen_empty = -1 if self._backend.misses(self._queues.watched) else changes
             if hints == self._hints:
                 self._look_at = float("inf")
                 self.waiter.arm()
@@ -144,13 +235,22 @@ class Looking:
         """What can wait until nobody waits for a job."""
         self._queues.refresh()
 
-    def _by_lease(self, queues: Any) -> list[tuple[float, list[str]]]:
-        """Queues in their order, neighbours with leases of the same length together."""
-        groups: list[tuple[float, list[str]]] = []
+    def _groups(
+        self, queues: Sequence[str], limited: Collection[str]
+    ) -> list[tuple[float, int | None, list[str]]]:
+        """Queues in their order, neighbours together that are fetched from alike.
+
+        With the length of their leases, and, if they have a rate limit, how many of their
+        jobs would start at once.
+        """
+        groups: list[tuple[float, int | None, list[str]]] = []
+        has_idle = self._has_idle
         for queue in queues:
-            seconds = self._settings.effective_lease(queue)
-            if groups and groups[-1][0] == seconds:
-                groups[-1][1].append(queue)
+            seconds, room = self._settings.effective_lease(queue), None
+            if queue in limited:
+                room = self._idle.room(queue) if has_idle else 0
+            if groups and groups[-1][:2] == (seconds, room):
+                groups[-1][2].append(queue)
             else:
-                groups.append((seconds, [queue]))
+                groups.append((seconds, room, [queue]))
         return groups

@@ -83,7 +83,7 @@ _NUMBERS = (int, float)
 _SHAPES: dict[str, tuple[tuple[Any, ...], ...]] = {
     "Failed": ((str,), (tuple,), (bool,), (*_NUMBERS, type(None)), (str,), (bool,), (str,)),
     "Snoozed": ((str,), _NUMBERS, (str,), (bool,)),
-    "Interrupted": ((str,), (str,), (bool,), (*_NUMBERS, type(None))),
+    "Interrupted": ((str,), (str,), (bool,), (*_NUMBERS, type(None)), (bool,)),
     "Cancelled": ((str,), (str,), (str,)),
     "Rejected": ((str,), (str,), (str,)),
     "Crashed": ((str,), (str,)),

@@ -9,6 +9,7 @@ LARGEST_CHUNK = 256
 AHEAD_SECONDS = 0.02
 LONG_SECONDS = 0.5
 BESIDE_SECONDS = 0.000_015  # what a child does for a job before and after it runs
+LARGEST_PROMPT = 64
 _WEIGHT = 0.2
 
 
@@ -31,6 +32,10 @@ class Pace:
         if mean is None:
             return 1
         return _clamped(CHUNK_SECONDS / max(mean, 1e-6))
+
+    def prompt(self, name: str) -> int:
+        """How many jobs of a kind one lane begins within a few milliseconds."""
+        return min(self.chunk(name), LARGEST_PROMPT)
 
     def jobs_within(self, seconds: float) -> float:
         """How many jobs like the latest run in this time, and two at least."""

@@ -19,7 +19,7 @@ from django.db import connections
 from django_jobs.backends.database.timeouts import Limits, limit_connection
 from django_jobs.worker.loop import shortest_lease
 from django_jobs.worker.pool.cutting import cut_connection
-from django_jobs.worker.pool.facts import Shared
+from django_jobs.worker.pool.facts import NOT_IDLE, Shared
 from django_jobs.worker.pool.get import Get
 from django_jobs.worker.pool.holdings import Holdings
 from django_jobs.worker.pool.keep import Keep
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.outbox.relay import Relay
     from django_jobs.worker.asking import Asker
-    from django_jobs.worker.pool.facts import Fact, Finished, WakePipe
+    from django_jobs.worker.pool.facts import Fact, Finished, Idle, WakePipe
     from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.queues import QueueOrder
 
@@ -140,9 +140,22 @@ class StoreThreads:
         """Whether the store answers no settle, so that more work would only pile up."""
         return self._keep.is_stuck
 
-    def wish(self, received: int, wanted: int) -> None:
-        """Fetch until so many leases more have been fetched than have been received."""
-        self._get.looking.wish(received, wanted)
+    @property
+    def has_limited(self) -> bool:
+        """Whether it fetches from queues with a rate limit."""
+        return self._get.looking.has_limited
+
+    @property
+    def lacks_lanes(self) -> bool:
+        """Whether jobs that have to start at once wait for a lane that does nothing."""
+        return self._get.looking.lacks_lanes
+
+    def wish(self, received: int, wanted: int, idle: Idle = NOT_IDLE) -> None:
+        """Fetch until so many leases more have been fetched than have been received.
+
+        From queues with a rate limit only what begins at once in ``idle`` lanes.
+        """
+        self._get.looking.wish(received, wanted, idle)
 
     def look_again(self) -> None:
         """There may be work again; until it was looked for, this is not ``empty``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from django_jobs.worker.pool.births import MOST_FAILURES, Births, clear_desk
 from django_jobs.worker.pool.companion import Scheduler
 from django_jobs.worker.pool.crew import Held, told_end
 from django_jobs.worker.pool.dispatch import Dispatch
-from django_jobs.worker.pool.facts import AllDone, Fetched, StopAsked
+from django_jobs.worker.pool.facts import NOT_IDLE, AllDone, Fetched, StopAsked
 from django_jobs.worker.pool.herald import Herald
 from django_jobs.worker.pool.messages import SKIPPED, BadFrame
 from django_jobs.worker.pool.recycling import Recycling
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.loop import Limits
     from django_jobs.worker.pool.crew import Child
     from django_jobs.worker.pool.desk import Desk
-    from django_jobs.worker.pool.facts import Renewed, WakePipe
+    from django_jobs.worker.pool.facts import Idle, Renewed, WakePipe
     from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.pool.nursery import Nursery
     from django_jobs.worker.pool.recycling import ChildLimits
@@ -97,18 +98,20 @@ class Supervisor:
         if self._stop.urgent:
             for child in self._children.values():
                 child.kill("stop")
+            self.scheduler.hurry()
         if self._why:
             self._dispatch.return_all("the worker stops")
             self.scheduler.leave()
         else:
             self._recycling.step()
             self._births.step()
+            self._dispatch.lack_lanes = self._store.lacks_lanes
             self._dispatch.step()
             self.scheduler.step()
             self._births.wish_one_alone(needed=self._dispatch.lacks_one_alone)
         self._desk.flush()
         self.herald.step()
-        self._store.wish(self._received, self._wanted())
+        self._store.wish(self._received, *self._wanted())
         for child in self._children.values():
             self._births.listen(child)
         if self._dispatch.has_work_for(2 * REST_SECONDS):
@@ -178,8 +181,9 @@ class Supervisor:
         if not self._why:
             return False
         if not self._outstanding() or self._store.failed is not None:
-            left = self.herald.is_over() and self.scheduler.is_over()
-            return bool(self._stop.urgent or self.broken or left)
+            if not self.scheduler.is_over():
+                return bool(self.broken)
+            return bool(self._stop.urgent or self.broken or self.herald.is_over())
         if not all(child.is_idle for child in self._children.values()):
             self._idle_since = 0.0
             return False
@@ -200,17 +204,26 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------ the store
 
-    def _wanted(self) -> int:
-        """How many more leases could be used."""
+    def _wanted(self) -> tuple[int, Idle]:
+        """How many more leases could be used, and the lanes that do nothing."""
+        most = self._most()
+        if not most:
+            return 0, NOT_IDLE
+        wanted = self._dispatch.wanted(has_plenty=self._store.has_plenty)
+        limited = self._store.has_limited
+        idle = self._dispatch.idle(self._received, most) if limited else NOT_IDLE
+        return min(wanted, most), idle
+
+    def _most(self) -> int:
+        """How many more leases this worker may have, whatever it could use."""
         # What ends could not be settled, and would only pile up.
         if self._why or self._store.settles_nothing or self._desk.has_plenty:
             return 0
-        wanted = self._dispatch.wanted(has_plenty=self._store.has_plenty)
         limit = 1 if self._limits.once else self._limits.max_jobs
         if limit is None:
-            return wanted
+            return sys.maxsize
         held = self._dispatch.outstanding() + self._desk.open
-        return min(wanted, max(limit - self._desk.processed - held, 0))
+        return max(limit - self._desk.processed - held, 0)
 
     def _on_wake(self) -> None:
         self._wake.drain()

@@ -1,16 +1,20 @@
 """What has been decided about a job before anybody asks for its handler."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from django_jobs.backends.base import Lease
+from django_jobs.clock import SECOND
 from django_jobs.conf import JobsSettings, UnknownHandlerPolicy
 from django_jobs.exceptions import HandlerRefused, InvalidPayload
-from django_jobs.execution.outcome import Cancelled, Failed, Rejected, Skipped
+from django_jobs.execution.outcome import Cancelled, Failed, Rejected, Skipped, Snoozed
+from django_jobs.execution.retry import LONGEST_DELAY
 from django_jobs.handlers.registry import Registry
 from django_jobs.testing.factories import make_opener, make_outgoing, make_signer
 from django_jobs.wire.envelope import Header, Message, index_of
+from django_jobs.wire.opening import CLOCKS_APART, MOMENTS_APART
 from django_jobs.worker.admission import Admitted, Gatekeeper
 
 NOW = 1_700_000_000_000_000
@@ -29,7 +33,7 @@ def gatekeeper(handler=None):
 
 
 def lease(header=None, terms=None, **given):
-    made = make_outgoing(max_retries=1, expires_at=NOW, **(terms or {}))
+    made = make_outgoing(**{"max_retries": 1, "expires_at": NOW, **(terms or {})})
     header = header or Header(available_at=0)
     index = index_of(made.id, made.terms)
     message = Message(made.body, made.signature, made.key_id, header, index)
@@ -60,6 +64,43 @@ def test_what_was_decided_elsewhere(given, outcome, word):
     assert isinstance(refused.outcome, outcome)
     assert word in (getattr(refused.outcome, "detail", "") or refused.outcome.reason)
     assert refused.envelope is not None
+
+
+@pytest.mark.parametrize(
+    "terms", [{"idempotency_key": "i"}, {"concurrency_key": "c"}, {"single_instance": "s"}]
+)
+def test_what_was_leased_without_the_keys_of_its_signed_terms_is_never_run(terms):
+    refused = decided(lease(terms=terms, keyed=False))
+    assert isinstance(refused.outcome, Rejected)
+    assert refused.outcome.reason == "rejected-mismatch"
+    assert isinstance(decided(lease(terms=terms)), Admitted)
+    assert isinstance(decided(lease(terms={"unique_key": "u"}, keyed=False)), Admitted)
+    assert isinstance(decided(lease(keyed=False)), Admitted)
+
+
+def test_a_job_that_became_due_before_its_delay_waits_for_the_rest_of_it():
+    terms = {"delay": 3600, "enqueued_at": NOW - SECOND, "expires_at": None}
+    refused = decided(lease(Header(available_at=NOW - SECOND), terms), NOW)
+    assert isinstance(refused.outcome, Snoozed)
+    assert not refused.outcome.put_off
+    assert refused.outcome.delay == 3600 - 1 - CLOCKS_APART / SECOND
+    assert isinstance(decided(lease(None, terms), NOW + 3600 * SECOND), Admitted)
+    at_once = replace(gatekeeper(), runs_delayed=True)
+    assert isinstance(at_once.admit(lease(None, terms), NOW), Admitted)
+
+
+def test_a_job_that_is_leased_before_its_schedule_waits_for_it_whatever_its_due_says():
+    schedule = NOW + 3600 * SECOND
+    terms = {"schedule": schedule, "expires_at": None}
+    early = decided(lease(Header(available_at=schedule), terms), NOW)
+    assert isinstance(early.outcome, Snoozed)
+    assert early.outcome.delay == 3600 - MOMENTS_APART / SECOND
+    assert isinstance(decided(lease(Header(available_at=schedule), terms), schedule), Admitted)
+
+
+def test_no_wait_for_the_rest_of_a_delay_is_longer_than_a_child_may_ask_for():
+    terms = {"delay": 10 * LONGEST_DELAY, "enqueued_at": NOW, "expires_at": None}
+    assert decided(lease(None, terms), NOW).outcome.delay == LONGEST_DELAY
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,21 @@
 """How many leases a worker asks for; what it does with them is seen with real children."""
 
+import os
+import socket
 import time
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from django_jobs.backends.base import Settled
-from django_jobs.worker.pool.crew import Held
+from django_jobs.worker.pool.channel import Channel
+from django_jobs.worker.pool.crew import Child, Held, Lane
 from django_jobs.worker.pool.desk import UNSETTLED_BYTES, Desk
-from django_jobs.worker.pool.dispatch import CHUNK_BYTES, LONGEST_WAIT, Dispatch
+from django_jobs.worker.pool.dispatch import CHUNK_BYTES, LONGEST_WAIT, WHY_LATE, Dispatch
 from django_jobs.worker.pool.facts import Done
-from django_jobs.worker.pool.marks import Places
-from django_jobs.worker.pool.pace import LARGEST_CHUNK
+from django_jobs.worker.pool.marks import Board, Places, shared_memory
+from django_jobs.worker.pool.pace import LARGEST_CHUNK, LARGEST_PROMPT
 from django_jobs.worker.pool.recycling import ChildLimits, Recycling
 from django_jobs.worker.settle import Verdict
 from tests.unit.worker.pool.test_crew import child, held, marks
@@ -205,3 +209,174 @@ def test_a_child_for_what_runs_alone_leaves_when_there_is_nothing_for_a_while(ch
     child.lanes[0].given.clear()
     recycling.step()
     assert (child.dismissed, child.replaced, child.is_free) == (True, False, False)
+
+
+class Pool:
+    """Children of one lane each that are up, their dispatch, and what it gives back."""
+
+    def __init__(self, count):
+        self._memory = shared_memory(count)
+        board, self._sockets, self.children = Board(self._memory, count), [], {}
+        for slot in range(count):
+            ours, theirs = socket.socketpair()
+            self._sockets += [ours, theirs]
+            marks = board.marks(slot)
+            marks.reset()
+            marks.beat(1.0)
+            self.children[slot] = child = Child(slot, 0, Channel(ours))
+            child.lanes.append(Lane(child, 0, marks))
+        self.store = Settles()
+        desk = Desk(self.store, None, None, "worker")
+        self.dispatch = Dispatch(self.children, desk, Places(count), ChildLimits())
+
+    def close(self):
+        for one in self._sockets:
+            one.close()
+        os.close(self._memory)
+
+    @property
+    def given(self):
+        return [
+            [one.lease.id for one in child.lanes[0].given.values()]
+            for child in self.children.values()
+        ]
+
+    def step(self, *leases):
+        if leases:
+            self.dispatch.receive(leases)
+        self.dispatch.step()
+        self.dispatch._desk.flush()
+
+    @property
+    def idle(self):
+        return self.dispatch.idle(0, 99).lanes
+
+
+@pytest.fixture
+def pool():
+    pools = []
+
+    def pool(count):
+        pools.append(Pool(count))
+        return pools[-1]
+
+    yield pool
+    for one in pools:
+        one.close()
+
+
+@pytest.fixture
+def clock():
+    """A monotonic clock that is set by hand."""
+    with mock.patch.object(time, "monotonic", return_value=1000.0) as clock:
+        yield clock
+
+
+def limited(number, start_by=1000.04, queue="limited"):
+    one = held(number)
+    one.lease = one.lease._replace(start_by=start_by, queue=queue)
+    return one
+
+
+def test_a_job_of_a_limited_queue_never_waits_behind_one_of_another_queue(pool, clock):
+    pool = pool(2)
+    pool.dispatch.observe(held(0), 0.000_01)  # short: a lane is given many at a time
+    pool.step(held(1))
+    pool.step(limited(2), limited(3))
+    assert pool.given == [["job1"], ["job2", "job3"]]
+    pool.step(limited(4))
+    assert pool.given == [["job1"], ["job2", "job3"]]
+    pool.children[0].lanes[0].given.clear()
+    pool.step()
+    assert pool.given == [["job4"], ["job2", "job3"]]
+
+
+def test_a_job_of_a_limited_queue_that_may_take_a_while_has_a_lane_of_its_own(pool, clock):
+    pool = pool(2)
+    pool.step(*(limited(number) for number in range(3)))
+    assert pool.given == [["job0"], ["job1"]]
+
+
+def test_a_job_of_a_limited_queue_starts_before_what_was_fetched_ahead(pool, clock):
+    pool = pool(1)
+    pool.step(*(held(number) for number in range(3)))
+    pool.step(limited(9))
+    assert pool.given == [["job0"]]
+    pool.children[0].lanes[0].given.clear()
+    pool.step()
+    assert pool.given == [["job9"]]
+
+
+def test_a_job_of_a_limited_queue_that_finds_no_lane_in_time_goes_back_as_not_begun(pool, clock):
+    pool = pool(1)
+    pool.step(held(1))
+    pool.step(limited(2))
+    assert pool.store.outcomes == []
+    clock.return_value += 0.05
+    pool.step()
+    assert [(one.reason, one.begun) for one in pool.store.outcomes] == [(WHY_LATE, False)]
+    assert (pool.given, list(pool.dispatch.ready)) == ([["job1"]], [])
+
+
+def test_idle_lanes_share_the_jobs_of_a_limited_queue(pool, clock):
+    pool = pool(2)
+    one = limited(0)
+    pool.dispatch.observe(one, 0.000_01)
+    assert pool.dispatch.idle(0, 999).room("limited") == 2 * LARGEST_PROMPT
+    assert pool.dispatch.idle(0, 99).room("another") == 2
+    assert pool.dispatch.idle(0, 7).room("limited") == 7
+    pool.step(*(limited(number) for number in range(6)))
+    assert [len(given) for given in pool.given] == [3, 3]
+
+
+def test_a_lane_is_idle_when_its_child_is_up_and_nothing_is_on_its_way_to_it(pool, clock):
+    pool = pool(3)
+    assert pool.idle == 3
+    pool.children[0].lanes[0].marks.beat(0.0)  # it is only being born
+    assert pool.idle == 2
+    pool.dispatch.receive([limited(1)])
+    assert pool.idle == 1
+    pool.step(limited(2))
+    assert (pool.given[0], pool.idle) == ([], 0)
+
+
+def test_where_jobs_of_a_limited_queue_lack_a_lane_one_is_kept_free_for_them(pool, clock):
+    pool = pool(2)
+    pool.dispatch.lack_lanes = True
+    pool.step(*(held(number) for number in range(4)))
+    assert sorted(map(len, pool.given)) == [0, 1]
+    assert pool.idle == 1
+    pool.step(limited(9))
+    assert ["job9"] in pool.given
+    pool.dispatch.lack_lanes = False
+    pool.dispatch.ready.clear()
+    pool.step(held(5))
+    assert sorted(pool.given) == [["job0"], ["job9"]]
+
+
+def test_jobs_of_other_queues_have_their_turn_between_those_of_a_limited_one(pool, clock):
+    pool = pool(1)
+    pool.dispatch.lack_lanes = True
+    lane = pool.children[0].lanes[0]
+    pool.step(held(1), held(2))
+    for number in (1, 2):
+        assert pool.given == [[]]
+        pool.step(limited(9))
+        assert pool.given == [["job9"]]
+        lane.given.clear()
+        pool.step()
+        assert pool.given == [[f"job{number}"]]
+        lane.given.clear()
+        pool.step()
+
+
+def test_a_suspect_of_a_limited_queue_runs_alone_and_is_put_off_as_not_begun():
+    apart = Apart({})
+    one = limited(1, start_by=time.monotonic() + 60)
+    one.lease = one.lease._replace(suspect=True)
+    apart.dispatch.receive([one])
+    apart.dispatch.step()
+    apart.desk.flush()
+    (outcome,) = apart.store.outcomes
+    assert (outcome.begun, outcome.suspect) == (False, True)
+    assert outcome.delay > 0

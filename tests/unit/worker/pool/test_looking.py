@@ -11,10 +11,11 @@ from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
 from django_jobs.testing.factories import make_outgoing
 from django_jobs.worker.asking import Asker
-from django_jobs.worker.pool.facts import WakePipe
+from django_jobs.worker.pool.facts import Idle, WakePipe
 from django_jobs.worker.pool.holdings import AHEAD_BYTES
 from django_jobs.worker.pool.looking import Looking
 from django_jobs.worker.pool.marks import Places
+from django_jobs.worker.pool.pace import Pace
 from django_jobs.worker.pool.stores import StoreThreads
 from django_jobs.worker.queues import Strict
 from django_jobs.worker.settle import Settler
@@ -179,3 +180,107 @@ def test_the_supervisor_is_woken_when_a_look_has_found_nothing():
         backend.may_answer.set()
         threads.end(patience=5.0)
         wake.close()
+
+
+class Limited(MemoryBackend):
+    """The queue named so has a rate limit."""
+
+    def __init__(self, *queues):
+        super().__init__("default", {"CLOCK": ManualClock()})
+        self.enqueue([make_outgoing(queue=queue) for queue in queues])
+        self.tried = []
+
+    def rate_limited(self, queues):
+        return {"limited"} & set(queues)
+
+    def fetch(self, queues, limit, lease_seconds):
+        self.tried.append((*queues, limit))
+        return super().fetch(queues, limit, lease_seconds)
+
+    def wait(self, queues, timeout):
+        return any(self.stats(queue).ready for queue in queues)
+
+    def looking(self, *queues):
+        return Looking(self, JobsSettings(), Strict(list(queues)), 1.0, threading.Condition())
+
+
+def idle(lanes, received=0, most=99):
+    return Idle(lanes, received, most, Pace())
+
+
+def test_from_a_limited_queue_no_more_is_fetched_than_idle_lanes_begin_at_once():
+    backend = Limited(*["limited"] * 9)
+    looking = backend.looking("limited")
+    looking.wish(0, 50, idle(3))
+    assert len(looking.look().leases) == 3
+    looking.look()  # they are on their way, so that no lane is known to be idle
+    looking.wish(3, 50, idle(2, received=3))
+    assert len(looking.look().leases) == 2
+    looking.wish(5, 50, idle(2, received=5, most=1))
+    assert len(looking.look().leases) == 1
+    assert backend.tried == [("limited", 3), ("limited", 2), ("limited", 1)]
+
+
+def test_a_limited_queue_is_asked_by_itself_and_the_others_together():
+    backend = Limited()
+    looking = backend.looking("a", "b", "limited", "c", "d")
+    looking.wish(0, 50, idle(2))
+    assert looking.look() is None
+    assert backend.tried == [("a", "b", 50), ("limited", 2), ("c", "d", 50)]
+
+
+def test_while_no_lane_is_idle_a_limited_queue_is_passed_over_and_not_taken_for_empty():
+    backend = Limited("limited")
+    looking = backend.looking("limited")
+    looking.wish(0, 5)
+    assert looking.look() is None
+    assert (backend.tried, looking.empty) == ([], False)
+    assert 0 < looking.seconds_left() < 1
+    looking.wish(0, 5, idle(1))
+    assert looking.seconds_left() <= 0
+    assert len(looking.look().leases) == 1
+
+
+def test_a_lane_is_asked_for_where_a_limited_queue_has_jobs_and_no_lane_is_idle():
+    backend = Limited("limited", "other", "other")
+    looking = backend.looking("limited", "other")
+    looking.wish(0, 1)
+    assert [lease.queue for lease in looking.look().leases] == ["other"]
+    assert looking.lacks_lanes
+    looking.wish(1, 0, idle(1, received=1))  # of others it wants nothing
+    assert looking.seconds_left() <= 0
+    assert [lease.queue for lease in looking.look().leases] == ["limited"]
+    assert looking.lacks_lanes  # they are on their way
+    looking.wish(2, 0, idle(0, received=2))
+    assert not looking.lacks_lanes
+
+
+def test_no_lane_is_asked_for_where_a_limited_queue_has_no_jobs():
+    backend = Limited("other")
+    looking = backend.looking("limited", "other")
+    looking.wish(0, 5)
+    assert [lease.queue for lease in looking.look().leases] == ["other"]
+    assert not looking.lacks_lanes
+
+
+def test_a_queue_that_waited_for_a_lane_comes_before_others_when_there_is_one():
+    backend = Limited("limited", "other", "other")
+    looking = Looking(
+        backend, JobsSettings(), InOrders(["limited", "other"], ["other", "limited"]), 1.0,
+        threading.Condition(),
+    )  # fmt: skip
+    looking.wish(0, 1)
+    assert [lease.queue for lease in looking.look().leases] == ["other"]
+    looking.wish(1, 5, idle(1, received=1))
+    assert [lease.queue for lease in looking.look().leases] == ["limited"]
+
+
+class InOrders(Strict):
+    """Another order each time."""
+
+    def __init__(self, *orders):
+        super().__init__(orders[0])
+        self._orders = list(orders)
+
+    def next(self):
+        return self._orders.pop(0)
