@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
 
 from django_jobs.backends.redis.connecting import translated
+from django_jobs.conf import get_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,10 +28,17 @@ def check_server(alias: str, connection: Connection) -> list[CheckMessage]:
     try:
         client = connection.make(PATIENCE_SECONDS)
         nodes = _nodes(client)
+        owner = connection.ownership.owner(client)
     except Exception as error:  # noqa: BLE001 - asked in passing; who needs the server is told by it
         translated(error)
         return []
     found: dict[str, CheckMessage] = {}
+    if owner not in {None, get_settings().site}:
+        found["site"] = Warning(
+            f"The backend {alias!r} cannot be used: {connection.ownership.trouble(str(owner))}.",
+            hint="Two sites never share keys; see the page on Redis.",
+            id="django_jobs.W061",
+        )
     for told in nodes:
         found.update((str(message.id), message) for message in _messages(alias, told))
     return list(found.values())

@@ -10,7 +10,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.exceptions import StoreUnavailable
+from django_jobs.exceptions import PrefixInUse, StoreUnavailable
 
 try:
     import redis
@@ -25,6 +25,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from django_jobs.backends.redis.ownership import Ownership
     from django_jobs.backends.redis.scripts import Script
 
 TIMEOUT_SECONDS = 5.0
@@ -56,14 +57,25 @@ _CLUSTER_RETRIES = (
 )
 
 
+class NoRoomError(StoreUnavailable):
+    """Redis has no memory left, and stored nothing."""
+
+
 class Connection:
     """Runs scripts and commands; raises StoreUnavailable when Redis does not serve them."""
 
     def __init__(
-        self, url: str, *, clustered: bool, timeout: float, options: dict[str, Any]
+        self,
+        url: str,
+        *,
+        clustered: bool,
+        timeout: float,
+        options: dict[str, Any],
+        ownership: Ownership,
     ) -> None:
         self._url = url
         self._clustered = clustered
+        self.ownership = ownership
         self.timeout = timeout
         self._options = options
         self._client: Any = None
@@ -98,23 +110,65 @@ class Connection:
         except _PASSING as error:
             raise translated(error) from error
 
+    def server_of(self, key: str) -> str:
+        """The server of a cluster on which a key lies; empty where none has its slot."""
+        try:
+            return str(self.client.get_node_from_key(key).name)
+        except (AttributeError, exceptions.RedisError, OSError):
+            return ""
+
     def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """A script's answer. A server that does not know it yet is told its text."""
-        client = self.client
+        client = self._own_client()
         try:
             try:
                 return client.evalsha(script.sha, len(keys), *keys, *args)
             except exceptions.NoScriptError:
                 return client.eval(script.text, len(keys), *keys, *args)
         except (exceptions.RedisError, OSError) as error:
-            raise translated(error) from error
+            raise self.failed(error) from error
 
     def ask(self, work: Callable[[Any], Any]) -> Any:
         """What plain commands answer."""
+        client = self._own_client()
         try:
-            return work(self.client)
+            return work(client)
         except (exceptions.RedisError, OSError) as error:
-            raise translated(error) from error
+            raise self.failed(error) from error
+
+    def _own_client(self) -> Any:
+        """The client, once it is known that the keys are those of this site."""
+        client = self.client
+        try:
+            self.ownership.confirm(client)
+        except PrefixInUse:
+            raise
+        except (exceptions.RedisError, OSError) as error:
+            raise self.failed(error) from error
+        return client
+
+    def confirm_site(self) -> None:
+        """Raise PrefixInUse where the keys are another site's, if the server answers.
+
+        By a client of its own: whoever forks after it leaves no connection to its children.
+        """
+        try:
+            client = self.make(self.timeout)
+            try:
+                self.ownership.confirm(client)
+            finally:
+                client.close()
+        except PrefixInUse:
+            raise
+        except _PASSING:
+            return  # a worker waits for it
+
+    def failed(self, error: Exception) -> Exception:
+        """What an error means (see ``translated``); it may be that of a server that is lost."""
+        told = translated(error)
+        if isinstance(told, StoreUnavailable) and not told.answered:
+            self.ownership.compare_again()
+        return told
 
 
 def is_of_a_key(error: Exception) -> bool:
@@ -129,7 +183,7 @@ def translated(error: Exception) -> Exception:
     """What a worker takes for an outage, if it is one; else the error itself."""
     text = str(error)
     if isinstance(error, exceptions.OutOfMemoryError) or text.startswith("OOM"):
-        return StoreUnavailable(
+        return NoRoomError(
             "Redis has no memory left (maxmemory) and refused to store more; nothing was "
             "stored. Raise maxmemory, or let workers drain the queues",
             undone=True,

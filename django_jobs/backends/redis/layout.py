@@ -44,6 +44,11 @@ class Layout(NamedTuple):
         return f"{{{self.prefix}}}:{LAYOUT}:queues"
 
     @property
+    def site(self) -> str:
+        """The site whose keys these are."""
+        return f"{{{self.prefix}}}:{LAYOUT}:site"
+
+    @property
     def breakers(self) -> str:
         """The hash of all circuit breakers that have counted something."""
         return f"{{{self.prefix}}}:{LAYOUT}:breakers"

@@ -51,6 +51,7 @@ class State(NamedTuple):
     suspect: bool = False
     leased_at: int = 0
     fence: int = 0
+    keyed: bool = False
     put_off: int = 0
     done_by: str = ""
     worker: str = ""
@@ -122,7 +123,7 @@ def state_of(raw: bytes | None) -> State:
     token, numbers = raw[:_TOKEN], raw[_TOKEN + 1 :].split(b":", 10)
     if len(numbers) != 11:  # noqa: PLR2004 - as many as the scripts write
         return FRESH
-    attempts, deliveries, crashes, suspect, _, leased_at, fence, _, put_off, *texts = numbers
+    attempts, deliveries, crashes, suspect, _, leased_at, fence, keyed, put_off, *texts = numbers
     done_by, worker = texts
     return State(
         attempts=_number(attempts, _MOST),
@@ -131,6 +132,7 @@ def state_of(raw: bytes | None) -> State:
         suspect=suspect == b"1",
         leased_at=_number(leased_at),
         fence=_number(fence),
+        keyed=keyed == b"1",
         put_off=_number(put_off),
         done_by=done_by.decode("utf-8", "replace"),
         worker=worker.decode("utf-8", "replace"),
@@ -175,6 +177,7 @@ def lease_of(
     return Lease(
         job_id, queue, token, expires_at, message, state.suspect, created_at(job_id),
         fence=state.fence or None, done_by=state.done_by, replayed=state.done_by == job_id,
+        keyed=state.keyed,
     )  # fmt: skip
 
 
