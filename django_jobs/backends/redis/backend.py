@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import (
@@ -17,7 +18,7 @@ from django_jobs.backends.base import (
 from django_jobs.backends.redis.checking import check_server
 from django_jobs.backends.redis.claiming import Claims
 from django_jobs.backends.redis.clock import StoreClock
-from django_jobs.backends.redis.connecting import Connection
+from django_jobs.backends.redis.connecting import Connection, NoRoomError, is_of_a_key
 from django_jobs.backends.redis.endings import (
     attempt_text,
     failure_text,
@@ -26,10 +27,13 @@ from django_jobs.backends.redis.endings import (
     settled_text,
 )
 from django_jobs.backends.redis.enqueueing import Enqueuer
+from django_jobs.backends.redis.housekeeping import Housekeeper
 from django_jobs.backends.redis.options import Options
+from django_jobs.backends.redis.ownership import Ownership
 from django_jobs.backends.redis.purging import purge_results
 from django_jobs.backends.redis.reading import Reader
 from django_jobs.backends.redis.relaying import Relay
+from django_jobs.backends.redis.scripts import unless_full
 from django_jobs.backends.redis.stopping import asked_to_stop, cancel
 from django_jobs.backends.redis.store import Store
 from django_jobs.backends.redis.waiting import TOLD_FACTOR, Waiting
@@ -78,13 +82,19 @@ class RedisBackend(Backend):
         super().__init__(alias, options)
         given = Options.read(alias, self.options)
         connection = Connection(
-            given.url, clustered=given.cluster, timeout=given.timeout, options=given.client
+            given.url,
+            clustered=given.cluster,
+            timeout=given.timeout,
+            options=given.client,
+            ownership=Ownership(given.layout),
         )
         self.store = Store(connection, given.layout, alias)
         self.clock = StoreClock()
+        self._mine = threading.local()
         self._claims = Claims(self.store, alias)
         self._reader = Reader(self.store, alias)
         self._relay = Relay(self.store, alias)
+        self._housekeeper = Housekeeper(self.store, self._claims, self._relay)
         self._remembered_ms = round(given.remember * 1000)
         self._enqueuer = Enqueuer(self.store, self._remembered_ms)
         self._waiting = Waiting(connection, given.layout, self._claims.due_in)
@@ -107,12 +117,18 @@ class RedisBackend(Backend):
     ) -> list[Enqueued]:
         return self._enqueuer.push(outgoing, on_conflict) if outgoing else []
 
+    def known(self, jobs: Mapping[str, str]) -> set[str]:
+        return self._reader.known(jobs)
+
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         return self._claims.fetch(queues, limit, lease_seconds)
 
     @property
     def fetch_ended_early(self) -> bool:
         return self._claims.ended_early
+
+    def misses(self, queues: Sequence[str] | None) -> bool:
+        return self.store.is_away(queues)
 
     def return_unheard(self) -> None:
         self._claims.unheard.give_back()
@@ -124,10 +140,9 @@ class RedisBackend(Backend):
         *,
         undone: Collection[str] = (),
     ) -> list[Settled]:
-        kept = results or {}
         remembered = to_microseconds(get_settings().idempotency_ttl) // 1000
 
-        def args(mine: Sequence[Lease]) -> list[Any]:
+        def args(mine: Sequence[Lease], kept: Mapping[str, ResultRecord]) -> list[Any]:
             told = []
             for lease in mine:
                 record, result, life = kept.get(lease.id), "", 0
@@ -137,7 +152,12 @@ class RedisBackend(Backend):
                 told.append(settled_text(lease, result, life, is_done=lease.id not in undone))
             return [remembered, self._remembered_ms, *in_texts(told)]
 
-        return self._settled("ack", leases, args)
+        def bare(mine: Sequence[Lease]) -> list[Any]:
+            return args(mine, {})
+
+        if not results:
+            return self._settled("ack", leases, bare)
+        return self._settled("ack", leases, lambda mine: args(mine, results), bare)
 
     def nack(
         self,
@@ -148,8 +168,8 @@ class RedisBackend(Backend):
         attempt: AttemptRecord | None = None,
     ) -> Settled:
         delay = "" if delay_seconds is None else to_microseconds(max(delay_seconds, 0))
-        args = [lease.id, lease.token, delay, charge.value, attempt_text(attempt)]
-        return self._settled("nack", [lease], lambda _: args)[0]
+        args = [lease.id, lease.token, delay, charge.value]
+        return self._recorded("nack", lease, args, attempt)
 
     def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
         def args(mine: Sequence[Lease]) -> list[Any]:
@@ -158,13 +178,15 @@ class RedisBackend(Backend):
         return self._settled("giveback", leases, args)
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
-        attempt = attempt_text(failure.attempt)
-        told = [attempt, failure_text(failure), self._remembered_ms]
-        args = [lease.id, lease.token, failure.charge.value, *told]
-        answer = self._settled("abandon", [lease], lambda _: args)[0]
+        args = [lease.id, lease.token, failure.charge.value]
+        told = [failure_text(failure), self._remembered_ms]
+        answer = self._recorded("abandon", lease, args, failure.attempt, *told)
         if answer is Settled.SETTLED:
             self._relay.carry_one(lease.queue, lease.id)
         return answer
+
+    def is_connected(self) -> bool:
+        return getattr(self._mine, "is_connected", False)
 
     def renew(self, leases: Sequence[Lease], lease_seconds: float) -> list[Settled]:
         length = to_microseconds(lease_seconds)
@@ -174,14 +196,36 @@ class RedisBackend(Backend):
 
         return self._settled("renew", leases, args)
 
+    def _recorded(
+        self,
+        script: str,
+        lease: Lease,
+        args: list[Any],
+        attempt: AttemptRecord | None,
+        *rest: Any,
+    ) -> Settled:
+        """Settle one lease with a record of its run, where there is one and room for it."""
+        full = [*args, attempt_text(attempt), *rest]
+        bare = [*args, "", *rest]
+        without = None if attempt is None else lambda _: bare
+        return self._settled(script, [lease], lambda _: full, without)[0]
+
     def _settled(
-        self, script: str, leases: Sequence[Lease], args: Callable[[Sequence[Lease]], list[Any]]
+        self,
+        script: str,
+        leases: Sequence[Lease],
+        args: Callable[[Sequence[Lease]], list[Any]],
+        bare: Callable[[Sequence[Lease]], list[Any]] | None = None,
     ) -> list[Settled]:
-        """The answers for leases, of whatever queues; unknown where none came."""
+        """The answers for leases, of whatever queues; unknown where none came.
+
+        ``bare``: the arguments without records, for a server that has no room for them.
+        """
         by_queue: dict[str, list[int]] = {}
         for place, lease in enumerate(leases):
             by_queue.setdefault(lease.queue, []).append(place)
         answers = [Settled.UNKNOWN] * len(leases)
+        self._mine.is_connected = True
         steps = [
             (queue, places[at : at + SETTLED_AT_ONCE])
             for queue, places in by_queue.items()
@@ -189,27 +233,42 @@ class RedisBackend(Backend):
         ]
         for queue, places in steps:
             try:
-                told = self.store.run(script, queue, args([leases[place] for place in places]))
+                told = self._step(script, queue, [leases[place] for place in places], args, bare)
             except StoreUnavailable as error:
                 if error.undone and len(steps) == 1:
                     raise
+                self._mine.is_connected = False
+                continue
+            except Exception as error:
+                # One that could not be renewed keeps no lease of another queue from it.
+                if not is_of_a_key(error) or (len(steps) == 1 and script != "renew"):
+                    raise
+                self.store.tell(queue, error)
                 continue
             counted = told if isinstance(told, list) else [told > 0] * len(places)
             for place, one in zip(places, counted, strict=True):
                 answers[place] = Settled.SETTLED if int(one) else Settled.LOST
         return answers
 
-    def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
-        reaped = 0
-        for name in self.store.queues() if queue is None else [queue]:
-            left = limit - reaped
-            if left > 0:
-                reaped += self._alone(name, lambda one: self._claims.reap(one, left))  # noqa: B023 - called at once
-        return reaped
+    def _step(
+        self,
+        script: str,
+        queue: str,
+        leases: Sequence[Lease],
+        args: Callable[[Sequence[Lease]], list[Any]],
+        bare: Callable[[Sequence[Lease]], list[Any]] | None,
+    ) -> Any:
+        """Settle leases of one queue. Work that was done is not repeated for want of memory."""
+        if bare is None:
+            return self.store.run(script, queue, args(leases))
+        try:
+            return self.store.run(unless_full(script), queue, args(leases))
+        except NoRoomError as error:
+            self.store.say_unkept(queue, error)
+        return self.store.run(script, queue, bare(leases))
 
-    def _alone(self, queue: str, work: Callable[[str], int]) -> int:
-        """Do some work on a queue; nothing where a key of it is none of ours."""
-        return sum(self.store.past_unreadable([queue], lambda some: work(*some), none=0))
+    def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
+        return self._housekeeper.reap(queue, limit)
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
         names = self.store.queues() if queues is None else list(queues)
@@ -238,39 +297,19 @@ class RedisBackend(Backend):
         )
 
     def tidy(self, limit: int = 1000) -> int:
-        done = 0
-        for group in self.store.layout.groups(self.store.readable(self.store.queues())):
-            for queue, has_blocked, has_dead in self._untidy(group):
-                # What jobs share is held by the leases of any queue that shares it.
-                others = [name for name in group if name != queue] if has_blocked else []
-                done += self._alone(
-                    queue,
-                    lambda one: int(self.store.run_on("tidy", [one, *others], [limit])),  # noqa: B023 - called at once
-                )
-                if has_dead:
-                    done += self._alone(queue, lambda one: self._relay.carry(one, limit))
-        return done + self._relay.sweep(limit)
-
-    def _untidy(self, group: Sequence[str]) -> list[tuple[str, int, int]]:
-        """Queues that may be tidied, and whether one has blocked jobs and dead letters."""
-
-        def work(some: list[str]) -> list[tuple[str, int, int]]:
-            told = [int(one) for one in self.store.run_on("untidyqueues", some, [])]
-            return [
-                (some[number - 1], has_blocked, has_dead)
-                for number, has_blocked, has_dead in zip(
-                    told[::3], told[1::3], told[2::3], strict=True
-                )
-            ]
-
-        nothing: list[tuple[str, int, int]] = []
-        parts = self.store.past_unreadable(group, work, none=nothing)
-        return [one for part in parts for one in part]
+        return self._housekeeper.tidy(limit)
 
     def purge_results(
         self, older_than: int, queue: str | None = None, *, dry_run: bool = False
     ) -> Iterator[tuple[int, int]]:
         return purge_results(self.store, older_than, queue, dry_run=dry_run)
+
+    def rate_limited(self, queues: Sequence[str]) -> Collection[str]:
+        return self._claims.rated(queues)
+
+    def return_starts(self, leases: Sequence[Lease]) -> None:
+        for queue in sorted({lease.queue for lease in leases}):
+            self._claims.return_starts(queue, [one for one in leases if one.queue == queue])
 
     def forget_rate(self, queue: str) -> bool:
         key = self.store.layout.base(queue) + "rate"
@@ -315,12 +354,8 @@ class RedisBackend(Backend):
             return [some[int(number) - 1] for number in self.store.run_on("duequeues", some, [])]
 
         nothing: list[str] = []
-        return [
-            name
-            for group in self.store.layout.groups(self.store.readable(self.store.queues()))
-            for part in self.store.past_unreadable(group, work, none=nothing)
-            for name in part
-        ]
+        parts = self.store.by_group(self.store.queues(), work, none=nothing)
+        return [name for part in parts for name in part]
 
     def cancel(self, job_id: str) -> bool:
         queue = self._reader.queue_of(job_id)
@@ -338,6 +373,9 @@ class RedisBackend(Backend):
 
     def account(self, job_id: str) -> Account | None:
         return self._reader.account(job_id)
+
+    def confirm_site(self) -> None:
+        self.store.connection.confirm_site()
 
     def check(self) -> list[Any]:
         return check_server(self.alias, self.store.connection)

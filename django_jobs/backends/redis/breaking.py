@@ -23,6 +23,7 @@ from django_jobs.backends.circuit import CLOSED, Circuit
 from django_jobs.backends.redis.connecting import is_of_a_key
 from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.exceptions import StoreUnavailable
 from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Breakers(SharedBreakers):
         if not after.circuit.is_open:
             return leases
         found = after._replace(job=leases[0].id) if leases else before._replace(job="")
-        self._swap(rule, after.text, found.text)
+        self._store.shared(lambda: self._swap(rule, after.text, found.text), otherwise=False)
         return [lease._replace(probe=True) for lease in leases]
 
     def _probe(self, rule: Rule, leases: list[Lease]) -> list[Lease]:
@@ -138,7 +139,7 @@ class Breakers(SharedBreakers):
         return [lease._replace(probe=True) for lease in passes]
 
     def _put_off(self, leases: Sequence[Lease], due: int) -> None:
-        named = [part for lease in leases for part in (lease.id, lease.token)]
+        named = [part for lease in leases for part in (lease.id, lease.token, lease.counted)]
         self._store.run("putoff", leases[0].queue, [due, *named])
 
     def _change(
@@ -153,7 +154,14 @@ class Breakers(SharedBreakers):
         return before.circuit, after.circuit
 
     def _decided(self, rule: Rule, decide: Callable[[Kept, int], Kept]) -> tuple[Kept, Kept, int]:
-        """Before, after, and when. Whoever is overtaken decides anew: somebody got on."""
+        """Before, after, and when. While nothing of it can be asked, it has counted nothing."""
+        unknown = (Kept(), Kept(), 0)
+        return self._store.shared(lambda: self._decided_there(rule, decide), unknown)
+
+    def _decided_there(
+        self, rule: Rule, decide: Callable[[Kept, int], Kept]
+    ) -> tuple[Kept, Kept, int]:
+        """Decide; one who is overtaken decides anew, for another one got on."""
         while True:
             told, stood, _ = self._ask(rule)
             before, now = Kept.read(stood), int(told)
@@ -174,9 +182,14 @@ class Breakers(SharedBreakers):
         """Since when somebody tries, if it is still so."""
         if not kept.circuit.probe:
             return None
+        reserved = kept.began if now < kept.began + to_microseconds(RESERVED_SECONDS) else None
         if not kept.job:
-            return kept.began if now < kept.began + to_microseconds(RESERVED_SECONDS) else None
-        began = int(self._store.run("leased", kept.queue, [kept.job, kept.circuit.probe]))
+            return reserved
+        try:
+            began = int(self._store.run("leased", kept.queue, [kept.job, kept.circuit.probe]))
+        except StoreUnavailable:
+            # In a cluster that queue may be on another server, which is away; others go on.
+            return reserved
         return None if began < 0 else began
 
     def _read(self) -> dict[tuple[str, str], Circuit]:
@@ -184,8 +197,11 @@ class Breakers(SharedBreakers):
 
     def _all(self) -> dict[tuple[str, str], Kept]:
         key = self._store.layout.breakers
+        nothing: dict[bytes, bytes] = {}
         try:
-            told = self._store.connection.ask(lambda client: client.hgetall(key))
+            told = self._store.shared(
+                lambda: self._store.connection.ask(lambda client: client.hgetall(key)), nothing
+            )
         except Exception as error:
             if not is_of_a_key(error):
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
@@ -10,7 +11,7 @@ from uuid import uuid4
 from django_jobs.backends import charged
 from django_jobs.backends.closed import Closed
 from django_jobs.backends.redis.breaking import Breakers
-from django_jobs.backends.redis.limits import QueueLimits
+from django_jobs.backends.redis.limits import LATE, RATE, VALUES, QueueLimits
 from django_jobs.backends.redis.packing import (
     header_of,
     lease_of,
@@ -62,6 +63,7 @@ class Claims:
         self.ended_early = False
         self._broken = Closed()
         self._limited = Closed()
+        self._claimed: list[tuple[list[str], str]] = []
         self.breakers = Breakers(store, backend, self._broken)
         self.unheard = Unheard[tuple[list[str], str]](self._return)
 
@@ -69,20 +71,37 @@ class Claims:
         """See ``Backend.fetch``."""
         self.unheard.give_back()
         self.ended_early, turns = False, TURNS
-        for group in self._turns(self._store.readable(queues)):
-            while leases := self._first(group, min(limit, FETCHED_AT_ONCE), lease_seconds):
-                try:
-                    if admitted := self.breakers.admit(leases):
-                        self._store.announce([admitted[0].queue])
-                        return admitted
-                    turns -= 1
-                    if not turns:
-                        self.ended_early = True
-                        return []
-                except BaseException:
-                    self.unheard.add([([leases[0].queue], leases[0].token)], lease_seconds)
-                    raise
-        return []
+
+        def work(group: list[str]) -> list[list[Lease]]:
+            nonlocal turns
+            while turns and (leases := self._admitted(group, limit, lease_seconds)) is not None:
+                if leases:
+                    self._store.served(leases[0].queue)
+                    return [leases]
+                turns -= 1
+                self.ended_early = not turns
+            return []
+
+        groups = self._turns(self._store.readable(queues))
+        return next(self._store.past_away(groups, work), [])
+
+    def _admitted(self, group: list[str], limit: int, lease_seconds: float) -> list[Lease] | None:
+        """What may run of what was claimed; None where there was nothing to claim.
+
+        Whatever fails after a claim, nobody is going to run what it took: it goes back.
+        """
+        self._claimed.clear()
+        try:
+            leases = self._first(group, min(limit, FETCHED_AT_ONCE), lease_seconds)
+            if not leases:
+                return None
+            admitted = self.breakers.admit(leases)
+            if admitted:
+                self._limits.claimed(admitted)
+            return admitted
+        except BaseException:
+            self.unheard.add(self._claimed, lease_seconds)
+            raise
 
     def _return(self, claim: tuple[list[str], str]) -> int:
         queues, token = claim
@@ -90,7 +109,10 @@ class Claims:
         def work(some: list[str]) -> int:
             return int(self._store.run_on("unheard", some, [token]))
 
-        return sum(self._store.past_unreadable(queues, work, none=0))
+        def guarded(group: list[str]) -> list[int]:
+            return self._store.past_unreadable(group, work, none=0)
+
+        return sum(self._store.past_away([queues], guarded))
 
     def _turns(self, queues: Sequence[str]) -> list[list[str]]:
         """As many as one script may be asked about, and a queue with an open breaker alone."""
@@ -125,11 +147,13 @@ class Claims:
         return self._take(group, limit, lease_seconds, uuid4().hex)
 
     def _take(self, queues: list[str], limit: int, lease_seconds: float, token: str) -> list[Lease]:
+        claim = (queues, token)
+        self._claimed.append(claim)
         try:
             return self._taken(queues, limit, lease_seconds, token)
         except StoreUnavailable as error:
-            if not error.undone:  # the server may have done it, and nobody runs what it took
-                self.unheard.add([(queues, token)], lease_seconds)
+            if error.undone:
+                self._claimed.remove(claim)
             raise
 
     def _taken(
@@ -138,7 +162,8 @@ class Claims:
         length = to_microseconds(lease_seconds)
         args = [limit, length, token, _process(os.getpid()), PROMOTED_AT_ONCE]
         for _ in range(SCRIPTS):
-            told = self._store.run_on("fetch", queues, [*args, *self._limits.args(queues)])
+            limits, asked_at = self._limits.args(queues), time.monotonic()
+            told = self._store.run_on("fetch", queues, [*args, *limits])
             # No script holds up others by looking at all; what it passed does not come again.
             if int(told[0]) != MORE:
                 break
@@ -150,16 +175,34 @@ class Claims:
                 if int(till) > 0:
                     self._limited.shut(queue, int(till) / SECOND, "rate-limited")
             return []
-        queue, expires_at = queues[int(told[0]) - 1], int(told[1])
+        place, expires_at = int(told[0]) - 1, int(told[1])
+        queue = queues[place]
         leases = [
             lease_of(*parts, queue=queue, backend=self._backend, token=token, expires_at=expires_at)
             for text in told[3:]
             for parts in taken_of(text)
         ]
+        if limits and int(limits[place * VALUES + RATE]):
+            late = int(limits[place * VALUES + LATE])
+            start_by, counted = asked_at + late / SECOND, expires_at - length + late
+            leases = [lease._replace(start_by=start_by, counted=counted) for lease in leases]
         if not told[2]:
             return leases
         stops = told[2].decode().split(",")
         return [one._replace(cancelled=True) if one.id in stops else one for one in leases]
+
+    def rated(self, queues: Sequence[str]) -> set[str]:
+        """Those of some queues with a rate limit."""
+        return self._limits.rated(queues)
+
+    def return_starts(self, queue: str, leases: Sequence[Lease]) -> None:
+        """These were given back and did not start."""
+        self._limits.returned(queue, leases)
+        if counted := [lease.counted for lease in leases if lease.counted]:
+            # A key of another type must not make a job that went back look as if it had not.
+            self._store.past_unreadable(
+                [queue], lambda some: self._store.run("uncount", some[0], counted), none=0
+            )
 
     def reap(self, queue: str, limit: int) -> int:
         """Return what was lost in a queue; how many. Of those that are charged is told."""
@@ -198,12 +241,7 @@ class Claims:
         def work(some: list[str]) -> Seen:
             return Seen(*map(int, self._store.run_on("look", some, self._limits.args(some))))
 
-        groups = self._store.layout.groups(self._store.readable(queues))
-        return [
-            seen
-            for group in groups
-            for seen in self._store.past_unreadable(group, work, none=_NONE)
-        ]
+        return list(self._store.by_group(queues, work, none=_NONE))
 
 
 @lru_cache(maxsize=1)

@@ -79,7 +79,7 @@ def result_of(raw: bytes | None) -> dict[str, Any]:
     """What a store kept of how a job ended; nothing where that cannot be read."""
     line, _, body = (raw or b"").partition(b"\n")
     try:
-        told = json.loads(line or b"null")
+        told = json.loads(line.decode("utf-8", "replace") or "null")
     except (ValueError, RecursionError):
         return {}
     if not isinstance(told, dict):

@@ -1,7 +1,9 @@
 """Enqueueing: in one step where all messages are within the reach of one script.
 
 That is so on one server, and in a cluster for messages of one queue. A batch that spans
-queues of a cluster is stored queue by queue, and taken back when a later queue refuses it.
+queues of a cluster is stored queue by queue, and one for which a script would hold up the
+server is stored in several steps. When a later step is refused, what the others stored is
+taken back.
 """
 
 from __future__ import annotations
@@ -14,20 +16,23 @@ from django_jobs.backends.redis.shapes import shape_of
 from django_jobs.exceptions import DuplicateJob, EnqueueOutcomeUnknown, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from django_jobs.backends.redis.shapes import Shape
     from django_jobs.backends.redis.store import Store
     from django_jobs.wire.envelope import Outgoing
 
-AT_ONCE = 100_000
-"""Nobody else is served while a script stores so many."""
+AT_ONCE = 10_000
+BYTES_AT_ONCE = 16_000_000
+"""Nobody else is served while a script stores so much: some 50 milliseconds."""
+TAKEN_BACK_AT_ONCE = 1000
 RUN_JOBS = 1000
 """Lua hands no command more than about eight thousand values."""
 RUN_BYTES = 1_000_000
 PUSH_NOTED_MS = 86_400_000
 """By it a relay that was killed knows what it had pushed."""
 _MADE = b"1"
+Places = range | list[int]
 _number = struct.Struct(">H").pack
 _length = struct.Struct(">I").pack
 
@@ -53,17 +58,16 @@ class Enqueuer:
     ) -> list[Enqueued]:
         steps = self._steps(outgoing)
         if len(steps) == 1:
-            return self._told(outgoing, outgoing, on_conflict, pushes=pushes, is_first=True)
+            return self._told(outgoing, outgoing, on_conflict, {}, pushes=pushes)
         answers: dict[int, Enqueued] = {}
         for places in steps:
             step = [outgoing[place] for place in places]
             try:
-                stored = self._told(
-                    step, outgoing, on_conflict, pushes=pushes, is_first=not answers
-                )
-            except DuplicateJob:
-                self._take_back(outgoing, answers)
-                raise
+                stored = self._told(step, outgoing, on_conflict, answers, pushes=pushes)
+            except DuplicateJob as error:
+                if self._is_taken_back(outgoing, answers, on_conflict):
+                    raise
+                raise EnqueueOutcomeUnknown(outgoing, str(error)) from error
             answers.update(zip(places, stored, strict=True))
         return [answers[place] for place in range(len(outgoing))]
 
@@ -72,36 +76,32 @@ class Enqueuer:
         step: Sequence[Outgoing],
         outgoing: Sequence[Outgoing],
         on_conflict: OnConflict,
+        before: dict[int, Enqueued],
         *,
         pushes: bool,
-        is_first: bool,
     ) -> list[Enqueued]:
         """The answers of a step; the outcome of all is unknown when that of one is."""
         try:
             return self._step(step, on_conflict, pushes=pushes)
         except StoreUnavailable as error:
-            if error.undone and is_first:
+            if error.undone and self._is_taken_back(outgoing, before, on_conflict):
                 raise
             raise EnqueueOutcomeUnknown(outgoing, str(error)) from error
 
-    def _steps(self, outgoing: Sequence[Outgoing]) -> list[range | list[int]]:
-        if self._store.layout.clustered:
-            by_queue: dict[str, list[int]] = {}
-            for place, message in enumerate(outgoing):
-                by_queue.setdefault(message.terms.queue, []).append(place)
-            return [
-                places[at : at + AT_ONCE]
-                for places in by_queue.values()
-                for at in range(0, len(places), AT_ONCE)
-            ]
-        count = len(outgoing)
-        return [range(at, min(at + AT_ONCE, count)) for at in range(0, count, AT_ONCE)]
+    def _steps(self, outgoing: Sequence[Outgoing]) -> list[Places]:
+        if not self._store.layout.clustered:
+            return list(_bounded(outgoing, range(len(outgoing))))
+        by_queue: dict[str, list[int]] = {}
+        for place, message in enumerate(outgoing):
+            by_queue.setdefault(message.terms.queue, []).append(place)
+        return [step for places in by_queue.values() for step in _bounded(outgoing, places)]
 
     def _step(
         self, step: Sequence[Outgoing], on_conflict: OnConflict, *, pushes: bool
     ) -> list[Enqueued]:
         queues = list(dict.fromkeys([message.terms.queue for message in step]))
-        self._store.announce(queues)
+        if self._store.layout.clustered:
+            self._store.announce(queues)
         args: list[Any] = self._runs(step, queues)
         # Most jobs have no key, and a short script.
         script = "enqueue"
@@ -159,7 +159,43 @@ class Enqueuer:
         except StoreUnavailable as error:  # whatever became of this one: the first may have counted
             raise StoreUnavailable(str(error)) from error
 
-    def _take_back(self, outgoing: Sequence[Outgoing], stored: dict[int, Enqueued]) -> None:
+    def _is_taken_back(
+        self, outgoing: Sequence[Outgoing], stored: dict[int, Enqueued], on_conflict: OnConflict
+    ) -> bool:
+        """Whether nothing is left of the steps before one that was refused.
+
+        What may have replaced another job stays: that one is gone, and its work would be lost.
+        """
+        replaces = on_conflict is OnConflict.REPLACE
+        if replaces and any(
+            one.created and outgoing[place].terms.unique_key is not None
+            for place, one in stored.items()
+        ):
+            return False
+        try:
+            return self._take_back(outgoing, stored)
+        except StoreUnavailable:
+            return False
+
+    def _take_back(self, outgoing: Sequence[Outgoing], stored: dict[int, Enqueued]) -> bool:
+        """Take out what was stored; False where a worker has met some of it by now."""
+        by_queue: dict[str, list[str]] = {}
         for place, one in stored.items():
             if one.created:
-                self._store.run("cancel", outgoing[place].terms.queue, [one.id, "", 1, 0])
+                by_queue.setdefault(outgoing[place].terms.queue, []).append(one.id)
+        left = sum(map(len, by_queue.values()))
+        for queue, ids in by_queue.items():
+            for at in range(0, len(ids), TAKEN_BACK_AT_ONCE):
+                left -= int(self._store.run("takeback", queue, ids[at : at + TAKEN_BACK_AT_ONCE]))
+        return not left
+
+
+def _bounded(outgoing: Sequence[Outgoing], places: Places) -> Iterator[Places]:
+    """Places of messages in parts, each of which one script may store."""
+    first = size = 0
+    for number, place in enumerate(places):
+        size += len(outgoing[place].body)
+        if number - first == AT_ONCE or (size > BYTES_AT_ONCE and number > first):
+            yield places[first:number]
+            first, size = number, len(outgoing[place].body)
+    yield places[first:]

@@ -7,21 +7,30 @@ read last holds.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import Error
 
 from django_jobs.backends.closed import LOOK_SECONDS
 from django_jobs.backends.database.metering import Limits, limits_of, tell_of_unread
 from django_jobs.backends.database.transactions import in_reading
-from django_jobs.backends.window import LATE_MICROSECONDS, SLOTS
+from django_jobs.backends.lateness import Lateness
+from django_jobs.backends.window import SLOTS
 from django_jobs.conf import get_settings
 from django_jobs.models import QueueControl
 from django_jobs.routers import job_databases
 from django_jobs.telemetry.events import emit
 from django_jobs.telemetry.trouble_events import LimitsUnread
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from django_jobs.backends.base import Lease
+
 LOOK_AGAIN_SECONDS = 5.0
+VALUES = 6
+RATE, LATE = 1, 4
 _NONE = Limits()
 
 
@@ -39,6 +48,23 @@ class QueueLimits:
         self._backend = backend
         self._held = Held({}, frozenset())
         self._look_at = float("-inf")
+        self._lateness: defaultdict[str, Lateness] = defaultdict(Lateness)
+
+    def rated(self, queues: Iterable[str]) -> set[str]:
+        """Those of some queues with a rate limit."""
+        known = self._current().limits
+        return {name for name in queues if name in known and known[name].rate} if known else set()
+
+    def claimed(self, leases: Sequence[Lease]) -> None:
+        """These are about to start."""
+        if leases[0].start_by is not None:
+            self._lateness[leases[0].queue].claimed(leases[0])
+
+    def returned(self, queue: str, leases: Sequence[Lease]) -> None:
+        """These were given back and did not start."""
+        rate = self._current().limits.get(queue, _NONE).rate
+        if rate is not None:
+            self._lateness[queue].returned(rate, leases)
 
     def args(self, queues: list[str]) -> list[str | int]:
         """Six values for each queue: paused, rate, window, slots, lateness, places.
@@ -57,7 +83,7 @@ class QueueLimits:
                 rate.limit if rate else 0,
                 rate.window if rate else 0,
                 SLOTS,
-                LATE_MICROSECONDS,
+                self._lateness[queue].allowed(rate) if rate else 0,
                 -1 if places is None else places,
             ]
         return told

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django_jobs.backends.base import Account, Ended, QueueStats
 from django_jobs.backends.database.accounting import dead_account
+from django_jobs.backends.database.rows import maybe_for_people
 from django_jobs.backends.redis.endings import attempts_of, result_of
 from django_jobs.backends.redis.packing import glimpse_of
 from django_jobs.backends.redis.relaying import Parked, parked_of
@@ -17,12 +18,13 @@ from django_jobs.routers import job_databases
 from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from django_jobs.backends.base import AttemptRecord, Glimpse
     from django_jobs.backends.redis.store import Store
 
 HELD_PARTS = 5
+_WHERE_JOBS_ARE = ("jobs", "res", "dead")
 
 
 class Reader:
@@ -97,6 +99,24 @@ class Reader:
         more = {"asked_to_stop": bool(int(asked)), "seen_at": int(now)}
         return replace(seen, extra={**seen.extra, **more})
 
+    def known(self, jobs: Mapping[str, str]) -> set[str]:
+        """Those of some jobs, by id with their queues, that are here, or were pushed lately."""
+        if not jobs:
+            return set()
+
+        def ask(client: Any) -> Any:
+            pipe = client.pipeline(transaction=False)
+            for job_id, queue in jobs.items():
+                base = self._store.layout.base(queue)
+                for name in _WHERE_JOBS_ARE:
+                    pipe.hexists(base + name, job_id)
+                pipe.exists(f"{base}pushed:{job_id}")
+            return pipe.execute()
+
+        told = iter(self._store.connection.ask(ask))
+        of_each = zip(*[told] * (len(_WHERE_JOBS_ARE) + 1), strict=True)
+        return {job_id for job_id, answers in zip(jobs, of_each, strict=True) if any(answers)}
+
     def queue_of(self, job_id: str) -> str | None:
         """The queue in which a job lives."""
         queues = self._store.queues()
@@ -128,6 +148,7 @@ class Reader:
             error_message=account.error_message,
             traceback=account.traceback,
             attempts=account.failed_attempts,
+            finished_at=maybe_for_people(account.finished_at),
         )
 
     def account(self, job_id: str) -> Account | None:

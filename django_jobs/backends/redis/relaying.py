@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import Error, InterfaceError, OperationalError, transaction
 
 from django_jobs.backends.base import Failure, Lease
 from django_jobs.backends.database.clock import StoreClock
-from django_jobs.backends.database.grouping import bury
+from django_jobs.backends.database.grouping import bury_all
 from django_jobs.backends.database.rows import attempt_of, failed_job_of, fit, id_of_dead
 from django_jobs.backends.database.sweeping import Sweeper
+from django_jobs.backends.database.transactions import is_refusal
 from django_jobs.backends.redis.endings import attempts_of
 from django_jobs.backends.redis.packing import created_at, unpack
 from django_jobs.clock import LATEST
@@ -29,12 +31,13 @@ from django_jobs.telemetry.trouble_events import DeadLetterStays, DeadLettersUns
 from django_jobs.wire.envelope import Header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from django_jobs.backends.redis.store import Store
 
 
 AT_ONCE = 100
+CHUNK_BYTES = 1_000_000
 PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 _AWAY = (InterfaceError, OperationalError)
@@ -75,6 +78,7 @@ class Relay:
         self._store = store
         self._backend = backend
         self._sweeper: Sweeper | None = None
+        self._cursors: dict[str, int] = {}
         self._pause = 0.0
         self._rests_until = float("-inf")
 
@@ -88,15 +92,32 @@ class Relay:
             raw = self._store.connection.ask(lambda client: client.hget(base + "dead", job_id))
             self._some(queue, base, {job_id.encode(): raw} if raw else {})
 
-    def carry(self, queue: str, limit: int) -> int:
-        """Copy dead letters of a queue to the database, and then remove them; how many."""
-        base, carried, cursor = self._store.layout.base(queue), 0, 0
-        while carried < limit and time.monotonic() >= self._rests_until:
-            cursor, found = self._store.connection.ask(_page(base + "dead", cursor))
-            carried += self._some(queue, base, found)
-            if not cursor:
+    def carry(self, queues: Sequence[str], limit: int, until: float) -> int:
+        """Copy dead letters to the database, and then remove them; how many.
+
+        A page of each queue in turn, until so many were copied or that moment of the monotonic
+        clock has come, but one page at least. The next time goes on there: letters that cannot
+        be copied hide no others.
+        """
+        carried, waiting, first = 0, deque(queues), True
+        while waiting and carried < limit and (first or time.monotonic() < until):
+            if time.monotonic() < self._rests_until:
                 break
+            first, queue = False, waiting.popleft()
+            carried += sum(self._store.past_unreadable([queue], self._page, none=0))
+            if queue in self._cursors:
+                waiting.append(queue)
         return carried
+
+    def _page(self, queues: list[str]) -> int:
+        (queue,) = queues
+        base, cursor = self._store.layout.base(queue), self._cursors.pop(queue, 0)
+        cursor, found = self._store.connection.ask(
+            lambda client: client.hscan(base + "dead", cursor, count=AT_ONCE)
+        )
+        if cursor:
+            self._cursors[queue] = cursor
+        return self._some(queue, base, found)
 
     def sweep(self, limit: int) -> int:
         """Delete what is over of the copies, as a worker of that database would; how many.
@@ -121,12 +142,7 @@ class Relay:
             name: parked_of(name, raw, queue=queue, backend=self._backend)
             for name, raw in found.items()
         }
-        attempts = self._store.connection.ask(
-            lambda client: {
-                one.lease.id: client.lrange(base + "att:" + one.lease.id, 0, -1)
-                for one in parked.values()
-            }
-        )
+        attempts = self._store.connection.ask(lambda client: _attempts(client, base, parked))
         copied, away = copy(list(parked.values()), attempts)
         self._rest(away=away)
         there = set(copied)
@@ -142,21 +158,55 @@ class Relay:
             self._rests_until = time.monotonic() + self._pause
 
 
-def _page(key: str, cursor: int) -> Callable[[Any], Any]:
-    return lambda client: client.hscan(key, cursor, count=AT_ONCE)
-
-
 def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> tuple[list[str], bool]:
     """Insert dead letters that are not there yet.
 
-    The ids of those that are there now, and whether the database went away meanwhile.
+    The ids of those that are there now, and whether the database went away meanwhile. All in
+    one transaction, or each in one of its own where the database refuses one of them.
     """
     database = job_databases(get_settings())[0]
     copied: list[str] = []
+    for some in _chunks(parked, attempts):
+        try:
+            _insert(database, some, attempts)
+        except Error as error:
+            if not isinstance(error, _AWAY) or is_refusal(error):
+                there, away = _copy_singly(database, some, attempts)
+                copied += there
+                if not away:
+                    continue
+            else:
+                emit(DeadLetterStays(job_id=some[0].lease.id, error=error))
+            return copied, True
+        copied += [one.lease.id for one in some]
+    return copied, False
+
+
+def _chunks(
+    parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]
+) -> Iterator[list[Parked]]:
+    """As many as one statement may carry: servers refuse those that are too long."""
+    chunk: list[Parked] = []
+    room = CHUNK_BYTES
+    for one in parked:
+        size = len(one.lease.message.body) + len(one.failure.traceback) + len(one.failure.output)
+        size += sum(map(len, attempts.get(one.lease.id, ())))
+        if chunk and size > room:
+            yield chunk
+            chunk, room = [], CHUNK_BYTES
+        chunk.append(one)
+        room -= size
+    if chunk:
+        yield chunk
+
+
+def _copy_singly(
+    database: str, parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]
+) -> tuple[list[str], bool]:
+    copied: list[str] = []
     for one in parked:
         try:
-            with transaction.atomic(using=database):
-                _insert(database, one, attempts.get(one.lease.id, []))
+            _insert(database, [one], attempts)
         except Error as error:
             emit(DeadLetterStays(job_id=one.lease.id, error=error))
             if isinstance(error, _AWAY):
@@ -168,16 +218,31 @@ def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> tuple
     return copied, False
 
 
-def _insert(database: str, parked: Parked, attempts: list[bytes]) -> None:
-    lease = parked.lease._replace(id=str(id_of_dead(parked.lease.id)))
-    dead = failed_job_of(lease, parked.failure, parked.failed_at)
-    fit(dead)
-    if not bury(database, dead):
-        return
-    runs = [attempt_of(lease, record) for record in attempts_of(attempts)]
-    for run in runs:
-        fit(run)
-    JobAttempt.objects.using(database).bulk_create(runs)
+def _insert(database: str, parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> None:
+    """Insert dead letters that are not there yet, with their attempts, in one transaction."""
+    leases = [one.lease._replace(id=str(id_of_dead(one.lease.id))) for one in parked]
+    letters = {}
+    runs = {}
+    for one, lease in zip(parked, leases, strict=True):
+        dead = failed_job_of(lease, one.failure, one.failed_at)
+        fit(dead)
+        letters[dead.job_id] = dead
+        records = attempts_of(attempts.get(one.lease.id, []))
+        runs[dead.job_id] = [attempt_of(lease, record) for record in records]
+    with transaction.atomic(using=database):
+        new = bury_all(database, list(letters.values()))
+        mine = [run for dead in new for run in runs[dead.job_id]]
+        for run in mine:
+            fit(run)
+        JobAttempt.objects.using(database).bulk_create(mine)
+
+
+def _attempts(client: Any, base: str, parked: Mapping[bytes, Parked]) -> dict[str, list[bytes]]:
+    ids = [one.lease.id for one in parked.values()]
+    pipe = client.pipeline(transaction=False)
+    for job_id in ids:
+        pipe.lrange(base + "att:" + job_id, 0, -1)
+    return dict(zip(ids, pipe.execute(), strict=True))
 
 
 def _mapping(raw: Any) -> dict[str, Any]:

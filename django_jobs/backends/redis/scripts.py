@@ -11,6 +11,8 @@ _LUA = resources.files(__package__) / "lua"
 
 # A store that is full refuses what makes it fuller, and nothing else: who runs jobs makes room.
 _GROWING = {"enqueue", "enkeyed"}
+# These may also be sent as they are refused by a full server: then they come again with less.
+_RECORDING = ("ack", "nack", "abandon")
 _SHARED = ("shared", "endings", "limits", "runs")
 _NAMES = (
     "abandon",
@@ -28,6 +30,7 @@ _NAMES = (
     "kept",
     "leased",
     "look",
+    "lostqueues",
     "nack",
     "peek",
     "purge",
@@ -37,8 +40,11 @@ _NAMES = (
     "renew",
     "stats",
     "stop",
+    "takeback",
     "tidy",
+    "uncount",
     "unheard",
+    "unheld",
     "unpark",
     "untidyqueues",
 )
@@ -91,12 +97,18 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", _COMMENT.sub("", text)))
 
 
-def _read(name: str) -> Script:
+def unless_full(name: str) -> str:
+    """The name of the same script as a full server refuses it, with nothing done."""
+    return f"{name}-unless-full"
+
+
+def _read(name: str, *, grows: bool) -> Script:
     own = (_LUA / f"{name}.lua").read_text(encoding="utf-8")
-    flags = "" if name in _GROWING else " flags=allow-oom"
+    flags = "" if grows else " flags=allow-oom"
     text = f"#!lua{flags}\n{_needed(own, _PARTS)}\n{own}"
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
 _PARTS = _parts()
-SCRIPTS = {name: _read(name) for name in _NAMES}
+SCRIPTS = {name: _read(name, grows=name in _GROWING) for name in _NAMES}
+SCRIPTS |= {unless_full(name): _read(name, grows=True) for name in _RECORDING}

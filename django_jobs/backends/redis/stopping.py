@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from django_jobs.backends.redis.store import Store
 
 
-_CANCELLED = '{"status":"cancelled"}'
+_WHY = "cancelled"
 _CANCELLED_KEPT_MS = 86_400_000
 
 
 def cancel(store: Store, queue: str | None, job_id: str, remembered_ms: int) -> bool:
-    """Take out a job that waits in a queue, and keep for a day that it was cancelled."""
+    """Take out a job that waits in a queue, and keep for a day what it was."""
     if queue is None:
         return False
-    told = [job_id, _CANCELLED, _CANCELLED_KEPT_MS, remembered_ms]
+    told = [job_id, _WHY, _CANCELLED_KEPT_MS, remembered_ms]
     return bool(store.run("cancel", queue, told))
 
 

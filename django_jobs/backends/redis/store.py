@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_jobs.backends.redis.connecting import is_of_a_key, translated
 from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.conf import get_settings
 from django_jobs.definition import QUEUE_NAME
+from django_jobs.exceptions import StoreUnavailable
 from django_jobs.telemetry.events import emit
-from django_jobs.telemetry.trouble_events import BackendSilent
+from django_jobs.telemetry.trouble_events import BackendSilent, RecordsUnkept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from django_jobs.backends.redis.clock import StoreClock
     from django_jobs.backends.redis.connecting import Connection
@@ -22,9 +24,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANNOUNCED_SECONDS = 60.0
+SERVED_SECONDS = 60.0
+"""So long a queue that gave a job is listed, whether its name is stored or not."""
 TOLD_EVERY_SECONDS = 60.0
 LEFT_SECONDS = 5.0
-"""So long a queue is left alone that could not be read."""
+"""So long a queue is left alone that could not be read, or whose server is away."""
+TRIES_SHARE = 2
+"""So many times as long as a try of a server that is away took, it is left alone then."""
+LONGEST_LEFT_SECONDS = 15.0
+QUEUES_AT_ONCE = 1000
+"""Of more queues than that no script is asked at once, or it would hold up everybody else."""
+SHARED_PAUSE_SECONDS = 10.0
+"""So long the server of what queues share is left alone: each try may take a timeout."""
 
 
 class Store:
@@ -36,8 +47,13 @@ class Store:
         self.clock: StoreClock
         self._backend = backend
         self._announced: dict[str, float] = {}
+        self._served: dict[str, float] = {}
+        self._names: set[bytes] = set()
+        self._shared_from = float("-inf")
         self._told: dict[str, float] = {}
         self._left_until: dict[str, float] = {}
+        self._away: dict[str, StoreUnavailable] = {}
+        self._servers_away: dict[str, tuple[float, StoreUnavailable]] = {}
 
     def run(self, name: str, queue: str, args: Sequence[Any]) -> Any:
         """A script on one queue; its first argument is the time."""
@@ -62,26 +78,123 @@ class Store:
             if not is_of_a_key(error):
                 raise
             if len(queues) == 1:
-                self._tell(queues[0], error)
+                self.tell(queues[0], error)
                 return [none]
         half = len(queues) // 2
         parts = queues[:half], queues[half:]
         return [one for part in parts for one in self.past_unreadable(part, work, none=none)]
 
-    def readable(self, queues: Iterable[str]) -> list[str]:
-        """Those of some queues that were not found unreadable just now."""
+    def readable(self, queues: Sequence[str]) -> list[str]:
+        """Those of some queues that were not found unreadable just now.
+
+        Raises StoreUnavailable where the servers of all of them are away.
+        """
         if not self._left_until:
             return list(queues)
         now = time.monotonic()
-        return [name for name in queues if self._left_until.get(name, 0.0) <= now]
+        found = [name for name in queues if self._left_until.get(name, 0.0) <= now]
+        away = next((error for name in queues if (error := self._away.get(name))), None)
+        if away is not None and not found:
+            raise away
+        return found
 
-    def _tell(self, queue: str, error: Exception) -> None:
-        now = time.monotonic()
-        self._left_until[queue] = now + LEFT_SECONDS
-        if self._told.get(queue, 0.0) <= now:
-            self._told[queue] = now + TOLD_EVERY_SECONDS
-            why = f"a key holds what is none of ours: {error}"
+    def by_group(
+        self, queues: Sequence[str], work: Callable[[list[str]], T], *, none: T
+    ) -> Iterator[T]:
+        """What some work on queues answers, for each group that one script is asked about.
+
+        A server of a cluster that is away keeps nobody from the queues of the others; where none
+        answers, StoreUnavailable is raised.
+        """
+        groups = [
+            group[at : at + QUEUES_AT_ONCE]
+            for group in self.layout.groups(self.readable(queues))
+            for at in range(0, len(group), QUEUES_AT_ONCE)
+        ]
+        yield from self.past_away(
+            groups,
+            lambda group: self.past_unreadable(group, work, none=none),
+        )
+
+    def past_away(
+        self, groups: Sequence[list[str]], work: Callable[[list[str]], Iterable[T]]
+    ) -> Iterator[T]:
+        """What some work on groups of queues answers, past servers of a cluster that are away.
+
+        Each try of a server may take a timeout, so that one which could not be reached is left
+        alone with all of its queues.
+        """
+        away: StoreUnavailable | None = None
+        answered = False
+        for group in groups:
+            if known := self._known_away(group[0]):
+                away = known
+                continue
+            began = time.monotonic()
+            try:
+                answers = work(group)
+            except StoreUnavailable as error:
+                if not self.layout.clustered:
+                    raise
+                away = self._found_away(group[0], error, began)
+            else:
+                answered = True
+                self._away.pop(group[0], None)
+                yield from answers
+        if away is not None and not answered:
+            raise away
+
+    def tell(self, queue: str, error: Exception) -> None:
+        """Leave a queue alone for a while of which a key is none of ours, and say so."""
+        self._leave(queue, f"a key holds what is none of ours: {error}")
+
+    def is_away(self, queues: Sequence[str] | None) -> bool:
+        """Whether the server of one of these queues, or of any, did not answer the last time."""
+        if queues is None:
+            return bool(self._away)
+        return any(name in self._away or self._known_away(name) for name in queues)
+
+    def _known_away(self, queue: str) -> StoreUnavailable | None:
+        """What was said of the server of a queue, where that is left alone."""
+        if not self._servers_away:
+            return None
+        server = self._server_of(queue)
+        until, error = self._servers_away.get(server, (0.0, None))
+        if until > time.monotonic():
+            return error
+        self._servers_away.pop(server, None)
+        return None
+
+    def _found_away(self, queue: str, error: StoreUnavailable, began: float) -> StoreUnavailable:
+        """Leave a queue alone, and with it all others of a server that could not be reached."""
+        error.spares_others = True
+        self._away[queue] = error
+        self._leave(queue, f"its server is away: {error}")
+        if not error.answered:
+            now = time.monotonic()
+            pause = min(max((now - began) * TRIES_SHARE, LEFT_SECONDS), LONGEST_LEFT_SECONDS)
+            self._servers_away[self._server_of(queue)] = (now + pause, error)
+        return error
+
+    def _server_of(self, queue: str) -> str:
+        return self.connection.server_of(self.layout.base(queue))
+
+    def _leave(self, queue: str, why: str) -> None:
+        self._left_until[queue] = time.monotonic() + LEFT_SECONDS
+        if self._is_news(queue):
             emit(BackendSilent(backend=self._backend, queue=queue, why=why))
+
+    def say_unkept(self, queue: str, error: BaseException) -> None:
+        """Say now and then that a full server is given no results and records of failed runs."""
+        if self._is_news(f"{queue}, full"):
+            emit(RecordsUnkept(backend=self._backend, queue=queue, error=error))
+
+    def _is_news(self, subject: str) -> bool:
+        now = time.monotonic()
+        if self._told.get(subject, 0.0) > now:
+            return False
+        self._told[subject] = now + TOLD_EVERY_SECONDS
+        return True
 
     def each(self, queues: Sequence[str], ask: Callable[[Any, str], Any]) -> list[Any]:
         """The answers of one command for each queue, in one go; None where it cannot be read."""
@@ -103,21 +216,75 @@ class Store:
             return None
         raise translated(answer)
 
-    def announce(self, queues: Iterable[str]) -> None:
-        """See to it that queues are found by who looks through all of them.
+    def shared(self, work: Callable[[], T], otherwise: T) -> T:
+        """What some work on the keys that all queues share answers.
 
-        Before anything is stored there, and now and then again, for what tells of queues
-        may be on a server that was lost.
+        In a cluster they are on a server of their own. While that is away, its place is taken by
+        ``otherwise``, and the queues on other servers go on.
+        """
+        if time.monotonic() < self._shared_from:
+            return otherwise
+        try:
+            return work()
+        except StoreUnavailable as error:
+            if not self.layout.clustered:
+                raise
+            self._shared_from = time.monotonic() + SHARED_PAUSE_SECONDS
+            if self._is_news(""):
+                why = f"the server of what queues share is away: {error}"
+                emit(BackendSilent(backend=self._backend, queue="*", why=why))
+            return otherwise
+
+    def announce(self, queues: Iterable[str]) -> None:
+        """See to it that queues of a cluster are found by who looks through all of them.
+
+        Before anything is stored there, and now and then again, for their names may be on a
+        server that was lost. Elsewhere the script that stores a job stores the name. While that
+        server is away, queues that were announced before are taken for known; another one is
+        refused, for its jobs might be found by no worker.
         """
         now = time.monotonic()
         new = [name for name in queues if self._announced.get(name, 0.0) <= now]
-        if new:
-            self.connection.ask(lambda client: client.sadd(self.layout.known_queues, *new))
-            self._announced.update(dict.fromkeys(new, now + ANNOUNCED_SECONDS))
+        if not new:
+            return
+
+        def add() -> bool:
+            self._ask_names(lambda client: client.sadd(self.layout.known_queues, *new))
+            return True
+
+        were_known = all(name in self._announced for name in new)
+        is_stored = self.shared(add, otherwise=False) if were_known else add()
+        seconds = ANNOUNCED_SECONDS if is_stored else SHARED_PAUSE_SECONDS
+        self._announced.update(dict.fromkeys(new, now + seconds))
+
+    def _ask_names(self, work: Callable[[Any], Any]) -> Any:
+        """What the set of names answers. Of another type it has none, and is written anew."""
+        try:
+            return self.connection.ask(work)
+        except Exception as error:
+            if not is_of_a_key(error):
+                raise
+        self._announced.clear()
+        self.connection.ask(lambda client: client.delete(self.layout.known_queues))
+        return self.connection.ask(work)
+
+    def served(self, queue: str) -> None:
+        """Note that a queue gave a job, and so is there."""
+        self._served[queue] = time.monotonic() + SERVED_SECONDS
+
+    def forgotten(self, queues: Iterable[str]) -> None:
+        """Note that queues hold nothing, and are listed no more."""
+        for name in queues:
+            for known in (self._served, self._announced, self._told, self._left_until, self._away):
+                known.pop(name, None)
 
     def queues(self) -> list[str]:
         """Every queue that may have something in it."""
-        told = self.connection.ask(lambda client: client.smembers(self.layout.known_queues))
+        key = self.layout.known_queues
+        self._names = self.shared(
+            lambda: self._ask_names(lambda client: client.smembers(key)), self._names
+        )
+        told = self._names | self._unnamed()
         settings = get_settings()
         configured = {
             name for name in settings.queues if settings.backend_for(name) == self._backend
@@ -125,3 +292,17 @@ class Store:
         known = {name.decode("utf-8", "replace") for name in told}
         # What nobody can have enqueued to was written by somebody else.
         return sorted({name for name in known if QUEUE_NAME.fullmatch(name)} | configured)
+
+    def _unnamed(self) -> set[bytes]:
+        """Queues that gave a job lately and whose names were lost; they are stored again."""
+        now = time.monotonic()
+        self._served = {name: until for name, until in self._served.items() if until > now}
+        missing = {name.encode() for name in self._served} - self._names
+        if missing:
+            key = self.layout.known_queues
+            # A full server takes no name; then those that work there know it.
+            with suppress(StoreUnavailable):
+                self.shared(
+                    lambda: self._ask_names(lambda client: client.sadd(key, *missing)), None
+                )
+        return missing

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions
 
-from django_jobs.backends.redis.connecting import is_of_a_key, translated
+from django_jobs.backends.redis.connecting import is_of_a_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,10 +94,24 @@ class Waiting:
             return self._own_client().blpop(lists, timeout=max(seconds, 0.01)) is not None
         except (exceptions.RedisError, OSError) as error:
             if not is_of_a_key(error):
-                raise translated(error) from error
-        with self._bell:  # one of them is no list: nothing tells of its queue
-            self._bell.wait(seconds)
+                raise self._connection.failed(error) from error
+        if not self._remove_what_is_no_list(lists):
+            with self._bell:
+                self._bell.wait(seconds)
         return False
+
+    def _remove_what_is_no_list(self, lists: Sequence[str]) -> int:
+        """Or nothing would tell of any of the queues. How many there were; they are hints."""
+        client = self._own_client()
+        try:
+            pipe = client.pipeline(transaction=False)
+            for name in lists:
+                pipe.llen(name)
+            told = zip(lists, pipe.execute(raise_on_error=False), strict=True)
+            odd = [name for name, length in told if isinstance(length, Exception)]
+            return int(client.delete(*odd)) if odd else 0
+        except (exceptions.RedisError, OSError) as error:
+            raise self._connection.failed(error) from error
 
     def _own_client(self) -> Any:
         """A client whose answers may come a slice later than those of the others."""

@@ -41,12 +41,6 @@ local function keep_attempts(base, id, ttl)
   end
 end
 
-local function keep_result(base, id, result, ttl, now)
-  redis.call('HSET', base .. 'res', id, result)
-  redis.call('ZADD', base .. 'kept', number(now + ttl * 1000), id)
-  keep_attempts(base, id, ttl)
-end
-
 -- Drops results whose time is over, the first of them first; how many.
 local function drop_over(base, now, limit)
   local over = redis.call('ZRANGEBYSCORE', base .. 'kept', '-inf', number(now), 'LIMIT', 0, limit)
@@ -61,6 +55,19 @@ end
 local function body_of(message)
   local at = message and string.find(message, '\n', 21, true)
   return at and string.sub(message, at) or ''
+end
+
+-- Keeps of a job that was taken out while it waited what an ack keeps of one that ran. Numbers are
+-- written by hand, for cjson rounds those of more than 14 digits.
+local function keep_cancelled(base, id, message, state, reason, ttl, now)
+  local handler = fields_of(message)[3]
+  local result = string.format(
+    '{"status":"cancelled","output":%s,"finished_at":%s,"handler":%s,"attempts":%d}',
+    cjson.encode(reason), number(now), cjson.encode(type(handler) == 'string' and handler or ''),
+    state.attempts)
+  redis.call('HSET', base .. 'res', id, result .. body_of(message))
+  redis.call('ZADD', base .. 'kept', number(now + ttl * 1000), id)
+  keep_attempts(base, id, ttl)
 end
 
 local function keep_attempt(base, id, attempt)

@@ -3,6 +3,7 @@
 -- stands in the place of a job; or the conflict. One that is noted as pushed is left alone.
 local guards, now = KEYS[1], clock(ARGV[1])
 local on_conflict, remembered, noted_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
+local KEPT_MS = 86400000
 
 local function holder(unique)
   local id, base = string.match(redis.call('GET', guards .. 'u:' .. unique) or '', '^([^|]*)|(.*)$')
@@ -30,8 +31,8 @@ local function there(base, id, unique)
   local existing, where
   if unique ~= '' then existing, where = holder(unique) end
   if existing and on_conflict == 'replace' then
-    remove_waiting(guards, where, existing)
-    keep_result(where, existing, '{"status":"cancelled"}', 86400000, now)
+    local message, state = remove_waiting(guards, where, existing)
+    if message then keep_cancelled(where, existing, message, state, 'replaced by ' .. id, KEPT_MS, now) end
     remember(where, {existing}, remembered)
     existing = nil
   end
@@ -63,6 +64,7 @@ if on_conflict == 'raise' or on_conflict == 'replace' then
   end
 end
 
+name_queues(guards)
 for _, run in ipairs(told) do
   if run.unique == '' then
     made = made + make(run, 1, #run.ids, now, answer, there)

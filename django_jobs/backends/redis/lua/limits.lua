@@ -9,8 +9,8 @@ local function gate(base, limits, now)
   end
   if limits.rate > 0 then
     local slot = math.floor(limits.window / limits.slots)
-    local kept = limits.slots + 1 + math.ceil(limits.late / slot)
-    local first = math.floor(now / slot) - kept + 1
+    -- A clock may step back, but no further than its window: what is later than that counts no more.
+    local first, last = math.floor(now / slot) - limits.slots, math.floor(now / slot) + 2 * limits.slots
     local told, sum, counts = redis.call('HGETALL', base .. 'rate'), 0, {}
     for i = 1, #told, 2 do
       local start = tonumber(told[i])
@@ -20,7 +20,8 @@ local function gate(base, limits, now)
           counts, sum = {}, 0
           break
         end
-      elseif not start or start < first or #told[i + 1] > 10 or not string.find(told[i + 1], '^%d+$') then
+      elseif not start or start < first or start > last or #told[i + 1] > 10
+        or not string.find(told[i + 1], '^%d+$') then
         redis.call('HDEL', base .. 'rate', told[i])
       else
         counts[#counts + 1] = {start, tonumber(told[i + 1])}
@@ -33,7 +34,7 @@ local function gate(base, limits, now)
       for _, pair in ipairs(counts) do
         over = over - pair[2]
         if over <= 0 then
-          till = math.max((pair[1] + kept) * slot - now, 0)
+          till = math.max((pair[1] + limits.slots + 1) * slot - now, 0)
           break
         end
       end
@@ -44,13 +45,25 @@ local function gate(base, limits, now)
   return free, 0
 end
 
+-- Each may start that late, and counts in the slot of that moment.
 local function count_starts(base, limits, count, now)
   if limits.rate > 0 and count > 0 then
     local slot = math.floor(limits.window / limits.slots)
     redis.call('HSET', base .. 'rate', 'slot', number(slot))
-    redis.call('HINCRBY', base .. 'rate', number(math.floor(now / slot)), count)
+    redis.call('HINCRBY', base .. 'rate', number(math.floor((now + limits.late) / slot)), count)
     redis.call('PEXPIRE', base .. 'rate', number(math.ceil(limits.window / 1000) * 2 + 60000))
   end
+end
+
+-- So many that were counted until a moment did not start. Their slot alone has them.
+local function uncount_starts(base, moment, count)
+  local slot = tonumber(redis.call('HGET', base .. 'rate', 'slot') or '')
+  if moment <= 0 or not slot or slot < 1 then return end
+  local field = number(math.floor(moment / slot))
+  local told = redis.call('HGET', base .. 'rate', field) or ''
+  if #told > 10 or not string.find(told, '^%d+$') then return end
+  local back = math.min(tonumber(told), count)
+  if back > 0 then redis.call('HINCRBY', base .. 'rate', field, -back) end
 end
 
 -- Limits as they come in ARGV: paused, rate, window, slots, late, places. Nothing comes where none

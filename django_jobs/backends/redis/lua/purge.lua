@@ -3,7 +3,7 @@
 -- succeed. Answers where to go on ("0" at the end), how many results and how many runs there were.
 local base, before = KEYS[2], clock(ARGV[1]) - tonumber(ARGV[2])
 
--- What does not tell its end was cancelled before it ran: then the enqueue counts, as its id tells.
+-- Where a result has no moment of its end, the enqueue counts, as the id tells.
 local function ended_at(id, text)
   local is_read, told = pcall(cjson.decode, string.match(text, '^[^\n]*'))
   local at = is_read and type(told) == 'table' and told.finished_at

@@ -3,8 +3,7 @@
 -- state as it was.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local lost = redis.call('ZRANGEBYSCORE', base .. 'leased', '-inf', number(now), 'LIMIT', 0, ARGV[2])
--- A lease that would end in a hundred years is none that a script gave.
-local never = redis.call('ZRANGEBYSCORE', base .. 'leased', number(now + 3200000000000000), '+inf', 'LIMIT', 0, ARGV[2])
+local never = redis.call('ZRANGEBYSCORE', base .. 'leased', number(now + ENDLESS), '+inf', 'LIMIT', 0, ARGV[2])
 for _, id in ipairs(never) do lost[#lost + 1] = id end
 local answer = {#lost}
 for _, id in ipairs(lost) do

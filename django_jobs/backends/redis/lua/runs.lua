@@ -16,6 +16,23 @@ local function run_of(text, now)
   return run
 end
 
+-- Stores the names of the queues, so that they are found by housekeeping and by workers that
+-- serve every queue.
+local function name_queues(guards)
+  if not is_named_here(guards) then return end
+  local names = guards .. 'queues'
+  for i = 2, #KEYS do
+    local name = name_of(guards, KEYS[i])
+    local added = redis.pcall('SADD', names, name)
+    if type(added) == 'table' then
+      if not string.find(added.err, 'WRONGTYPE', 1, true) then error(added.err) end
+      redis.call('DEL', names)
+      redis.call('SADD', names, name)
+    end
+    redis.call('DEL', KEYS[i] .. 'unused')
+  end
+end
+
 -- Makes those jobs of a run, from one to another, whose ids are new and in whose place nothing
 -- stands: "" for the job itself, else an id. Adds to the answer what stands there, or "1".
 local function make(run, first, last, now, answer, there)

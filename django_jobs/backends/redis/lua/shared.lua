@@ -16,12 +16,15 @@
 --   w:<key>  sorted set of places that wait for a key
 --   dead     hash: id -> a dead letter that was not copied to the database yet
 --   rate     hash: the starts of a queue with a rate limit, by slot
+--   unused   since when housekeeping finds nothing in the queue; absent from the next enqueue on
 --   wake     list: one entry for each idle worker that is to look
 --   pushed:<id> set while it is remembered that a relay has pushed the job
 --   ended:<first 8 of id> set of the rest of ids that have ended, while that is remembered
 --   res      hash: id -> a line of JSON, how the job ended, and its body
 --   kept     sorted set of the ids of results by the end of their time
 --   att:<id> the runs that did not succeed
+-- Beside what jobs share, `guards` has the set "queues": the names of queues that may hold
+-- something. In a cluster that set is not beside them, but at a place of its own.
 --
 -- A place is rank (3 digits), due (16 digits) and id. A message is "k" when it has keys and
 -- else "-", its place without the id, a line of JSON, and the body.
@@ -33,6 +36,9 @@ local ATTEMPTS_KEPT = 100
 local KEY_FIELDS = {unique = 5, lock = 6, places = 7, once = 8}
 
 local LAST_MOMENT, LAST_COUNT = 9007199254740991, 2147483646
+
+-- A lease that would end in a hundred years is none that a script gave.
+local ENDLESS = 3200000000000000
 
 local MESSAGE_HEAD = '^[k-]' .. string.rep('%d', 19)
 
@@ -126,8 +132,14 @@ local function is_message(message)
   return message and string.find(message, MESSAGE_HEAD) and string.find(message, '\n', 21, true) ~= nil
 end
 
+-- Tells workers that wait. It is no more than a hint, and one of another type is written anew.
 local function wake(base, count)
-  if redis.call('LLEN', base .. 'wake') < 64 then
+  local length = redis.pcall('LLEN', base .. 'wake')
+  if type(length) == 'table' then
+    redis.call('DEL', base .. 'wake')
+    length = 0
+  end
+  if length < 64 then
     redis.call('LPUSH', base .. 'wake', unpack({1, 1, 1, 1, 1, 1, 1, 1}, 1, math.min(count, 8)))
   end
 end
@@ -144,6 +156,18 @@ end
 -- Whether a script that was told these keys may look at a queue that one of them tells of.
 local function is_reached(guards, base)
   return guards ~= KEYS[2] .. 'shared:' or base == KEYS[2]
+end
+
+-- Whether the names of queues are beside what jobs share. In a cluster they are on a server that
+-- no script on a queue reaches.
+local function is_named_here(guards)
+  return guards ~= KEYS[2] .. 'shared:'
+end
+
+-- The name of a queue, from the guards "{prefix}:3:" and its base "{prefix:name}:3:".
+local function name_of(guards, base)
+  local first = #string.match(guards, '^[^}]*}') + 1
+  return string.sub(base, first, first - #guards - 3)
 end
 
 -- Makes ready what waits in a queue for a key that has places now.
@@ -225,12 +249,12 @@ local function find_waiting(base, id, message, state)
   return nil, place
 end
 
--- Takes a waiting job out; false when it runs or is not there.
+-- Takes a waiting job out. Its message and its counters, or nil when it runs or is not there.
 local function remove_waiting(guards, base, id)
   local message = redis.call('HGET', base .. 'jobs', id)
-  if not message then return false end
+  if not message then return nil end
   local state = state_of(redis.call('HGET', base .. 'state', id) or nil) or state_of(nil)
-  if state.token ~= NO_TOKEN then return false end
+  if state.token ~= NO_TOKEN then return nil end
   local set, place, key = find_waiting(base, id, message, state)
   if set then redis.call('ZREM', set, place) end
   if key then redis.call('HDEL', base .. 'blocked', id) end
@@ -239,5 +263,5 @@ local function remove_waiting(guards, base, id)
   free_unique(guards, base, id, keys)
   -- It may have been let go on already, and then others wait for the place it does not take.
   release(guards, id, keys, false)
-  return true
+  return message, state
 end

@@ -1,5 +1,6 @@
--- KEYS: also the bases of all other queues that share the guards. ARGV: now, limit. Readies what
--- is due, and what waits for a key that nobody holds any more; drops results whose time is over.
+-- ARGV: now, limit, how many holders to name. Readies what is due, and what waits for a key that
+-- has places; drops results whose time is over. Answers how many that were, and then the keys and
+-- ids of some that hold a place of a key that is waited for here, and are not leased here.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local dropped = drop_over(base, now, math.min(tonumber(ARGV[2]), 1000))
 local due = redis.call('ZRANGEBYSCORE', base .. 'later', '-inf', number(now), 'LIMIT', 0, ARGV[2])
@@ -8,14 +9,6 @@ for _, place in ipairs(due) do
   redis.call('ZREM', base .. 'later', place)
 end
 if #due > 0 then wake(base, #due) end
-
-local function is_leased(id)
-  for i = 2, #KEYS do
-    -- Of a queue whose key is of another type nothing can be leased.
-    if type(redis.pcall('ZSCORE', KEYS[i] .. 'leased', id)) == 'string' then return true end
-  end
-  return false
-end
 
 -- What waits for no key that it could be found under waits for its turn again.
 local function unblock(id)
@@ -40,6 +33,20 @@ local function waits(id, key)
   return redis.call('ZSCORE', base .. 'w:' .. key, place)
 end
 
+local answer, most = {#due + dropped}, 1 + 2 * tonumber(ARGV[3])
+
+-- A job whose message was spoiled while it ran could not tell what it held.
+local function name_holders(key)
+  local ids = redis.call('SMEMBERS', guards .. 'h:' .. key)
+  for i = 1, #ids do -- another one first each time, for not all may be named
+    if #answer >= most then return end
+    local id = ids[(now + i) % #ids + 1]
+    if not redis.call('ZSCORE', base .. 'leased', id) then
+      answer[#answer + 1], answer[#answer + 2] = key, id
+    end
+  end
+end
+
 if redis.call('EXISTS', base .. 'blocked') == 1 then
   local seen, told = {}, redis.call('HRANDFIELD', base .. 'blocked', 100, 'WITHVALUES')
   for i = 1, #told, 2 do
@@ -50,13 +57,11 @@ if redis.call('EXISTS', base .. 'blocked') == 1 then
     end
   end
   for key in pairs(seen) do
-    -- A job whose message was spoiled while it ran could not tell what it held.
-    for _, id in ipairs(redis.call('SMEMBERS', guards .. 'h:' .. key)) do
-      if not is_leased(id) then redis.call('SREM', guards .. 'h:' .. key, id) end
-    end
+    name_holders(key)
     local once = string.match(key, '^i:(.*)$')
     redis.call('SADD', guards .. 'q:' .. key, base)
-    pass_on(guards, key, once ~= nil and is_done(guards, once, now) ~= '')
+    -- In this queue: the others that wait for it are tidied, too.
+    pass_on_in(base, guards, key, once ~= nil and is_done(guards, once, now) ~= '')
   end
 end
-return #due + dropped
+return answer

@@ -1,0 +1,11 @@
+-- The numbers of the queues in which a lease is over, or is none that a script gave (see "reap").
+-- It changes nothing.
+local now, found = clock(ARGV[1]), {}
+for i = 2, #KEYS do
+  local first = redis.call('ZRANGE', KEYS[i] .. 'leased', 0, 0, 'WITHSCORES')[2]
+  local last = first and redis.call('ZRANGE', KEYS[i] .. 'leased', -1, -1, 'WITHSCORES')[2]
+  if first and (tonumber(first) <= now or tonumber(last) >= now + ENDLESS) then
+    found[#found + 1] = i - 1
+  end
+end
+return found

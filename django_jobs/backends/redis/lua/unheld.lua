@@ -1,0 +1,22 @@
+-- KEYS: the bases of all queues that share the guards. ARGV: now, then keys and ids that seem to
+-- hold a place of them. Takes the places of those that are leased nowhere, and lets others go on.
+local guards, now = KEYS[1], clock(ARGV[1])
+
+local function is_leased(id)
+  for i = 2, #KEYS do
+    -- Of a queue whose key is of another type nothing can be leased.
+    if type(redis.pcall('ZSCORE', KEYS[i] .. 'leased', id)) == 'string' then return true end
+  end
+  return false
+end
+
+local freed = 0
+for at = 2, #ARGV, 2 do
+  local key, id = ARGV[at], ARGV[at + 1]
+  if not is_leased(id) then
+    freed = freed + redis.call('SREM', guards .. 'h:' .. key, id)
+    local once = string.match(key, '^i:(.*)$')
+    pass_on(guards, key, once ~= nil and is_done(guards, once, now) ~= '')
+  end
+end
+return freed
