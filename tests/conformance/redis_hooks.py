@@ -12,6 +12,13 @@ from django_jobs.testing.conformance import DeadLetter
 from tests.services import REDIS_URL
 
 IN_STATE = {"attempts": 0, "deliveries": 1, "crashes": 2, "put_off_since": 8}
+IN_LINE = {
+    "signature": 0,
+    "handler": 2,
+    "concurrency_key": 5,
+    "concurrency": 6,
+    "idempotency_key": 7,
+}
 PREFIX = f"tests-{os.environ.get('DJANGO_JOBS_TEST_SUFFIX', '')}-{os.getpid()}"
 
 
@@ -66,10 +73,8 @@ class RedisHooks:
             held, head = "ready", head[:4] + b"%016d" % max(columns["due"], 0)
         if "rank" in columns:
             head = head[:1] + b"%03d" % (columns["rank"] + 100) + head[4:]
-        if "signature" in columns:
-            told[0] = columns["signature"]
-        if "handler" in columns:
-            told[2] = columns["handler"]
+        for column in columns.keys() & IN_LINE.keys():
+            told[IN_LINE[column]] = columns[column]
         if "body" in columns:
             body = columns["body"].encode()
         self.client.hset(base + "jobs", job_id, head + json.dumps(told).encode() + b"\n" + body)

@@ -1,18 +1,24 @@
 """A real cluster of three servers: the contract, the slots, and a fail-over."""
 
 import signal
+import threading
 from collections import Counter
+from itertools import islice
 
 import pytest
 from django.test import TestCase, override_settings
 
 from django_jobs import enqueue_many
-from django_jobs.backends.base import ResultRecord, Settled
+from django_jobs.backends.base import Chores, Evidence, ResultRecord, Settled
 from django_jobs.backends.redis import RedisBackend
 from django_jobs.backends.registry import backends
+from django_jobs.conf import get_settings
 from django_jobs.exceptions import EnqueueOutcomeUnknown, StoreUnavailable
 from django_jobs.testing.conformance import BackendConformance
 from django_jobs.testing.factories import make_outgoing
+from django_jobs.worker.build import build_cycle
+from django_jobs.worker.pool.looking import Looking
+from django_jobs.worker.queues import InTurn, Strict
 from tests.conformance.redis_hooks import RedisHooks
 from tests.integration.redis.conftest import jobs_in
 from tests.integration.worker.pool.conftest import until
@@ -159,6 +165,210 @@ def test_a_worker_goes_on_where_a_server_of_the_cluster_dies_in_the_middle(start
             assert pool.ended() == 0, pool.said
     ended = Counter(word for word in diary.words if word.endswith("-ends"))
     assert set(ended) == {f"n{n}-ends" for n in range(200)}
+
+
+def _server_of(backend, servers, key):
+    port = backend.store.connection.client.get_node_from_key(key).port
+    return next(one for one in servers if one.port == port)
+
+
+def _queue_on(backend, servers, server):
+    return next(_queues_on(backend, servers, server))
+
+
+def _queues_on(backend, servers, server):
+    names = (f"queue-{number}" for number in range(100))
+    base = backend.store.layout.base
+    return (name for name in names if _server_of(backend, servers, base(name)) is server)
+
+
+@pytest.fixture
+def apart():
+    """Three servers of which each serves its slots though others are away, and a backend."""
+    with cluster() as servers:
+        for server in servers:
+            server.client.config_set("cluster-require-full-coverage", "no")
+        yield servers, RedisBackend("redis", {**OPTIONS, "URL": servers[0].url})
+
+
+def _put_into(backend, queue, count):
+    messages = [make_outgoing(queue, backend="redis") for _ in range(count)]
+    return [one.id for one in backend.enqueue(messages)]
+
+
+@pytest.mark.django_db
+def test_jobs_run_while_the_server_of_what_all_queues_share_is_away(apart, monkeypatch):
+    servers, backend = apart
+    events = []
+    monkeypatch.setattr("django_jobs.backends.redis.store.emit", events.append)
+    shared = _server_of(backend, servers, backend.store.layout.known_queues)
+    queue = _queue_on(backend, servers, next(one for one in servers if one is not shared))
+    ids = _put_into(backend, queue, 4)
+    assert backend.queues() == [queue]
+    shared.kill()
+    asked = [backend.fetch([queue], 1, 30.0) for _ in range(2)]
+    done, failed = [lease for (lease,) in asked]
+    backend.learn([(failed, Evidence.FAILED), (done, Evidence.WORKED)])
+    assert backend.renew([done, failed], 30.0) == [Settled.SETTLED] * 2
+    assert backend.nack(failed, 60.0) is Settled.SETTLED
+    assert backend.ack([done]) == [Settled.SETTLED]
+    assert backend.queues_due(0.0) == [queue]
+    assert backend.wait(None, 0.0)
+    assert backend.chores() == Chores(reap=False, tidy=False)
+    assert (backend.reap_expired(), backend.tidy()) == (0, 0)
+    assert [one.id for one in backend.fetch([queue], 9, 30.0)] == ids[2:]
+    assert {event.queue for event in events} == {"*"}
+
+
+@pytest.mark.django_db
+def test_a_queue_whose_server_is_away_keeps_no_worker_from_the_others(apart):
+    servers, backend = apart
+    shared = _server_of(backend, servers, backend.store.layout.known_queues)
+    lost, sound = (_queue_on(backend, servers, one) for one in servers if one is not shared)
+    _put_into(backend, lost, 2)
+    ids = _put_into(backend, sound, 2)
+    _server_of(backend, servers, backend.store.layout.base(lost)).kill()
+    (lease,) = backend.fetch([lost, sound], 1, 30.0)
+    assert (lease.id, backend.ack([lease])) == (ids[0], [Settled.SETTLED])
+    assert backend.queues_due(0.0) == [sound]
+    assert backend.wait([lost, sound], 0.0)
+    assert not backend.chores().reap
+    assert (backend.reap_expired(), backend.tidy()) == (0, 0)
+    assert [one.id for one in backend.fetch([lost, sound], 9, 30.0)] == ids[1:]
+    for ask in (backend.fetch, lambda *_: backend.wait([lost], 0.0)):
+        with pytest.raises(StoreUnavailable):  # an outage is never an empty queue
+            ask([lost], 1, 30.0)
+
+
+@pytest.fixture
+def frozen(apart, monkeypatch):
+    """Ten queues whose server takes what it is sent and does not answer, and one beside them.
+
+    With them the scripts that were not answered.
+    """
+    servers, _ = apart
+    backend = RedisBackend("redis", {**OPTIONS, "TIMEOUT": 0.5, "URL": servers[0].url})
+    shared = _server_of(backend, servers, backend.store.layout.known_queues)
+    lost, sound = (one for one in servers if one is not shared)
+    queues = [*islice(_queues_on(backend, servers, lost), 10), _queue_on(backend, servers, sound)]
+    for queue in queues:
+        _put_into(backend, queue, 3)
+    failures, run = [], backend.store.connection.run
+
+    def noted(script, *rest):
+        try:
+            return run(script, *rest)
+        except StoreUnavailable:
+            failures.append(script)
+            raise
+
+    monkeypatch.setattr(backend.store.connection, "run", noted)
+    lost.process.send_signal(signal.SIGSTOP)
+    yield backend, queues, failures
+    lost.process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.django_db
+def test_a_server_that_does_not_answer_is_waited_for_once_whatever_queues_it_has(frozen):
+    backend, queues, failures = frozen
+    for _ in range(3):
+        (lease,) = backend.fetch(queues, 1, 30.0)
+        assert lease.queue == queues[-1]
+    assert backend.queues_due(0.0) == []
+    assert not backend.chores().reap
+    assert (backend.reap_expired(), backend.tidy()) == (0, 0)
+    assert len(failures) == 1
+    with pytest.raises(StoreUnavailable):  # an outage is never an empty queue
+        backend.fetch(queues[:-1], 1, 30.0)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("names_queues", [True, False])
+def test_a_worker_does_not_take_the_queues_of_a_server_that_is_away_for_empty(frozen, names_queues):
+    backend, queues, _ = frozen
+    settings = get_settings()
+    order = Strict(queues) if names_queues else InTurn(backend, settings)
+    looking = Looking(backend, settings, order, 1.0, threading.Condition())
+    looking.wish(0, 9)
+    assert until(lambda: looked(looking)) == [queues[-1]] * 3
+    for _ in range(3):
+        assert looked(looking) == []
+        assert not looking.empty
+
+
+def looked(looking):
+    found = looking.look()
+    return [lease.queue for lease in found.leases] if found else []
+
+
+@pytest.mark.django_db
+def test_one_process_that_does_everything_goes_past_a_server_that_is_away(frozen):
+    backend, queues, _ = frozen
+    cycle = build_cycle(backend, get_settings())
+    assert cycle.once(queues).queue == queues[-1]
+    assert cycle.once(queues).queue == queues[-1]
+
+
+@pytest.mark.django_db
+def test_a_breaker_counts_on_while_the_server_of_its_probe_is_away(apart, monkeypatch):
+    servers, backend = apart
+    events = []
+    monkeypatch.setattr("django_jobs.backends.redis.store.emit", events.append)
+    shared = _server_of(backend, servers, backend.store.layout.known_queues)
+    lost, sound = (_queue_on(backend, servers, one) for one in servers if one is not shared)
+    _put_into(backend, lost, 1)
+    _put_into(backend, sound, 2)
+    handler = make_outgoing(sound, backend="redis").terms.job
+    breaker = {"THRESHOLD": 1, "COOLDOWN": 0.05, "HANDLERS": {handler: {}}}
+    with override_settings(DJANGO_JOBS={"CIRCUIT_BREAKER": breaker}):
+        (failed,) = backend.fetch([sound], 1, 30.0)
+        backend.learn([(failed, Evidence.FAILED)])
+        (probe,) = until(lambda: backend.fetch([lost], 1, 30.0))
+        assert probe.probe
+        _server_of(backend, servers, backend.store.layout.base(lost)).kill()
+        assert all(lease.probe for lease in backend.fetch([sound], 1, 30.0))
+    assert not events
+
+
+@pytest.mark.django_db
+def test_jobs_are_enqueued_to_known_queues_while_the_server_of_their_names_is_away(
+    apart, monkeypatch
+):
+    monkeypatch.setattr("django_jobs.backends.redis.store.ANNOUNCED_SECONDS", 0.0)
+    servers, backend = apart
+    shared = _server_of(backend, servers, backend.store.layout.known_queues)
+    sound = next(one for one in servers if one is not shared)
+    known, new = islice(_queues_on(backend, servers, sound), 2)
+    ids = _put_into(backend, known, 1)
+    shared.kill()
+    ids += _put_into(backend, known, 1)
+    assert [lease.id for lease in backend.fetch([known], 9, 30.0)] == ids
+    with pytest.raises(StoreUnavailable):  # no worker might find it
+        _put_into(backend, new, 1)
+    assert backend.fetch([new], 9, 30.0) == []
+
+
+@pytest.mark.django_db
+def test_names_that_cannot_be_stored_are_not_tried_again_at_every_look(apart, monkeypatch):
+    servers, backend = apart
+    shared = _server_of(backend, servers, backend.store.layout.known_queues)
+    queue = _queue_on(backend, servers, next(one for one in servers if one is not shared))
+    _put_into(backend, queue, 1)
+    assert len(backend.fetch([queue], 1, 30.0)) == 1  # and no list of names was asked for yet
+    failures, ask = [], backend.store.connection.ask
+
+    def noted(work):
+        try:
+            return ask(work)
+        except StoreUnavailable:
+            failures.append(work)
+            raise
+
+    monkeypatch.setattr(backend.store.connection, "ask", noted)
+    shared.kill()
+    for _ in range(5):
+        assert backend.store.queues() == [queue]
+    assert len(failures) == 1
 
 
 def _is_drained(backend):

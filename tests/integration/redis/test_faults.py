@@ -121,18 +121,19 @@ def test_what_a_claim_took_that_got_no_answer_goes_back_uncharged(own_server):
     assert kept[0] not in ids
 
 
-def test_a_claim_that_cannot_be_announced_is_held_by_nobody_for_long(own_server, monkeypatch):
+def test_what_was_claimed_when_the_step_after_it_fails_goes_back_uncharged(own_server, monkeypatch):
     backend = backend_on(own_server)
     (job_id,) = put(backend)
-    announce = backend.store.announce
+    breakers = backend._claims.breakers
+    admit = breakers.admit
 
-    def full(_queues):
-        raise StoreUnavailable("Redis has no memory left", undone=True)
+    def fails(_leases):
+        raise StoreUnavailable("the server went away", answered=True, undone=True)
 
-    monkeypatch.setattr(backend.store, "announce", full)
+    monkeypatch.setattr(breakers, "admit", fails)
     with pytest.raises(StoreUnavailable):
         take(backend)
-    monkeypatch.setattr(backend.store, "announce", announce)
+    monkeypatch.setattr(breakers, "admit", admit)
     backend.return_unheard()
     stats = backend.stats("default")
     assert (stats.ready, stats.running, stats.suspect) == (1, 0, 0)

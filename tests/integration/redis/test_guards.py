@@ -1,14 +1,21 @@
 """Guards on Redis, with real workers that contend; the same on a database stands in guards."""
 
+import json
 import signal
+import time
 from collections import Counter
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from django_jobs import enqueue_many
+from django_jobs.backends.redis import packing
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
-from django_jobs.models import Worker
+from django_jobs.models import FailedJob, Worker
+from django_jobs.wire.envelope import Header
+from django_jobs.worker import process_once
 from tests.integration.worker.pool.conftest import until
 from tests.integration.worker.pool.gang import jobs as gang
 
@@ -62,3 +69,64 @@ def test_single_instances_never_overlap_whoever_contends(jobs, start, diary):
         running += 1 if word.endswith("-begins") else -1
         most = max(most, running)
     assert (most, len(diary.words)) == (1, 60)
+
+
+def altered(backend, handle, change):
+    """Change what Redis keeps of a waiting job, as whoever can write to it may."""
+    client, jobs = backend.store.connection.client, backend.store.layout.base("default") + "jobs"
+    client.hset(jobs, handle.id, change(client.hget(jobs, handle.id)))
+
+
+def unkeyed(message):
+    return b"-" + message[1:]
+
+
+def unreadable_for_scripts(message):
+    """What Python's parser reads as before, and that of the scripts not at all."""
+    line, _, body = message.partition(b"\n")
+    told = json.loads(line[20:])
+    told += [None] * (len(packing._FIELDS) - len(told)) + ["\ud800"]
+    changed = line[:20] + json.dumps(told).encode() + b"\n" + body
+    assert columns_of(changed) == columns_of(message)
+    return changed
+
+
+def columns_of(message):
+    place, about = message[1:20] + b"x", {"queue": "default", "backend": "redis"}
+    return packing.unpack(message, place=place, header=Header(), **about)[1].index
+
+
+@pytest.mark.parametrize("change", [unkeyed, unreadable_for_scripts])
+@pytest.mark.parametrize(
+    "guard", [{"single_instance": "s"}, {"concurrency_key": "c"}, {"idempotency_key": "i"}]
+)
+def test_no_unsigned_byte_switches_a_guard_off(backend, diary, guard, change):
+    keyed = gang.note.using(**guard)
+    first, second = (keyed.enqueue(str(diary), word) for word in ("first", "second"))
+    altered(backend, second, change)
+    assert sorted(process_once().status for _ in range(2)) == ["acked", "rejected"]
+    assert diary.words == ["first"]
+    assert (first.status, second.status) == ("succeeded", "dead")
+    assert FailedJob.objects.get(job_id=second.id).reason == "rejected-mismatch"
+
+
+@pytest.mark.parametrize("time_of", [{"delay": 3600}, {"run_at": 3600}], ids=["delay", "run_at"])
+@pytest.mark.parametrize("due", [b"0" * 16, None], ids=["another due", "its due"])
+def test_a_job_that_was_brought_forward_does_not_run_early(backend, diary, time_of, due):
+    later = {name: timedelta(seconds=seconds) for name, seconds in time_of.items()}
+    if "run_at" in later:
+        later["run_at"] += timezone.now()
+    early = gang.note.using(**later).enqueue(str(diary), "early")
+    client, base = backend.store.connection.client, backend.store.layout.base("default")
+    (place,) = client.zrange(base + "later", 0, -1)
+    client.zrem(base + "later", place)
+    client.zadd(base + "ready", {place[:3] + (due or place[3:19]) + place[19:]: 0})
+    status = process_once().status
+    assert process_once().status == "empty"
+    assert diary.words == []
+    if status == "rejected":  # as a due is that stands before a signed schedule
+        assert (early.status, due is None) == ("dead", False)
+        return
+    waits = backend.find(early.id)
+    assert (status, waits.state) == ("snoozed", "scheduled")
+    assert 3200 < waits.due / SECOND - time.time() <= 3600

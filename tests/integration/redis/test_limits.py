@@ -2,14 +2,15 @@
 
 import json
 import random
+import time
 
 import pytest
 
 from django_jobs.backends.redis.clock import StoreClock
-from django_jobs.backends.window import LATE_MICROSECONDS, Rate, Usage
+from django_jobs.backends.window import Rate, Usage
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.models import QueueControl
-from django_jobs.operations.live import overview
+from django_jobs.operations import overview
 from django_jobs.operations.queues import limit_queue, pause_queue, reset_rate, resume_queue
 from django_jobs.testing.factories import make_outgoing
 
@@ -32,6 +33,20 @@ def take(backend, count=99):
     return backend.fetch(["default"], count, 600.0)
 
 
+@pytest.mark.parametrize("back", [0.5, 10.0, 3600.0])
+def test_a_clock_that_was_ahead_closes_a_limited_queue_no_longer_than_on_a_database(
+    backend, clock, back
+):
+    limit_queue("default", {"rate_limit": "5/s"}, by="a test")
+    rate = Rate.parse("5/s")
+    put(backend, 20)
+    assert len(take(backend)) == 5
+    usage = Usage.read(rate, None, clock.now()).added(5, clock.now() + rate.late)
+    told = json.loads(json.dumps(usage.told()))
+    clock.advance(-back)
+    assert len(take(backend)) == Usage.read(rate, told, clock.now()).free()
+
+
 @pytest.mark.parametrize("text", ["5/s", "60/m", "3/h"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_rate_lets_go_what_the_reckoning_says(backend, clock, text, seed):
@@ -46,11 +61,12 @@ def test_a_rate_lets_go_what_the_reckoning_says(backend, clock, text, seed):
         expected = min(wanted, usage.free())
         leases = take(backend, wanted)
         assert len(leases) == expected
-        told = json.loads(json.dumps(usage.added(expected, clock.now()).told()))
-        starts += [clock.now() + LATE_MICROSECONDS] * expected
-        if not usage.added(expected, clock.now()).free():
+        usage = usage.added(expected, clock.now() + rate.late)
+        told = json.loads(json.dumps(usage.told()))
+        starts += [clock.now() + chance.randint(0, rate.late)] * expected
+        if not usage.free():
             due_in = backend.next_due_in(["default"])
-            free_in = usage.added(expected, clock.now()).free_in(clock.now())
+            free_in = usage.free_in(clock.now())
             assert due_in == pytest.approx(free_in / SECOND, abs=2e-6)
         backend.ack(leases)
     most = max(sum(one <= other < one + rate.window for other in starts) for one in starts)
@@ -146,3 +162,42 @@ def test_scripts_are_told_of_limits_where_a_queue_has_any(backend):
     assert limits.args(["default"]) == []
     assert limits.args(["default", "other"])[-1] == 3
     assert len(limits.args(["default", "other"])) == 12
+
+
+def test_what_is_fetched_from_a_limited_queue_says_until_when_it_may_start(backend):
+    limit_queue("default", {"rate_limit": "20/s"}, by="a test")
+    put(backend, 1)
+    before = time.monotonic()
+    (lease,) = take(backend)
+    late = Rate.parse("20/s").late / SECOND
+    assert before + late <= lease.start_by <= time.monotonic() + late
+    assert backend.rate_limited(["default", "other"]) == {"default"}
+    put(backend, 1)
+    limit_queue("default", {"rate_limit": "none"}, by="a test")
+    (lease,) = take(backend)
+    assert lease.start_by is None
+
+
+def test_what_was_given_back_and_not_begun_counts_as_no_start(backend):
+    limit_queue("default", {"rate_limit": "20/m"}, by="a test")
+    put(backend, 40)
+    leases = take(backend)
+    assert len(leases) == 20
+    backend.nack_all(leases[:5])
+    backend.return_starts(leases[:5])
+    assert len(take(backend)) == 5
+    assert take(backend) == []
+
+
+def test_where_jobs_were_too_late_to_start_the_next_may_start_later(backend):
+    limit_queue("default", {"rate_limit": "20/s"}, by="a test")
+    put(backend, 40)
+    (lease,) = take(backend, 1)
+    while not lease.is_late:
+        time.sleep(0.01)
+    backend.nack_all([lease])
+    backend.return_starts([lease])
+    before = time.monotonic()
+    first = take(backend, 1)
+    assert first[0].start_by >= before + 2 * Rate.parse("20/s").late / SECOND
+    assert len(first + take(backend)) == 20

@@ -12,7 +12,7 @@ from django.test import override_settings
 from django_jobs import operations
 from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob
-from django_jobs.operations.depths import depths
+from django_jobs.operations import overview
 from django_jobs.worker import process_once
 from testproject.shop import jobs as shop
 from tests.integration.redis.conftest import jobs_in
@@ -37,6 +37,15 @@ def kinds(job_id):
     return [cause["kind"] for cause in run("jobs_explain", job_id)["causes"]]
 
 
+@contextlib.contextmanager
+def renamed(jobs, server):
+    """The site under another name, to which its keys were handed over, and back."""
+    with override_settings(DJANGO_JOBS={**jobs, "SITE": "web"}):
+        server.client.delete(backends["redis"].store.layout.site)
+        yield
+    server.client.delete(backends["redis"].store.layout.site)
+
+
 def doomed():
     handle = shop.doomed.using(max_retries=0).enqueue()
     assert process_once().status == "dead-lettered"
@@ -51,8 +60,8 @@ def test_live_and_dead_jobs_are_listed():
     assert [one["id"] for one in run("jobs_list", "--state", "dead")["jobs"]] == [dead.id]
 
 
-def test_preflight_tells_of_messages_that_would_not_be_run_here(jobs):
-    with override_settings(DJANGO_JOBS={**jobs, "SITE": "web"}):
+def test_preflight_tells_of_messages_that_would_not_be_run_here(jobs, server):
+    with renamed(jobs, server):
         other = shop.doomed.enqueue()
     shop.doomed.using(delay=600).enqueue()
     before = backends["redis"].find(other.id)
@@ -67,15 +76,15 @@ def test_preflight_tells_of_messages_that_would_not_be_run_here(jobs):
     assert (now.state, now.message.header) == (before.state, before.message.header)
 
 
-def test_what_cannot_be_judged_waits_in_redis_until_it_can(jobs):
-    with override_settings(DJANGO_JOBS={**jobs, "SITE": "web"}):
+def test_what_cannot_be_judged_waits_in_redis_until_it_can(jobs, server):
+    with renamed(jobs, server):
         handle = shop.doomed.using(max_retries=0).enqueue()
     with override_settings(DJANGO_JOBS={**jobs, "SNOOZE_DELAY": 0.05}):
         for _ in range(2):
             until(lambda: process_once().status == "snoozed")
         since = backends["redis"].find(handle.id).message.header.put_off_since
         assert since is not None
-    with override_settings(DJANGO_JOBS={**jobs, "SITE": "web"}):
+    with renamed(jobs, server):
         until(lambda: process_once().status == "dead-lettered")
     assert FailedJob.objects.get().reason == "exhausted"
 
@@ -171,7 +180,7 @@ def test_what_ended_is_told_to_have_ended():
 
 def test_the_overview_finds_queues_that_only_the_broker_knows():
     shop.doomed.using(queue="nowhere-configured").enqueue()
-    (found,) = [one for one in depths() if one.queue == "nowhere-configured"]
+    (found,) = [one for one in overview() if one.queue == "nowhere-configured"]
     assert (found.backend, found.ready, found.problem) == ("redis", 1, "")
 
 

@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from django_jobs.backends.base import Charge
+from django_jobs.operations.stopping import call_off
 from django_jobs.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_jobs.worker import process_once
 from tests.integration.tasks.chores import tasks as chores
@@ -67,6 +68,17 @@ def test_a_failed_result_has_an_error_for_each_attempt(jobs):
     assert [error.exception_class for error in result.errors] == [ValueError, ValueError]
     with pytest.raises(ValueError, match="Task failed"):
         _ = result.return_value
+
+
+def test_a_task_that_was_cancelled_while_it_waited_can_be_read_again(jobs):
+    result = chores.add.using(priority=5).enqueue(1, right=2)
+    assert call_off(result.id, by="ada").status == "cancelled"
+    again = chores.add.get_result(result.id)
+    assert (again.status, again.args, again.kwargs) == (FAILED, [1], {"right": 2})
+    assert (again.task.func, again.task.priority) == (chores.add.func, 5)
+    assert again.finished_at is not None
+    (error,) = again.errors
+    assert "cancelled" in error.traceback
 
 
 def test_one_that_succeeds_at_last_keeps_its_errors(jobs, tmp_path):
