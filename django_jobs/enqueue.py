@@ -138,7 +138,8 @@ def enqueue_many(jobs: Iterable[PreparedJob[Any]]) -> list[Handle[Any]]:
     """Enqueue prepared jobs, one statement per thousand; all of them, or none and raise.
 
     The handles come in the order of the jobs. With several backends among them the
-    promise of all or none holds for each backend by itself.
+    promise of all or none holds for each backend by itself; on Redis, for 10,000 jobs: of
+    more, some may run before the last are stored, and what is refused half-way is taken back.
     """
     return enqueue_prepared(list(jobs))
 

@@ -4,13 +4,19 @@ A backend that shares the caller's transaction is given its jobs at once. Any ot
 them before the caller's rows are there, or although these were rolled back; so it is given
 them when the transaction is committed. A process that dies between that commit and the push,
 or a broker that does not answer then, loses them. With an outbox nothing is lost.
+
+Django calls no hook after one that raises. So the pushes of a transaction come before all
+other hooks, which cannot keep them from being done, and raise nothing. What they lost is
+raised where the first of its jobs was enqueued among the other hooks. Each push has a hook
+of its own, with which Django forgets it when its savepoint is rolled back.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db import connections, transaction
+from django.db import connections
 
 from django_jobs import outbox
 from django_jobs.backends.asking import asking_to_enqueue
@@ -73,20 +79,14 @@ class Route(NamedTuple):
 
     def _into_outbox(self, home: str, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
         """Its relay leaves alone what has been there before; the look is for the answer."""
-        known = {one.id for one in outgoing if self.again and self._is_known(one.id)}
+        known: set[str] = set()
+        if self.again:
+            jobs = {one.id: one.terms.queue for one in outgoing}
+            known = outbox.known(home, self.backend, jobs)
         new = [one for one in outgoing if one.id not in known]
         if new:
             outbox.write(home, self.backend.alias, new)
         return [Enqueued(one.id, created=one.id not in known) for one in outgoing]
-
-    def _is_known(self, job_id: str) -> bool:
-        alias, can = self.backend.alias, self.backend.capabilities
-        return (
-            outbox.find(alias, job_id) is not None
-            or (can.results and self.backend.result(job_id) is not None)
-            or outbox.ended(alias, job_id) is not None
-            or (can.peek and self.backend.find(job_id) is not None)
-        )
 
     def _send_later(self, outgoing: Sequence[Outgoing], mine: Sequence[Any]) -> list[Enqueued]:
         for message in outgoing:
@@ -97,26 +97,29 @@ class Route(NamedTuple):
                     f"{self.way.after!r} is committed, and knows only then whether a live job "
                     "holds the key; enqueue it after the transaction, or use an idempotency_key"
                 )
-        connection = connections[str(self.way.after)]
-        hooks = connection.run_on_commit
-        last = hooks[-1] if hooks else None
-        # Thousands may be enqueued one by one.
-        if last and _pushes(last[1], self) and last[0] == set(connection.savepoint_ids):
-            push: Push = last[1]  # type: ignore[assignment]  # as was just looked at
-        else:
-            push = Push(self)
-            for registered in reversed(hooks):
-                hook = registered[1]
-                if isinstance(hook, Push):
-                    hook.next = push
-                    break
-            transaction.on_commit(push, using=connection.alias)
-        push.add(outgoing, mine)
+        _push_of(connections[str(self.way.after)], self).add(outgoing, mine)
         return [Enqueued(message.id, created=True) for message in outgoing]
 
 
-def _pushes(hook: object, route: Route) -> bool:
-    return isinstance(hook, Push) and hook.route == route
+def _push_of(connection: BaseDatabaseWrapper, route: Route) -> Push:
+    """The push of the innermost savepoint; one for thousands that are enqueued one by one."""
+    hooks, savepoints = connection.run_on_commit, set(connection.savepoint_ids)
+    last: Any
+    if in_test := any(map(_is_of_testcase, connection.atomic_blocks)):
+        # What captures hooks in a test remembers how many there were: none may be moved.
+        place = len(hooks)
+        last = next((hook for _, hook, *_ in reversed(hooks) if isinstance(hook, Push)), None)
+    else:
+        place = bisect_left(hooks, 1, key=lambda hook: not isinstance(hook[1], Push))
+        last = hooks[place - 1][1] if place else None
+    if last and last.takes_more(route, savepoints):
+        return last  # type: ignore[no-any-return]  # hooks may be anything
+    push = Push(route, savepoints, last.lost if last else Lost())
+    connection.on_commit(push)
+    if not in_test:
+        hooks.insert(place, hooks.pop())
+    connection.on_commit(push.lost.raise_once)
+    return push
 
 
 def _is_open(alias: str | None) -> bool:
@@ -128,25 +131,27 @@ def _is_open(alias: str | None) -> bool:
     if alias is None:
         return False
     connection: BaseDatabaseWrapper = connections[alias]
-    return connection.in_atomic_block and not all(
-        getattr(block, "_from_testcase", False) for block in connection.atomic_blocks
-    )
+    return connection.in_atomic_block and not all(map(_is_of_testcase, connection.atomic_blocks))
+
+
+def _is_of_testcase(block: object) -> bool:
+    return getattr(block, "_from_testcase", False)
 
 
 class Push:
-    """Gives jobs to their backend when the transaction in which they were enqueued is committed.
+    """Gives jobs to their backend when the transaction in which they were enqueued is committed."""
 
-    A hook that raises keeps Django from calling those after it. So only the last of ours
-    raises, for all of them; ``next`` is the one after this.
-    """
-
-    def __init__(self, route: Route) -> None:
-        self.route = route
-        self.next: Push | None = None
+    def __init__(self, route: Route, savepoints: set[Any], lost: Lost) -> None:
+        self.lost = lost
+        self._route = route
+        self._savepoints = savepoints
         self._jobs: list[Any] = []
         self._outgoing: list[Outgoing] = []
-        self._failed: list[Any] = []
-        self._error: Exception | None = None
+        self._is_done = False
+
+    def takes_more(self, route: Route, savepoints: set[Any]) -> bool:
+        """Whether jobs of a route and of these savepoints may go with it."""
+        return not self._is_done and self._route == route and self._savepoints == savepoints
 
     def add(self, outgoing: Sequence[Outgoing], jobs: Sequence[Any]) -> None:
         """Let more jobs go with it."""
@@ -154,30 +159,52 @@ class Push:
         self._jobs += jobs
 
     def __call__(self) -> None:
+        self._is_done = True
         for start in range(0, len(self._outgoing), PUSHED_AT_ONCE):
             part = slice(start, start + PUSHED_AT_ONCE)
             try:
-                self.route.store(self._outgoing[part])
-            except Exception as error:  # noqa: BLE001 - whatever it is, the jobs are not there
-                self._tell(self._jobs[part], error)
+                if self.lost.stop is None:
+                    self._route.store(self._outgoing[part])
+                    continue
+                error: BaseException = self.lost.stop
+            except BaseException as raised:  # noqa: BLE001 - whatever it is, the jobs are not there
+                error = raised
+            self.lost.add(self._route.backend.alias, self._jobs[part], error)
+
+
+class Lost:
+    """The jobs of a transaction that did not reach their backends."""
+
+    def __init__(self) -> None:
+        self._jobs: list[Any] = []
+        self._backends: list[str] = []
+        self._error: Exception | None = None
+        self.stop: BaseException | None = None
+
+    def add(self, backend: str, jobs: Sequence[Any], error: BaseException) -> None:
+        """Log what was lost, and keep it until it is raised.
+
+        After a stop, such as the end of a handler's time, nothing more is pushed.
+        """
+        self._jobs += jobs
+        self._backends.append(backend)
+        if isinstance(error, Exception):
+            self._error = error
+        else:
+            self.stop = error
+        ids = ", ".join(job.id for job in jobs)
+        events.emit(events.PushLost(backend=backend, job_ids=ids, count=len(jobs), error=error))
+
+    def raise_once(self) -> None:
+        """Raise one PushFailed for all of them, or what stopped the pushes, the first time."""
+        if self.stop is not None:
+            stop, self.stop, self._error = self.stop, None, None
+            raise stop
         if self._error is None:
             return
-        if self.next is not None:
-            self.next._take_over(self._failed, self._error)  # noqa: SLF001 - one of its own kind
-            return
-        cause = self._error
-        raise PushFailed(self.route.backend.alias, self._failed, _cause(cause)) from cause
-
-    def _take_over(self, failed: list[Any], error: Exception) -> None:
-        self._failed = failed + self._failed
-        self._error = error
-
-    def _tell(self, jobs: Sequence[Any], error: Exception) -> None:
-        self._failed += jobs
-        self._error = error
-        alias = self.route.backend.alias
-        ids = ", ".join(job.id for job in jobs)
-        events.emit(events.PushLost(backend=alias, job_ids=ids, count=len(jobs), error=error))
+        cause, jobs, names = self._error, self._jobs, dict.fromkeys(self._backends)
+        self._error, self._jobs, self._backends = None, [], []
+        raise PushFailed(", ".join(names), jobs, _cause(cause)) from cause
 
 
 def _cause(error: Exception) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from django_jobs.backends.base import Account, Ended, Enqueued
+    from django_jobs.backends.base import Account, Backend, Ended, Enqueued
     from django_jobs.models import OutboxJob
+    from django_jobs.outbox.withdrawal import Withdrawn
     from django_jobs.wire.envelope import Outgoing
 
 
@@ -21,6 +22,13 @@ def write(home: str, backend: str, outgoing: Sequence[Outgoing]) -> list[Enqueue
     from django_jobs.outbox import writing  # noqa: PLC0415 - see above
 
     return writing.write(home, backend, outgoing)
+
+
+def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
+    """Those of some jobs, by id with their queues, that have been enqueued before."""
+    from django_jobs.outbox import looking  # noqa: PLC0415 - see above
+
+    return looking.known(home, backend, jobs)
 
 
 def find(backend: str, job_id: str) -> OutboxJob | None:
@@ -49,3 +57,10 @@ def account(backend: str, job_id: str) -> Account | None:
     from django_jobs.outbox import looking  # noqa: PLC0415 - see above
 
     return looking.account(backend, job_id)
+
+
+def withdraw(home: str, backend: Backend, job_id: str) -> Withdrawn:
+    """End a job that waits in the outbox of a backend, in the caller's transaction."""
+    from django_jobs.outbox import withdrawal  # noqa: PLC0415 - see above
+
+    return withdrawal.withdraw(home, backend, job_id)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 from django.db.models import Count, Min, Q
@@ -19,9 +20,13 @@ from django_jobs.conf import get_settings
 from django_jobs.ids import parse_id
 from django_jobs.models import JobState, OutboxJob
 from django_jobs.routers import job_databases, outbox_database
+from django_jobs.wire.envelope import Header, Message
+from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
-    from django_jobs.backends.base import Ended
+    from collections.abc import Mapping
+
+    from django_jobs.backends.base import Backend, Ended
     from django_jobs.conf import JobsSettings
 
 STALLED_SECONDS = 60.0
@@ -87,17 +92,17 @@ def account(backend: str, job_id: str) -> Account | None:
         return None
     if row is None:
         return in_reading(home, lambda: account_of(home, backend, job_id))
-    status = _state(row)
+    status = state_of(row)
     return Account(id=job_id, queue=row.queue, handler=row.handler, status=status, body=row.body)
 
 
 def state(backend: str, job_id: str) -> str | None:
     """The state of a job that is in the outbox of a backend, as its backend would say it."""
     row = find(backend, job_id)
-    return None if row is None else _state(row)
+    return None if row is None else state_of(row)
 
 
-def _state(row: OutboxJob) -> str:
+def state_of(row: OutboxJob) -> str:
     try:
         said = json.loads(row.body)
         waits = said.get("delay") or said.get("schedule")
@@ -113,3 +118,39 @@ def ended(backend: str, job_id: str) -> Ended | None:
     if home is None or key is None:
         return None
     return in_reading(home, lambda: reading.ended(home, backend, key))
+
+
+def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
+    """Those of some jobs, by id with their queues, that have been enqueued before.
+
+    A few statements for each thousand. A backend that does not answer knows none: then the
+    relay finds out when it pushes them again.
+    """
+    ids = list(jobs)
+    found = in_reading(home, lambda: reading.ended_among(home, backend.alias, ids))
+    for at in range(0, len(ids), reading.IDS_PER_QUERY):
+        some = OutboxJob.objects.using(home).filter(
+            backend=backend.alias, job_id__in=ids[at : at + reading.IDS_PER_QUERY]
+        )
+        found |= set(
+            map(str, in_reading(home, partial(list, some.values_list("job_id", flat=True))))
+        )
+    left = {job_id: queue for job_id, queue in jobs.items() if job_id not in found}
+    try:
+        return found | (backend.known(left) if left else set())
+    except Exception:  # noqa: BLE001 - an outbox takes jobs while its backend is away
+        return found
+
+
+def message_of(row: OutboxJob, index: dict[str, Any]) -> Message:
+    """What travels, with the columns that are kept beside it."""
+    # It waits for nothing here, whatever its schedule says.
+    header = Header(available_at=MAX_MOMENT)
+    return Message(row.body, row.signature, row.key_id, header, index)
+
+
+def plain_index(row: OutboxJob) -> dict[str, Any]:
+    """The columns of a job whose body is not believed."""
+    said = {"id": str(row.job_id), "backend": row.backend, "queue": row.queue}
+    unsaid = dict.fromkeys(("trace_id", "tenant", "replay_of"))
+    return {**said, **unsaid, "handler": row.handler, "name": "", "rank": 0}

@@ -2,14 +2,18 @@
 
 A relay that is killed between the push and the removal leaves a row that is pushed again,
 which ``Backend.push`` takes for what it is. So nothing is lost and nothing is done twice.
+
+A queue that cannot be pushed rests for a while, and the others go on. Before a push its rows
+are noted with the relay's lease, so that nothing else takes them out of the outbox meanwhile.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import Error, connections
-from django.db.models import F, Min
+from django.db.models import Min, Value
 
 from django_jobs.backends.base import Failure, Lease
 from django_jobs.backends.database.clock import StoreClock
@@ -25,10 +29,10 @@ from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob, Rejection
 from django_jobs.execution.errors import error_text
 from django_jobs.models import OutboxJob
 from django_jobs.outbox.leases import RelayLeases
+from django_jobs.outbox.looking import message_of, plain_index
 from django_jobs.telemetry import events, trouble_events
-from django_jobs.wire.envelope import Header, Message, Outgoing, index_of
+from django_jobs.wire.envelope import Outgoing, index_of
 from django_jobs.wire.opening import NotJudged
-from django_jobs.wire.rules import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,6 +48,47 @@ MOST_REFUSALS = 12
 LONGEST_PAUSE = 300.0
 REFUSED = "refused-by-backend"
 A_DAY = 86_400.0
+FIRST_REST = 0.1
+LONGEST_REST = 3.0
+NEVER = float("-inf")
+MOST_FAILING_SECONDS = 5.0
+"""A step goes on past a queue that cannot be pushed until so much time was spent."""
+
+
+class Rest(NamedTuple):
+    """A queue that could not be pushed, on the clock of ``time.monotonic()``.
+
+    ``pushed``: how many jobs the relay had pushed by then. ``blamed``: it is the fault of its
+    first job, since the backend took others.
+    """
+
+    error: Exception
+    since: float
+    failed_at: float
+    pause: float
+    pushed: int
+    blamed: bool
+
+    @property
+    def until(self) -> float:
+        """When it is tried again."""
+        return self.failed_at + self.pause
+
+
+class _Stuck(Exception):
+    """A queue cannot be pushed on.
+
+    ``refused``: its first job, where the backend did answer. ``noted_before``: up to which row
+    jobs may have been pushed without an answer, before this push.
+    """
+
+    def __init__(self, error: Exception, refused: tuple[OutboxJob, Outgoing] | None = None) -> None:
+        super().__init__()
+        self.error = error
+        self.refused = refused
+        self.queue = ""
+        self.moved = 0
+        self.noted_before: int | None = None
 
 
 class Moved(NamedTuple):
@@ -56,7 +101,8 @@ class Moved(NamedTuple):
 class Relay:
     """Moves the outbox of one backend, in the database ``home``, to that backend.
 
-    ``patience``: for so many seconds it puts off what it cannot judge.
+    ``patience``: for so many seconds it puts off what it cannot judge. ``stuck`` holds the queues
+    that could not be pushed when they were tried last.
     """
 
     def __init__(
@@ -75,20 +121,67 @@ class Relay:
         self._opener = opener
         self._patience = patience
         self._leases = RelayLeases(home, backend.alias, self.clock, lease_seconds)
+        self._lease_seconds = lease_seconds
+        self._held_since = NEVER
+        self._pushed = 0
+        self.stuck: dict[str, Rest] = {}
 
     def step(self) -> Moved:
         """Move a bounded number of jobs of every queue; raises when the backend takes none."""
-        jobs, left = 0, False
-        for queue in in_reading(self.home, lambda: list(self._queues())):
-            if not self._leases.take(queue):
+        began, before = time.monotonic(), self._pushed
+        queues = in_reading(self.home, lambda: list(self._queues()))
+        self.stuck = {name: rest for name, rest in self.stuck.items() if name in queues}
+        tried = [queue for queue in queues if not self._rests(queue, began)]
+        jobs, left = 0, len(tried) < len(queues)
+        stuck: list[_Stuck] = []
+        # Those that failed longest ago come first: each try may last as long as its driver waits.
+        for queue in sorted(tried, key=self._failed_at):
+            if stuck and time.monotonic() - began > MOST_FAILING_SECONDS:
                 left = True
-                continue
+                break
             try:
-                moved, more = self._queue(queue)
-            finally:
-                self._leases.release(queue)
+                moved, more = self._leased(queue)
+            except _Stuck as failed:
+                stuck.append(failed)
+                moved, more = failed.moved, True
             jobs, left = jobs + moved, left or more
+        for one in stuck:
+            self._judge(one, before)
+        if stuck and self._pushed == before:
+            raise stuck[-1].error
         return Moved(jobs, left)
+
+    def _rests(self, queue: str, now: float) -> bool:
+        return queue in self.stuck and self.stuck[queue].until > now
+
+    def _failed_at(self, queue: str) -> float:
+        return self.stuck[queue].failed_at if queue in self.stuck else 0.0
+
+    def _judge(self, stuck: _Stuck, before: int) -> None:
+        """Let a queue rest, and blame its first job if others were taken since it was refused."""
+        known, now = self.stuck.get(stuck.queue), time.monotonic()
+        others_taken = self._pushed > (before if known is None else known.pushed)
+        blamed = stuck.refused is not None and others_taken
+        if blamed:
+            self._blame(stuck)
+        self.stuck[stuck.queue] = Rest(
+            error=stuck.error,
+            since=now if known is None else known.since,
+            failed_at=now,
+            pause=FIRST_REST if known is None else min(known.pause * 2, LONGEST_REST),
+            pushed=self._pushed,
+            blamed=blamed,
+        )
+
+    def _blame(self, stuck: _Stuck) -> None:
+        """Count the refusal, unless another relay has the queue by now and may have it taken."""
+        if stuck.refused is None or not self._leases.take(stuck.queue):
+            return
+        try:
+            row, outgoing = stuck.refused
+            self._refused(row, stuck.error, index_of(outgoing.id, outgoing.terms))
+        finally:
+            self._leases.release(stuck.queue, None)
 
     def due_in(self) -> float | None:
         """Seconds until there is something to move; 0 when there is, None when nothing waits."""
@@ -114,22 +207,71 @@ class Relay:
             yield name
             name = names.filter(queue__gt=name).first()
 
-    def _queue(self, queue: str) -> tuple[int, bool]:
+    def _leased(self, queue: str) -> tuple[int, bool]:
+        """Move jobs of a queue, if no other relay does: how many, and whether there are more."""
+        rows = self._begun(queue)
+        if rows is None and self._leases.create(queue):
+            rows = self._begun(queue)
+        if rows is None:
+            return 0, True
+        noted = None
+        try:
+            moved, more = self._queue(queue, rows)
+            noted = None if more else 0
+            self.stuck.pop(queue, None)
+        except _Stuck as stuck:
+            if getattr(stuck.error, "undone", False):
+                noted = stuck.noted_before
+            stuck.queue = queue
+            raise
+        finally:
+            self._leases.release(queue, noted)
+        return moved, more
+
+    def _begun(self, queue: str) -> list[OutboxJob] | None:
+        """The next jobs of a queue, noted as about to be pushed; None without the lease.
+
+        In one transaction: what takes a row out of the outbox locks the lease for it.
+        """
+
+        def work(_: Any) -> list[OutboxJob] | None:
+            lease = self._leases.hold(queue)
+            if lease is None:
+                return None
+            rows = self._due(queue, lease.moving_to)
+            if rows:
+                self._leases.note(lease, rows[-1].pk)
+            return rows
+
+        self._held_since = time.monotonic()
+        return in_transition(self.home, work, sees_commits=True)
+
+    def _queue(self, queue: str, rows: list[OutboxJob] | None) -> tuple[int, bool]:
         moved = 0
-        for _ in range(BATCHES_PER_STEP):
-            rows = self._due(queue)
+        for batch in range(BATCHES_PER_STEP):
+            rows = self._begun(queue) if batch else rows
             if not rows:
-                return moved, False
-            moved += self._move(rows)
+                return moved, rows is None
+            try:
+                moved += self._move(rows)
+            except _Stuck as stuck:
+                stuck.moved += moved
+                stuck.noted_before = rows[0].noted_before  # type: ignore[attr-defined]  # annotated
+                raise
+            if self._held_seconds() > self._lease_seconds / 2:
+                return moved, True  # perhaps not all of them were pushed
             if len(rows) < BATCH:
                 return moved, False
-            if not self._leases.take(queue):
-                break
         return moved, True
 
-    def _due(self, queue: str) -> list[OutboxJob]:
+    def _held_seconds(self) -> float:
+        """At most so long ago the lease began."""
+        return time.monotonic() - self._held_since
+
+    def _due(self, queue: str, noted: int) -> list[OutboxJob]:
+        """Rows in their order, each with what was noted with the lease before."""
         due = self._rows().filter(queue=queue, retry_at__lte=self.clock.now()).order_by("id")
-        return in_reading(self.home, lambda: list(due[:BATCH]))
+        return list(due.annotate(noted_before=Value(noted))[:BATCH])
 
     def _move(self, rows: Sequence[OutboxJob]) -> int:
         """Push rows in their order and remove them; how many have left the outbox."""
@@ -145,43 +287,67 @@ class Relay:
         return dead + (self._push(sound) if sound else 0)
 
     def _opened(self, row: OutboxJob) -> Outgoing:
-        message = _message(row, {"id": str(row.job_id)})
+        message = message_of(row, {"id": str(row.job_id)})
         terms = self._opener.open(message, row.queue).terms
         return Outgoing(str(row.job_id), row.body, row.signature, row.key_id, terms)
 
     def _push(self, sound: Sequence[tuple[OutboxJob, Outgoing]]) -> int:
+        if self._held_seconds() >= self._lease_seconds:
+            return 0  # it stood still: others may have pushed or cancelled them meanwhile
         try:
             self.backend.push([outgoing for _, outgoing in sound])
         except Exception as error:
             if _is_outage(error):
-                raise
-            return self._push_singly(sound)
+                raise _Stuck(error) from error
+            return self._push_singly(sound) if self._prolonged(sound[0][0].queue) else 0
+        self._pushed += len(sound)
         return self._remove([row for row, _ in sound])
 
+    def _prolonged(self, queue: str) -> bool:
+        now = time.monotonic()
+        prolonged = self._leases.prolong(queue)
+        self._held_since = now if prolonged else NEVER
+        return prolonged
+
     def _push_singly(self, sound: Sequence[tuple[OutboxJob, Outgoing]]) -> int:
-        """One of them is refused. When none is taken, it is not because of the jobs."""
+        """One of them is refused. When none is taken, it may not be because of the jobs."""
         taken: list[OutboxJob] = []
         refused: list[tuple[OutboxJob, Outgoing, Exception]] = []
         dead = 0
         for row, outgoing in sound:
+            if self._held_seconds() > self._lease_seconds / 2:
+                break  # the others are pushed under a lease that is longer
             try:
-                self.backend.push([outgoing])
-            except InvalidJob as error:
-                index = index_of(outgoing.id, outgoing.terms)
-                dead += self._bury(row, REFUSED, error, index)
-            except Exception as error:
-                if _is_outage(error):
-                    self._remove(taken)
-                    raise
-                refused.append((row, outgoing, error))
-            else:
+                why = self._refusal_of(outgoing)
+            except _Stuck:
+                self._remove(taken)
+                raise
+            if why is None:
                 taken.append(row)
+            elif isinstance(why, InvalidJob):
+                dead += self._bury(row, REFUSED, why, index_of(outgoing.id, outgoing.terms))
+            else:
+                refused.append((row, outgoing, why))
         gone = self._remove(taken) + dead
         if refused and not taken:
-            raise refused[-1][2]
+            row, outgoing, why = refused[0]
+            stuck = _Stuck(why, (row, outgoing))
+            stuck.moved = dead
+            raise stuck from why
         for row, outgoing, why in refused:
             gone += self._refused(row, why, index_of(outgoing.id, outgoing.terms))
         return gone
+
+    def _refusal_of(self, outgoing: Outgoing) -> Exception | None:
+        """Push one job; what it was refused with, or None when it was taken."""
+        try:
+            self.backend.push([outgoing])
+        except Exception as error:
+            if _is_outage(error):
+                raise _Stuck(error) from error
+            return error
+        self._pushed += 1
+        return None
 
     def _remove(self, rows: Sequence[OutboxJob]) -> int:
         if not rows:
@@ -195,15 +361,17 @@ class Relay:
         if refusals >= MOST_REFUSALS:
             return self._bury(row, REFUSED, error, dict(index))
         pause = min(2.0**refusals, LONGEST_PAUSE)
-        mine = self._rows().filter(pk=row.pk)
-        in_transition(
+        mine = self._rows().filter(pk=row.pk, refusals=row.refusals)
+        counted = in_transition(
             self.home,
             lambda _: mine.update(
-                refusals=F("refusals") + 1,
+                refusals=refusals,
                 retry_at=self.clock.now() + int(pause * SECOND),
-                problem=_told(error),
+                problem=problem_of(error),
             ),
         )
+        if not counted:  # another relay did, or has seen the job taken
+            return 0
         about = {"job_id": str(row.job_id), "queue": row.queue, "handler": row.handler}
         alias = self.backend.alias
         events.emit(events.PushRefused(backend=alias, **about, refusals=refusals, error=error))
@@ -222,7 +390,7 @@ class Relay:
         in_transition(
             self.home,
             lambda _: mine.update(
-                put_off_since=since, retry_at=now + int(pause * SECOND), problem=_told(unknown)
+                put_off_since=since, retry_at=now + int(pause * SECOND), problem=problem_of(unknown)
             ),
         )
         about = {"job_id": str(row.job_id), "queue": row.queue, "handler": row.handler}
@@ -232,13 +400,15 @@ class Relay:
 
     def _bury(self, row: OutboxJob, reason: str, error: Exception, index: dict[str, Any]) -> int:
         """Make a dead letter of a job, in one transaction with its removal."""
-        lease = Lease(str(row.job_id), row.queue, "", 0, _message(row, {**_plain(row), **index}))
+        lease = Lease(
+            str(row.job_id), row.queue, "", 0, message_of(row, {**plain_index(row), **index})
+        )
         shown = error.detail if isinstance(error, Rejection) else error_text(error).message
         kind = "" if isinstance(error, Rejection) else type(error).__name__
         failure = Failure(reason=reason, error_type=kind, error_message=shown)
 
         def work(connection: Any) -> int:
-            if not self._rows().filter(pk=row.pk).delete()[0]:
+            if not self._rows().filter(pk=row.pk, refusals=row.refusals).delete()[0]:
                 return 0
             dead = failed_job_of(lease, failure, self.clock.read(connection))
             bury(self.home, dead)
@@ -259,18 +429,6 @@ def _is_outage(error: Exception) -> bool:
     return isinstance(error, OSError | EnqueueOutcomeUnknown)
 
 
-def _message(row: OutboxJob, index: dict[str, Any]) -> Message:
-    # It waits for nothing here, whatever its schedule says.
-    header = Header(available_at=MAX_MOMENT)
-    return Message(row.body, row.signature, row.key_id, header, index)
-
-
-def _plain(row: OutboxJob) -> dict[str, Any]:
-    """The columns of a dead letter whose body is not believed."""
-    said = {"id": str(row.job_id), "backend": row.backend, "queue": row.queue}
-    unsaid = dict.fromkeys(("trace_id", "tenant", "replay_of"))
-    return {**said, **unsaid, "handler": row.handler, "name": "", "rank": 0}
-
-
-def _told(error: Exception) -> str:
+def problem_of(error: Exception) -> str:
+    """An error as people read it, without secrets."""
     return f"{type(error).__name__}: {error_text(error).message}"

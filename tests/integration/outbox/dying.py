@@ -38,7 +38,7 @@ def _killed(role, number: int) -> int:
     return pid if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL else 0
 
 
-def die(*_args: object) -> None:
+def die(*_args: object, **_options: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -46,9 +46,13 @@ def commit(number: int) -> None:
     """Enqueue in a transaction, and die when it is committed, before anything else happens."""
     from django.db import transaction  # noqa: PLC0415 - Django is set up by now
 
+    from django_jobs.backends.registry import backends  # noqa: PLC0415 - as above
+    from django_jobs.conf import get_settings  # noqa: PLC0415 - as above
     from testproject.shop.models import Order  # noqa: PLC0415 - as above
     from tests.integration.outbox.depot.jobs import deliver  # noqa: PLC0415 - as above
 
+    # Without an outbox the push comes before all other hooks.
+    backends[get_settings().default_backend].enqueue = die
     with transaction.atomic():
         Order.objects.create(email=f"{number}@placed.example", total=1)
         transaction.on_commit(die)

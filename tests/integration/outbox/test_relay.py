@@ -1,9 +1,11 @@
 """The outbox: written with the caller's rows, moved on in order, and by one relay at a time."""
 
+from contextlib import ExitStack, contextmanager
 from itertools import count
 
 import pytest
-from django.db import OperationalError, transaction
+from django.db import OperationalError, connections, transaction
+from django.test.utils import CaptureQueriesContext
 
 from django_jobs import enqueue_many, job
 from django_jobs.backends.base import ResultRecord
@@ -11,12 +13,18 @@ from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
-from django_jobs.exceptions import InvalidPayload, NotSupported
+from django_jobs.exceptions import (
+    EnqueueOutcomeUnknown,
+    InvalidPayload,
+    NotSupported,
+    StoreUnavailable,
+)
 from django_jobs.models import FailedJob, Job, OutboxJob
 from django_jobs.outbox import relay as module
 from django_jobs.outbox.looking import backlogs
 from django_jobs.redaction import HIDDEN
 from django_jobs.worker.build import build_relay, process_once
+from django_jobs.worker.relaying import Relaying
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -181,6 +189,47 @@ def test_the_same_prepared_job_is_one_job(carrier):
     assert waiting() == [fresh.id]
 
 
+@contextmanager
+def counted():
+    """Counts the statements of both databases."""
+    with ExitStack() as stack:
+        seen = [
+            stack.enter_context(CaptureQueriesContext(connections[alias]))
+            for alias in ("default", "other")
+        ]
+        found = []
+        yield found
+        found.append(sum(map(len, seen)))
+
+
+def test_enqueueing_many_again_costs_a_fixed_number_of_statements(carrier):
+    found = {}
+    for size in (2, 60):  # Django 5.2 writes fewer than a hundred such rows of SQLite at once
+        jobs = [note.prepare(str(number)) for number in range(size)]
+        enqueue_many(jobs[: size // 2])
+        relay_of(carrier).step()
+        with counted() as cost:
+            created = [one.created for one in enqueue_many(jobs)]
+        assert created == [False] * (size // 2) + [True] * (size // 2)
+        found[size] = cost[0]
+    assert found[60] == found[2]
+
+
+def test_jobs_are_enqueued_again_while_their_backend_does_not_answer(carrier, monkeypatch):
+    prepared = note.prepare("a")
+    prepared.enqueue()
+    relay_of(carrier).step()
+
+    def away(*_args):
+        raise StoreUnavailable("nobody answers")
+
+    monkeypatch.setattr(carrier, "known", away)
+    assert prepared.enqueue().created  # as far as can be told
+    relay_of(carrier).step()
+    assert waiting() == []
+    assert arrived(carrier) == [prepared.id]
+
+
 def test_a_delay_counts_from_the_push_and_is_kept(carrier):
     note.using(delay=60).enqueue("a")
     relay_of(carrier).step()
@@ -305,6 +354,159 @@ def test_a_broker_that_takes_nothing_is_an_outage_and_no_fault_of_the_jobs(carri
     picky.refused = set()
     relay_of(carrier).step()
     assert arrived(carrier) == [handle.id for handle in handles]
+
+
+AWAY = StoreUnavailable("its shard is away", undone=True)
+
+
+def enqueue_in(queues):
+    return [note.using(queue=queue).enqueue("x") for queue in queues]
+
+
+@pytest.mark.parametrize(
+    "error", [AWAY, EnqueueOutcomeUnknown([], "no answer"), RuntimeError("no such thing")]
+)
+def test_a_queue_that_cannot_be_pushed_holds_up_no_other(carrier, picky, error):
+    stuck, *others = enqueue_in(["alpha", "beta", "beta", "gamma"])
+    picky.refused, picky.error = {stuck.id}, error
+    relay = relay_of(carrier)
+    assert relay.step() == (3, True)
+    assert waiting() == [stuck.id]
+    assert relay.due_in() is not None
+    (late,) = enqueue_in(["beta"])
+    assert relay.step().jobs == 1  # while the other rests, too
+    picky.refused = set()
+    OutboxJob.objects.update(retry_at=0)
+    relay_of(carrier).step()
+    leases = carrier.fetch(["alpha"], 9, 30.0) + carrier.fetch(["beta"], 9, 30.0)
+    assert [lease.id for lease in leases] == [stuck.id, *[one.id for one in others[:2]], late.id]
+
+
+def test_a_queue_whose_shard_is_away_is_not_the_fault_of_its_jobs(carrier, picky, monkeypatch):
+    monkeypatch.setattr(module, "FIRST_REST", 0.0)
+    stuck, _ = enqueue_in(["alpha", "beta"])
+    picky.refused, picky.error = {stuck.id}, AWAY
+    relay = relay_of(carrier)
+    for _ in range(module.MOST_REFUSALS + 1):
+        enqueue_in(["beta"])
+        relay.step()
+    assert OutboxJob.objects.get().refusals == 0
+
+
+def test_the_only_job_of_a_queue_dies_of_refusals_while_others_are_taken(
+    carrier, picky, monkeypatch
+):
+    monkeypatch.setattr(module, "FIRST_REST", 0.0)
+    clock = HandClock()
+    relay = relay_of(carrier, clock)
+    (poison,) = enqueue_in(["alpha"])
+    picky.refused, picky.error = {poison.id}, RuntimeError("no such thing")
+    for refusals in range(1, module.MOST_REFUSALS):
+        enqueue_in(["beta"])
+        relay.step()
+        assert OutboxJob.objects.get().refusals == refusals
+        clock.at += int(relay.due_in() * SECOND)
+    enqueue_in(["beta"])
+    relay.step()
+    assert waiting() == []
+    assert (str(FailedJob.objects.get().job_id), poison.status) == (poison.id, "dead")
+
+
+def test_a_refusal_counts_when_others_were_taken_since_the_one_before(carrier, picky, monkeypatch):
+    monkeypatch.setattr(module, "FIRST_REST", 0.0)
+    (poison,) = enqueue_in(["alpha"])
+    picky.refused, picky.error = {poison.id}, RuntimeError("no such thing")
+    relay = relay_of(carrier)
+    for _ in range(3):  # nothing says yet whose fault it is
+        with pytest.raises(RuntimeError):
+            relay.step()
+    assert OutboxJob.objects.get().refusals == 0
+    enqueue_in(["beta"])
+    relay.step()
+    assert OutboxJob.objects.get().refusals == 1
+
+
+def test_of_a_queue_that_is_refused_as_a_whole_only_the_first_job_is_blamed(carrier, picky):
+    handles = enqueue_in(["alpha"] * 5)
+    enqueue_in(["beta"])
+    picky.refused, picky.error = {one.id for one in handles}, RuntimeError("a key of another type")
+    assert relay_of(carrier).step() == (1, True)
+    assert list(OutboxJob.objects.order_by("id").values_list("refusals", flat=True)) == [
+        1, 0, 0, 0, 0,
+    ]  # fmt: skip
+
+
+def test_a_refusal_that_two_relays_met_is_counted_once(carrier, picky):
+    (poison,) = enqueue_in(["alpha"])
+    enqueue_in(["beta"])
+    picky.refused, picky.error = {poison.id}, RuntimeError("no such thing")
+    mine, yours = relay_of(carrier), relay_of(carrier)
+
+    def beside(queue):
+        """The other relay has its turn while this one is at the next queue."""
+        if queue == "beta":
+            enqueue_in(["gamma"])
+            yours._queues = lambda: ["alpha", "gamma"]
+            yours.step()
+        return leased(queue)
+
+    leased, mine._leased = mine._leased, beside
+    mine.step()
+    assert OutboxJob.objects.get().refusals == 1
+
+
+def test_a_job_that_another_relay_is_pushing_by_now_is_no_dead_letter(carrier, picky):
+    (poison,) = enqueue_in(["alpha"])
+    enqueue_in(["beta"])
+    OutboxJob.objects.filter(queue="alpha").update(refusals=module.MOST_REFUSALS - 1)
+    picky.refused, picky.error = {poison.id}, RuntimeError("no such thing")
+    mine, yours = relay_of(carrier), relay_of(carrier)
+    leased, begun = mine._leased, []
+
+    def beside(queue):
+        if queue == "beta":
+            picky.refused = set()  # and is to be pushed just now
+            begun.append(yours._begun("alpha"))
+        return leased(queue)
+
+    mine._leased = beside
+    mine.step()
+    assert len(begun[0]) == 1
+    assert not FailedJob.objects.exists()
+    yours._queue("alpha", begun[0])
+    assert waiting() == []
+    assert poison.status == "ready"
+
+
+def test_queues_that_time_out_are_not_all_waited_for_in_one_step(carrier, picky, monkeypatch):
+    monkeypatch.setattr(module, "MOST_FAILING_SECONDS", -1.0)  # each takes too long
+    handles = enqueue_in(["alpha", "beta", "gamma"])
+    picky.refused, picky.error = {one.id for one in handles[:2]}, AWAY
+    relay = relay_of(carrier)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            relay.step()
+    assert relay.step().jobs == 1  # its turn came, though those before it still fail
+    assert waiting() == [one.id for one in handles[:2]]
+
+
+def test_it_is_said_once_that_a_queue_stands_still_and_once_that_it_moves(
+    carrier, picky, monkeypatch, caplog
+):
+    monkeypatch.setattr(module, "FIRST_REST", 0.0)
+    stuck, _ = enqueue_in(["alpha", "beta"])
+    picky.refused, picky.error = {stuck.id}, AWAY
+    duty = Relaying(relay_of(carrier), 0.0)
+    for _ in range(3):
+        duty.step()
+        duty._due_at = 0.0
+        duty.step()  # nothing else is there to be moved
+        duty._due_at = 0.0
+        enqueue_in(["beta"])
+    picky.refused = set()
+    duty.step()
+    said = [(record.key, record.queue) for record in caplog.records]
+    assert said == [("relay.lost", "alpha"), ("relay.found", "alpha")]
 
 
 def test_when_nobody_answers_each_job_is_not_tried_by_itself(carrier, picky):

@@ -1,0 +1,119 @@
+"""Taking a job out of the outbox, so that it never reaches its backend.
+
+A relay notes with its lease which rows it is about to push, in one transaction with reading
+them; a withdrawal locks that lease. So a job is withdrawn or pushed and never both, unless a
+process stands still inside the call that pushes for longer than its lease.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+from django.db import connections
+from django.db.models import F
+
+from django_jobs.backends.base import Lease, ResultRecord
+from django_jobs.backends.database.clock import StoreClock
+from django_jobs.backends.database.rows import fit, for_people, results_of
+from django_jobs.models import JobResult, OutboxJob, RelayLease
+from django_jobs.outbox.leases import create_lease
+from django_jobs.outbox.looking import find, message_of, plain_index
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import QuerySet
+
+    from django_jobs.backends.base import Backend
+
+Withdrawn = Literal["cancelled", "moving", "gone"]
+"""``moving``: a relay is pushing the job, or has tried to and got no answer. ``gone``: it is not
+in the outbox, or its backend has it by now."""
+
+_SHOWN = {"name": "name", "trace_id": "traceId", "tenant": "tenant"}
+
+
+def withdraw(home: str, backend: Backend, job_id: str) -> Withdrawn:
+    """End a job that waits in the outbox, in the caller's transaction on ``home``.
+
+    That it was cancelled is kept as its result. Only where a push may have got through without
+    an answer is the backend asked.
+    """
+    row = find(backend.alias, job_id)
+    if row is None:
+        return "gone"
+    connection, clock = connections[home], StoreClock()
+    # Looked at without a lock first: while a relay pushes it there is nothing to wait for.
+    if _is_moving(_lease_of(home, row), row, clock.read(connection)):
+        return "moving"
+    lease = _locked(home, row)
+    row = OutboxJob.objects.using(home).select_for_update().filter(pk=row.pk).first()
+    if row is None:
+        return "gone"
+    if _is_moving(lease, row, clock.read(connection)):
+        return "moving"
+    tried = row.refusals or row.put_off_since is not None  # by others, perhaps, without an answer
+    if tried or lease.moving_to >= row.pk:
+        try:
+            if backend.known({job_id: row.queue}):
+                return "gone"
+        except Exception:  # noqa: BLE001 - without an answer it is not known
+            return "moving"
+    _end(home, connection, clock, row)
+    return "cancelled"
+
+
+def _lease_of(home: str, row: OutboxJob) -> RelayLease | None:
+    return _leases(home, row).first()
+
+
+def _leases(home: str, row: OutboxJob) -> QuerySet[RelayLease]:
+    return RelayLease.objects.using(home).filter(backend=row.backend, queue=row.queue)
+
+
+def _is_moving(lease: RelayLease | None, row: OutboxJob, now: int) -> bool:
+    return lease is not None and lease.moving_to >= row.pk and lease.expires > now
+
+
+def _locked(home: str, row: OutboxJob) -> RelayLease:
+    """The lease of the row's queue, which no relay can take until the caller's commit.
+
+    An update that changes nothing: a relay whose snapshot is older than that has to begin anew.
+    """
+    leases = _leases(home, row)
+    if not leases.update(moving_to=F("moving_to")):
+        create_lease(home, row.backend, row.queue)
+        leases.update(moving_to=F("moving_to"))
+    return leases.select_for_update().get()
+
+
+def _end(home: str, connection: BaseDatabaseWrapper, clock: StoreClock, row: OutboxJob) -> None:
+    index = {**plain_index(row), **_said(row.body)}
+    made = for_people(row.created)
+    job_id = str(row.job_id)
+    lease = Lease(job_id, row.queue, "", 0, message_of(row, index), created_at=made)
+    now = clock.read(connection)
+    record = ResultRecord(status="cancelled", output="cancelled", finished_at=now)
+    results = results_of([lease], {job_id: record}, now)
+    for result in results:
+        fit(result)
+    JobResult.objects.using(home).bulk_create(results, ignore_conflicts=True)
+    OutboxJob.objects.using(home).filter(pk=row.pk).delete()
+
+
+def _said(body: str) -> Mapping[str, Any]:
+    """What the body says of its job, for people: it is not believed, and never acted on."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        return {}
+    found = {
+        "name": said.get("name"),
+        "trace_id": said.get("traceId"),
+        "tenant": said.get("tenant"),
+    }
+    return {name: value for name, value in found.items() if isinstance(value, str)}
