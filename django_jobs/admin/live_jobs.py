@@ -21,6 +21,7 @@ from django_jobs.admin.cells import badge, handler_cell, moment_cell, moment_of
 from django_jobs.admin.databases import all_databases
 from django_jobs.admin.presentation import meta_of, payload_of, visible
 from django_jobs.admin.tables import OfAJob, is_kept, with_a_broker
+from django_jobs.backends.database.counts import keys_of_suspects
 from django_jobs.backends.database.glance import all_queues
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.database.unreadable import is_of_a_row, of_known_kinds
@@ -29,6 +30,7 @@ from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.operations import jobs_database, live
 from django_jobs.operations.explaining import explain, explain_row
+from django_jobs.operations.live import SUSPECTS_AT_MOST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +54,7 @@ CANCEL = Verb(
         "cancelled": "{} cancelled.",
         "asked": "{} asked to stop.",
         "already-asked": "{} had been asked to stop before.",
+        "moving": "{} on the way from the outbox to the backend just now; try again.",
         "gone": "{} had ended by then.",
     },
     done=frozenset({"cancelled", "asked"}),
@@ -75,7 +78,7 @@ class StateFilter(admin.SimpleListFilter):
         value = self.value()
         states = {state.label: state for state in JobState}
         if value == "suspect":
-            return queryset.filter(suspect=True)
+            return queryset.filter(pk__in=keys_of_suspects(queryset.db, SUSPECTS_AT_MOST))
         if value not in states:
             return queryset
         few = _few_in(states[value], queryset.db)

@@ -241,7 +241,9 @@ class Log:
 
 def answer_of(outcome: Replayed | Discarded) -> tuple[str, str, str]:
     """Status, job, and the sentence that the status alone does not say."""
-    crossed = outcome.status == "discarded" and getattr(outcome, "new_id", None)
+    # Of a replay during which somebody discarded or purged the dead letter.
+    new_id = getattr(outcome, "new_id", None)
+    crossed = new_id is not None and outcome.status in {"discarded", "replayed"}
     why = outcome.why if crossed or outcome.status == "refused" else ""
     return outcome.status, outcome.job_id, why
 

@@ -10,9 +10,10 @@ from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, SystemClock, from_datetime
 from django_jobs.conf import get_settings
 from django_jobs.management.output import aware, error_in_short, from_now, iso
-from django_jobs.models import JobAttempt, JobResult, JobState
+from django_jobs.models import JobAttempt, JobResult, JobState, OutboxJob
 from django_jobs.operations import live, select
 from django_jobs.operations.database import store_now
+from django_jobs.outbox.looking import state_of
 from django_jobs.routers import database_of, job_databases
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ HEADERS = ("id", "state", "handler", "queue", "attempts", "due", "error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One job. ``due`` is when it may run; a job that ended has ``ended`` instead."""
+    """One job. ``due`` is when it may run; a job that ended has ``ended`` instead.
+
+    ``in_outbox``: its backend has not been given it yet.
+    """
 
     id: str
     state: str
@@ -50,6 +54,7 @@ class Listed:
     error_type: str
     error_message: str
     now: int
+    in_outbox: bool = False
 
     def row(self) -> tuple[object, ...]:
         """The cells under HEADERS."""
@@ -57,7 +62,8 @@ class Listed:
         when = "" if moment is None else from_now((moment - self.now) / SECOND)
         if self.ended is not None and when:
             when = f"ended {when}"
-        state = f"{self.state} (suspect)" if self.suspect else self.state
+        also = "suspect" if self.suspect else "outbox" if self.in_outbox else ""
+        state = f"{self.state} ({also})" if also else self.state
         error = error_in_short(self.error_type, self.error_message)
         return (self.id, state, self.handler, self.queue, self.attempts, when, error)
 
@@ -71,6 +77,7 @@ class Listed:
             "due": iso(self.due),
             "ended": iso(self.ended),
             "error": error if any(error.values()) else None,
+            "outbox": self.in_outbox,
         }
 
 
@@ -103,6 +110,7 @@ def listed(wanted: Wanted) -> Iterator[Listed]:
             yield from _ended(alias, wanted)
         else:
             yield from _live(alias, wanted)
+            yield from _in_outbox(alias, wanted)
     for config in get_settings().backends.values():
         backend = backends[config.alias]
         if database_of(config) is not None or not backend.capabilities.peek:
@@ -154,6 +162,44 @@ def _with_errors(alias: str, page: list[Job], now: int) -> Iterator[Listed]:
             error_message=message,
             now=now,
         )
+
+
+def _in_outbox(alias: str, wanted: Wanted) -> Iterator[Listed]:
+    """Jobs that their backend has not been given yet, the oldest first."""
+    now = store_now(alias)
+    for row in _rows_of_outbox(alias, wanted):
+        state = state_of(row)
+        if wanted.state not in {None, state} or wanted.handler not in {None, row.handler}:
+            continue
+        yield Listed(
+            id=str(row.job_id),
+            state=state,
+            handler=row.handler,
+            queue=row.queue,
+            backend=row.backend,
+            name="",
+            priority=None,
+            attempts=0,
+            suspect=False,
+            due=None,
+            ended=None,
+            error_type="",
+            error_message=row.problem,
+            now=now,
+            in_outbox=True,
+        )
+
+
+def _rows_of_outbox(alias: str, wanted: Wanted) -> Iterator[OutboxJob]:
+    """Page after page: a driver may read all rows of a statement at once, with their bodies."""
+    rows = OutboxJob.objects.using(alias).order_by("pk")
+    if wanted.queue is not None:
+        rows = rows.filter(queue=wanted.queue)
+    last = 0
+    while wanted.looks > 0 and (page := list(rows.filter(pk__gt=last)[:PAGE])):
+        wanted.looks -= len(page)
+        last = page[-1].pk
+        yield from page
 
 
 def _dead(alias: str, wanted: Wanted) -> Iterator[Listed]:

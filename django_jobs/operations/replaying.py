@@ -19,13 +19,13 @@ from django_jobs.exceptions import (
     Rejection,
 )
 from django_jobs.ids import new_id
+from django_jobs.models import FailedJob
 from django_jobs.operations.database import jobs_database, record, store_now
 from django_jobs.operations.resealing import checked, resealed
 from django_jobs.operations.resolving import REPLAYED, locked, resolve, resolved_how, write
 
 if TYPE_CHECKING:
     from django_jobs.backends.base import Backend
-    from django_jobs.models import FailedJob
     from django_jobs.operations.editing import Edited
     from django_jobs.operations.resolving import Witness
     from django_jobs.wire.envelope import Envelope
@@ -40,6 +40,7 @@ class Replayed:
     ``new_id`` is the job that a dead letter lives on as, ``why`` the sentence for a
     refusal (or about who came before). ``discarded`` with a ``new_id``: somebody discarded it
     after the new job was enqueued on a backend elsewhere, and before that was on record.
+    ``replayed`` with a ``why``: the same, but the dead letter was purged.
     """
 
     failed_id: int
@@ -92,6 +93,7 @@ class _Replay:
         self.alias = alias
         self.witness = witness
         self.edited = edited
+        self._begun: FailedJob | None = None
 
     def run(self) -> Replayed:
         answer = in_transition(self.alias, lambda _: self._begin())
@@ -122,6 +124,7 @@ class _Replay:
                 return self._answer(failed, "refused", why=refusal)
             return self._replayed(failed, identifier)
         write(self.alias, failed, replayed_as=UUID(identifier))
+        self._begun = failed
         return backend, envelope, identifier
 
     def _joins(self, backend: Backend) -> bool:
@@ -131,16 +134,25 @@ class _Replay:
         return isinstance(backend, DatabaseBackend) and backend.database == self.alias
 
     def _enqueue(self, backend: Backend, envelope: Envelope, identifier: str) -> str:
-        """Store the new job; why it was refused, or nothing."""
+        """Store the new job; why it was refused, or nothing.
+
+        Elsewhere it may have arrived before, and have ended since: that is left alone.
+        """
         outgoing = resealed(envelope, identifier, store_now(self.alias))
+        store = backend.enqueue if self._joins(backend) else backend.push
         try:
-            backend.enqueue([outgoing], on_conflict=OnConflict.RAISE)
+            store([outgoing], on_conflict=OnConflict.RAISE)
         except (DuplicateJob, InvalidJob) as error:
             return str(error)
         return ""
 
     def _finish(self, identifier: str, refusal: str) -> Replayed:
-        failed = locked(self.alias, self.failed_id)
+        try:
+            failed = locked(self.alias, self.failed_id)
+        except FailedJob.DoesNotExist:
+            if self._begun is None:
+                raise
+            return self._purged_meanwhile(self._begun, identifier, refusal)
         if failed.resolution == REPLAYED:
             return self._resolved_before(failed)
         if failed.resolution:
@@ -178,6 +190,24 @@ class _Replay:
         if not identifier:
             write(self.alias, failed, replayed_as=None)
             return self._answer(failed, "discarded", why=how)
+        self._record(failed, identifier)
+        why = f"{how}, while job {identifier} was made of it; jobs_cancel {identifier} calls it off"
+        return self._answer(failed, "discarded", identifier, why)
+
+    def _purged_meanwhile(self, failed: FailedJob, identifier: str, refusal: str) -> Replayed:
+        """The new job is there, or was refused; only the row to write that into is gone."""
+        if refusal:
+            return self._answer(failed, "refused", why=refusal)
+        self._record(failed, identifier, purged=True)
+        if self.witness is not None:
+            failed.resolution, failed.replayed_as = REPLAYED, UUID(identifier)
+            self.witness(failed, "")
+        why = f"the dead letter was purged while job {identifier} was made of it"
+        return self._answer(failed, "replayed", identifier, why)
+
+    def _record(self, failed: FailedJob, identifier: str, **more: object) -> None:
+        """Add a replay to the record whose dead letter cannot be marked as replayed."""
+        known = {"failed_id": failed.pk, "was": failed.resolution, "replayed_as": identifier}
         record(
             self.alias,
             "replay",
@@ -186,10 +216,8 @@ class _Replay:
             backend=failed.backend,
             queue=failed.queue,
             subject=str(failed.job_id),
-            detail={"failed_id": failed.pk, "was": failed.resolution, "replayed_as": identifier},
+            detail={**known, **more},
         )
-        why = f"{how}, while job {identifier} was made of it; jobs_cancel {identifier} calls it off"
-        return self._answer(failed, "discarded", identifier, why)
 
     def _answer(
         self, failed: FailedJob, status: ReplayStatus, new_id: str | None = None, why: str = ""

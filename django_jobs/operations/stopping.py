@@ -1,27 +1,37 @@
-"""Calling jobs off, whatever they do: what waits ends at once, what runs is asked to stop."""
+"""Calling jobs off, whatever they do: what waits ends at once, what runs is asked to stop.
+
+A job goes from the outbox to its backend, and is looked for in that order.
+"""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from django.db import connections
+
+from django_jobs import outbox
 from django_jobs.backends.database.transactions import in_transition
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.ids import parse_id
 from django_jobs.models import Job
 from django_jobs.operations.database import jobs_database, record
-from django_jobs.routers import database_of, job_databases
+from django_jobs.routers import database_of, job_databases, outbox_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_jobs.backends.base import Backend
+    from django_jobs.outbox.withdrawal import Withdrawn
 
     Witness = Callable[[str], None]
     """Is told what was done, in the transaction that does it."""
 
-CallOffStatus = Literal["cancelled", "asked", "already-asked", "gone"]
+CallOffStatus = Literal["cancelled", "asked", "already-asked", "moving", "gone"]
+MOVING_SECONDS = 2.0
+LOOK_EVERY_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +39,9 @@ class CalledOff:
     """What became of a wish to call a job off.
 
     ``cancelled``: it waited, and is over. ``asked``: it runs, and its handler can see that
-    it is to stop; ``already-asked``: as before. ``gone``: it ended, or never was, or its
-    backend cannot call it off.
+    it is to stop; ``already-asked``: as before. ``moving``: it is on its way from the outbox
+    to its backend, and it is not known whether it has arrived; ask again. ``gone``: it ended, or
+    never was, or its backend cannot call it off.
     """
 
     job_id: str
@@ -42,10 +53,11 @@ def call_off(
 ) -> CalledOff:
     """Cancel a job that waits, or ask one that runs to stop. Asked again, nothing changes."""
     key = parse_id(job_id)
+    status: CallOffStatus = "gone"
     for place in [] if key is None else _places(key, by, reason):
         if (status := place.call_off(witness)) != "gone":
-            return CalledOff(job_id=place.key, status=status)
-    return CalledOff(job_id=key or job_id, status="gone")
+            break
+    return CalledOff(job_id=key or job_id, status=status)
 
 
 def cancel(job_id: str, *, by: str, reason: str = "") -> bool:
@@ -57,6 +69,11 @@ def cancel(job_id: str, *, by: str, reason: str = "") -> bool:
 
 def _places(key: str, by: str, reason: str) -> Iterator[_Place]:
     """Where a job is, or may be."""
+    for name in get_settings().backends:
+        home = outbox_database(get_settings(), name)
+        if home is not None and (waits := outbox.find(name, key)):
+            yield _Outbox(key, backends[name], waits.queue, home, by, reason)
+            break
     for alias in job_databases(get_settings()):
         row = Job.objects.using(alias).filter(pk=key).values("backend", "queue").first()
         if row is not None:
@@ -123,3 +140,31 @@ class _Place:
             queue=self.queue,
             subject=self.key,
         )
+
+
+class _Outbox(_Place):
+    """A job in the outbox of its backend; ``alias`` is the database of that."""
+
+    def cancel(self) -> bool:
+        return self._patiently(None) == "cancelled"
+
+    def call_off(self, witness: Witness | None) -> CallOffStatus:
+        return self._patiently(witness)
+
+    def _patiently(self, witness: Witness | None) -> Withdrawn:
+        """A push takes milliseconds, so its end is waited for where the caller holds no lock."""
+        until = time.monotonic() + MOVING_SECONDS
+        while True:
+            status = in_transition(self.alias, lambda _: self._withdraw(witness))
+            free = not connections[self.alias].in_atomic_block
+            if status != "moving" or not free or time.monotonic() > until:
+                return status
+            time.sleep(LOOK_EVERY_SECONDS)
+
+    def _withdraw(self, witness: Witness | None) -> Withdrawn:
+        status = outbox.withdraw(self.alias, self.backend, self.key)
+        if status == "cancelled":
+            self._record("cancel")
+            if witness is not None:
+                witness(status)
+        return status

@@ -19,6 +19,7 @@ TOLD = {
     "cancelled": "cancelled",
     "asked": "runs, and was asked to stop",
     "already-asked": "runs, and had been asked to stop before",
+    "moving": "is on its way from the outbox to its backend just now; ask again",
     "gone": "does not wait or run (jobs_explain tells more)",
 }
 
@@ -29,7 +30,8 @@ class Command(JobsCommand):
     help = (
         "Cancels jobs that wait, and asks those that run to stop: their handler sees "
         "context.cancelled, and the process of one that does not listen is stopped after "
-        "KILL_GRACE. Neither is retried. Exit code 1 when one of them had ended or never was."
+        "KILL_GRACE. Neither is retried. Exit code 1 when one of them had ended, never was, or is "
+        "on its way from the outbox to its backend."
     )
     examples = """
         jobs_cancel 01890a5d-ac96-774b-bcce-b302099a8057
@@ -49,4 +51,4 @@ class Command(JobsCommand):
         else:
             for one in called:
                 output.line(f"{escaped(one.job_id)} {TOLD[one.status]}")
-        return FAILED if any(one.status == "gone" for one in called) else 0
+        return FAILED if any(one.status in {"gone", "moving"} for one in called) else 0

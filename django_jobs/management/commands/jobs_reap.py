@@ -9,8 +9,10 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.management.arguments import queue_name
-from django_jobs.management.base import JobsCommand
+from django_jobs.management.base import FAILED, JobsCommand
+from django_jobs.management.output import escaped
 from django_jobs.models import OutboxJob
+from django_jobs.outbox.relay import problem_of
 from django_jobs.routers import job_databases
 from django_jobs.telemetry import events
 from django_jobs.worker.build import build_relay
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend
     from django_jobs.conf import JobsSettings
     from django_jobs.management.output import Output
+    from django_jobs.outbox.relay import Relay
 
 BATCH = 1000
 
@@ -34,7 +37,7 @@ class Command(JobsCommand):
         "They become suspects, which workers run alone. Then it moves what waits in the outbox "
         "to the backend, of every queue. Workers do both by themselves; use it when none is "
         "running, and before an outbox is switched off. Prints how many jobs were returned, "
-        "and how many moved."
+        "and how many moved. Exit code 1 when a queue of the outbox could not be moved."
     )
     examples = """
         jobs_reap
@@ -54,10 +57,12 @@ class Command(JobsCommand):
             events.emit(events.Reaped(backend=backend.alias, count=count))
             total += count
         output.line(f"{total} jobs returned")
-        moved, left = _relayed(backend, settings)
+        moved, left, stuck = _relayed(backend, settings)
         if moved or left:
             output.line(f"{moved} jobs moved from the outbox, {left} are left")
-        return 0
+        for queue, why in stuck.items():
+            output.line(escaped(f"the queue {queue} cannot be moved: {why}"))
+        return FAILED if stuck else 0
 
 
 def _homes(settings: JobsSettings) -> Iterator[str]:
@@ -70,12 +75,30 @@ def _homes(settings: JobsSettings) -> Iterator[str]:
             yield DEFAULT_DB_ALIAS
 
 
-def _relayed(backend: Backend, settings: JobsSettings) -> tuple[int, int]:
-    """Move every outbox that has jobs for a backend, also one that is switched off by now."""
+def _relayed(backend: Backend, settings: JobsSettings) -> tuple[int, int, dict[str, str]]:
+    """Move every outbox that has jobs for a backend, also one that is switched off by now.
+
+    How many jobs moved, how many are left, and the queues that could not be moved.
+    """
     moved = left = 0
+    stuck: dict[str, str] = {}
     for home in _homes(settings):
         relay = build_relay(backend, settings, home)
-        while relay is not None and (step := relay.step()).jobs:
-            moved += step.jobs
+        if relay is None:
+            continue
+        moved += _moved(relay)
+        stuck |= {queue: problem_of(rest.error) for queue, rest in relay.stuck.items()}
         left += OutboxJob.objects.using(home).filter(backend=backend.alias).count()
-    return moved, left
+    return moved, left, stuck
+
+
+def _moved(relay: Relay) -> int:
+    """Move all that can be moved; how many jobs that was. The relay knows what could not be."""
+    moved = 0
+    try:
+        while (step := relay.step()).jobs:
+            moved += step.jobs
+    except Exception as error:  # whatever a broker raises
+        if all(rest.error is not error for rest in relay.stuck.values()):
+            raise
+    return moved

@@ -1,13 +1,16 @@
 """Replays into backends elsewhere: where no transaction spans the new job and its record."""
 
+from datetime import timedelta
+
 import pytest
+from django.core.management import call_command
 from django.db import connection
 
 from django_jobs import job, operations
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob
-from django_jobs.models import JobResult, OperatorEvent
+from django_jobs.models import FailedJob, JobResult, OperatorEvent
 from testproject.shop.jobs import doomed
 from tests.integration.operations.dying import die
 
@@ -20,8 +23,8 @@ class Lost(MemoryBackend):
 
     asked = 0
 
-    def enqueue(self, outgoing, **kwargs):
-        stored = super().enqueue(outgoing, **kwargs)
+    def push(self, outgoing, **kwargs):
+        stored = super().push(outgoing, **kwargs)
         type(self).asked += 1
         if self.asked == 1:
             raise EnqueueOutcomeUnknown(outgoing, "ConnectionError")
@@ -53,6 +56,18 @@ class TestElsewhere:
         assert second.status == "replayed"
         assert list(backend.jobs) == [second.new_id]
 
+    def test_what_ran_meanwhile_does_not_run_again(self, settings):
+        failed = die()
+        settings.DJANGO_JOBS = {"BACKENDS": {"database": MEMORY}}
+        backend = backends._built["database"] = Lost("database", {})
+        Lost.asked = 0
+        assert operations.replay(failed.pk, by="ada").status == "refused"
+        (lease,) = backend.fetch(["default"], 9, 30.0)
+        backend.ack([lease])
+        second = operations.replay(failed.pk, by="ada")
+        assert (second.status, second.new_id) == ("replayed", lease.id)
+        assert not backend.jobs
+
     def test_a_held_key_leaves_it_open(self, settings):
         failed = die(doomed.using(unique_key="k").prepare())
         settings.DJANGO_JOBS = IN_MEMORY
@@ -70,11 +85,11 @@ class Crossed(MemoryBackend):
     letter = 0
     refuses = False
 
-    def enqueue(self, envelopes, **options):
+    def push(self, envelopes, **options):
         operations.discard(self.letter, by="bob", reason="not needed")
         if self.refuses:
             raise InvalidJob("no room")
-        return super().enqueue(envelopes, **options)
+        return super().push(envelopes, **options)
 
 
 @pytest.mark.django_db
@@ -113,6 +128,56 @@ class TestCrossedByADiscard:
         assert (answer.status, answer.new_id) == ("discarded", None)
         failed.refresh_from_db()
         assert (failed.resolution, failed.replayed_as) == ("discarded", None)
+
+
+class Purged(Crossed):
+    """The dead letter is purged while the new job is on its way."""
+
+    def push(self, envelopes, **options):
+        operations.purge(state="dead", older_than=timedelta(0))
+        assert not FailedJob.objects.exists()
+        if self.refuses:
+            raise InvalidJob("no room")
+        return MemoryBackend.push(self, envelopes, **options)
+
+
+@pytest.mark.django_db
+class TestCrossedByAPurge:
+    @pytest.fixture
+    def failed(self, settings):
+        failed = die()
+        settings.DJANGO_JOBS = {"BACKENDS": {"database": MEMORY}}
+        self.backend = backends._built["database"] = Purged("database", {})
+        return failed
+
+    def test_the_new_job_is_named_recorded_and_witnessed(self, failed):
+        witnessed = []
+        answer = operations.replay(
+            failed.pk, by="ada", witness=lambda *told: witnessed.append(told)
+        )
+        assert list(self.backend.jobs) == [answer.new_id]
+        assert (answer.status, answer.job_id) == ("replayed", str(failed.job_id))
+        assert "purged" in answer.why
+        assert answer.new_id in answer.why
+        event = OperatorEvent.objects.get(action="replay")
+        assert (event.actor, event.subject) == ("ada", str(failed.job_id))
+        assert event.detail["replayed_as"] == answer.new_id
+        ((letter, before),) = witnessed
+        assert (str(letter.replayed_as), letter.resolution, before) == (
+            answer.new_id,
+            "replayed",
+            "",
+        )
+
+    def test_a_command_says_so(self, failed, capsys):
+        call_command("jobs_dlq", "replay", str(failed.pk))
+        assert "was purged while job" in capsys.readouterr().out
+
+    def test_what_was_refused_besides_is_no_replay(self, failed):
+        self.backend.refuses = True
+        answer = operations.replay(failed.pk, by="ada")
+        assert (answer.status, answer.new_id, answer.why) == ("refused", None, "no room")
+        assert not OperatorEvent.objects.filter(action="replay").exists()
 
 
 seen = []
