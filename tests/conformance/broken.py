@@ -94,6 +94,13 @@ class MakesARetryDueByTheClockAlone(MemoryBackend):
         return answer
 
 
+@caught_by("test_a_lease_of_a_job_with_keys_says_that_they_were_held_against_others")
+class AsksForNoKeyOfASuspect(MemoryBackend):
+    def _lease(self, job, token, expires_at):
+        lease = super()._lease(job, token, expires_at)
+        return lease._replace(keyed=not job.suspect)
+
+
 @caught_by("test_a_delayed_job_is_fetched_at_its_time_and_not_a_microsecond_early")
 class LosesTheDelayOfAnEnqueue(MemoryBackend):
     def enqueue(self, outgoing, **how):
@@ -436,6 +443,12 @@ class KnowsByResultsAlone(MemoryBackend):
     """The contract's default."""
 
     push = Backend.push
+
+
+@caught_by("test_of_ids_that_were_pushed_it_is_known_that_they_live_or_have_ended")
+class KnowsOnlyWhatLives(MemoryBackend):
+    def known(self, jobs):
+        return super().known(jobs) & self.jobs.keys()
 
 
 @caught_by("test_a_job_that_has_ended_and_comes_again_gets_in_nobodys_way")

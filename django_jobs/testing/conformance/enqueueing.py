@@ -108,6 +108,17 @@ class Enqueueing(Suite):
         self.assertEqual(self.backend.push([outgoing]), [Enqueued(outgoing.id, created=False)])
         self.assert_nothing_due()
 
+    def test_of_ids_that_were_pushed_it_is_known_that_they_live_or_have_ended(self) -> None:
+        waits, runs, acked, dead, never = (self.outgoing() for _ in range(5))
+        for one in (acked, dead, runs, waits):
+            self.backend.push([one])
+        self.backend.ack([self.take()])
+        self.backend.abandon(self.take(), Failure(reason="exhausted"))
+        self.take()
+        jobs = {one.id: one.terms.queue for one in (waits, runs, acked, dead, never)}
+        self.assertEqual(self.backend.known(jobs), jobs.keys() - {never.id})
+        self.assertEqual(self.backend.known({}), set())
+
     def test_a_push_that_is_refused_stores_none_of_its_messages(self) -> None:
         self.needs("unique")
         holder = self.put(unique_key="taken")

@@ -60,6 +60,23 @@ class Keys(Suite):
         ids = [self.put(**DISK), self.put(**DISK), self.put(concurrency_key="net"), self.put()]
         self.assertEqual(self._ids(), [ids[0], ids[2], ids[3]])
 
+    def test_a_lease_of_a_job_with_keys_says_that_they_were_held_against_others(self) -> None:
+        both = {"concurrency_key": "net", "idempotency_key": "receipt-43"}
+        for terms in (DISK, {"single_instance": "report"}, ONCE, both):
+            first, second = self._put(2, **terms)
+            lease = self._take_alone()
+            self.assertTrue(lease.keyed)
+            self.backend.nack(lease, charge=Charge.NOTHING)
+            again = self._take_alone()
+            self.assertEqual((again.id, again.keyed), (first, True))
+            self.lose(again)
+            suspect = self.take()
+            self.assertEqual((suspect.id, suspect.keyed), (first, True))
+            self.backend.ack([suspect])
+            waited = self.take()
+            self.assertEqual((waited.id, waited.keyed), (second, True))
+            self.backend.ack([waited])
+
     def test_a_key_counts_over_all_queues(self) -> None:
         self.put(**DISK)
         self.put("other", **DISK)

@@ -10,6 +10,7 @@ from django_jobs.exceptions import Rejection
 from django_jobs.ids import new_id
 from django_jobs.testing.conformance.base import Suite
 from django_jobs.testing.factories import make_opener
+from django_jobs.wire.opening import early_by
 from django_jobs.wire.rules import MAX_COUNT
 
 if TYPE_CHECKING:
@@ -87,6 +88,78 @@ class Opening(Suite):
         now = self.now()
         job_id = self.put(schedule=now + 60 * SECOND)
         self._assert_rejected("rejected-mismatch", job_id, due=now - SECOND)
+
+    def test_a_key_that_was_taken_away_does_not_open(self) -> None:
+        self.needs("keys")
+        cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+            ({"concurrency_key": "disk"}, ("concurrency_key", "concurrency")),
+            ({"single_instance": "report"}, ("concurrency_key", "concurrency")),
+            ({"idempotency_key": "receipt"}, ("idempotency_key",)),
+        ]
+        for terms, columns in cases:
+            job_id = self.put(**terms)
+            self._assert_rejected("rejected-mismatch", job_id, **dict.fromkeys(columns))
+
+    # -- a delay, which the store counts from a now of its own ------------------------------------
+
+    def _early(self, lease: Lease) -> int:
+        return early_by(self._open(lease), self.now())
+
+    def test_a_delay_that_was_taken_away_is_waited_for(self) -> None:
+        self.needs("delay")
+        self.advance(0)
+        now = self.now()
+        job_id = self.put(delay=3600, enqueued_at=now)
+        self.tamper(job_id, due=now - SECOND)
+        lease = self.take()
+        early = self._early(lease)
+        self.assertGreater(early, 3200 * SECOND)
+        self.assert_settled(self.backend.nack(lease, early / SECOND, charge=Charge.NOTHING))
+        self.assert_nothing_due()
+        self.advance(early / SECOND)
+        again = self.take()
+        self.assertEqual((again.id, self._early(again)), (job_id, 0))
+
+    def test_no_sound_job_seems_to_have_been_brought_forward(self) -> None:
+        self.needs("delay")
+        self.advance(0)
+        for ahead in (-86_400, -1, 0, 1, 300):
+            self.put(delay=120, enqueued_at=self.now() + ahead * SECOND, max_retries=3)
+            self.advance(120)
+            lease = self.take()
+            self.assertEqual(self._early(lease), 0)
+            for charge, delay in (
+                (Charge.NOTHING, None),
+                (Charge.NOTHING, 5),
+                (Charge.PUT_OFF, 5),
+                (Charge.SUSPICION, None),
+                (Charge.ATTEMPT, 0),
+            ):
+                self.assert_settled(self.backend.nack(lease, delay, charge=charge))
+                self.advance(delay or 0)
+                lease = self.take()
+                self.assertEqual(self._early(lease), 0, f"after {charge}, {ahead} s ahead")
+            self.lose(lease)
+            again = self.take()
+            self.assertEqual(self._early(again), 0)
+            self.backend.ack([again])
+
+    def test_a_signer_whose_clock_is_fast_delays_a_job_once_and_no_longer_than_its_delay(
+        self,
+    ) -> None:
+        self.needs("delay")
+        self.advance(0)
+        for ahead in (301, 600, 900, 901, 86_400):
+            job_id = self.put(delay=600, enqueued_at=self.now() + ahead * SECOND)
+            self.advance(600)
+            lease = self.take()
+            early = self._early(lease) / SECOND
+            self.assertLessEqual(early, min(600, ahead - 300))
+            self.backend.nack(lease, early, charge=Charge.NOTHING)
+            self.advance(early)
+            again = self.take()
+            self.assertEqual((again.id, self._early(again)), (job_id, 0))
+            self.backend.ack([again])
 
     # -- counters that somebody has set: held to their range, and nobody waits for them ---------
 
