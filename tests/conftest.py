@@ -67,8 +67,9 @@ PROCESSES = (
     *(
         f"tests/integration/worker/pool/test_{name}.py"
         for name in (
-            "afresh", "asked", "births", "concurrency", "controls", "forking", "odd_ends",
-            "programs", "recycling", "signals", "stopping", "suspects", "wreckage", "zombies",
+            "afresh", "asked", "births", "concurrency", "controls", "exit_hooks", "forking",
+            "garbage", "odd_ends", "programs", "recycling", "signals", "silence", "stopping",
+            "suspects", "wreckage", "zombies",
         )
     ),
 )  # fmt: skip

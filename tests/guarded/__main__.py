@@ -30,6 +30,7 @@ OF_DATABASES = [
     "tests/integration/test_claiming.py", "tests/integration/guards/test_forgotten.py",
     "tests/integration/test_attempts_kept.py", "tests/integration/test_unheard.py",
     "tests/integration/test_unreadable.py", "tests/integration/test_key_rows.py",
+    "tests/integration/test_enqueueing_again.py",
 ]  # fmt: skip
 # Of the suites those that need no database to be emptied after each test.
 OF_SERVERS = [f"{CONFORMANCE}::TestDatabaseBackendInsideATransaction", *OF_DATABASES]
