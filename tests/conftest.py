@@ -63,13 +63,14 @@ NOT_LONG = ("test_pool.py", "test_breakers.py", "test_forgotten.py", "test_meter
 # Of those the ones about a worker's processes, how they stop, freeze, die and are replaced: they
 # say little about what holds the jobs.
 PROCESSES = (
+    "tests/integration/tasks/test_worker.py",
     "tests/integration/worker/test_reload.py",
     *(
         f"tests/integration/worker/pool/test_{name}.py"
         for name in (
-            "afresh", "asked", "births", "concurrency", "controls", "exit_hooks", "forking",
-            "garbage", "odd_ends", "programs", "recycling", "signals", "silence", "stopping",
-            "suspects", "wreckage", "zombies",
+            "afresh", "asked", "births", "concurrency", "controls", "deploys", "exit_hooks",
+            "forking", "garbage", "killing", "odd_ends", "programs", "rate_limits", "recycling",
+            "signals", "silence", "stopping", "suspects", "wreckage", "zombies",
         )
     ),
 )  # fmt: skip
