@@ -63,6 +63,8 @@ NOT_LONG = ("test_pool.py", "test_breakers.py", "test_forgotten.py", "test_meter
 # Of those the ones about a worker's processes, how they stop, freeze, die and are replaced: they
 # say little about what holds the jobs.
 PROCESSES = (
+    "tests/integration/cron/test_jobs_cron_processes.py",
+    "tests/integration/cron/test_loop.py",
     "tests/integration/tasks/test_worker.py",
     "tests/integration/worker/test_reload.py",
     *(
