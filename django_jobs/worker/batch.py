@@ -95,8 +95,13 @@ class _Batch:
             self._together(settle, places[:half])
             self._together(settle, places[half:])
             return
-        self._asker.outage.ends()
+        self._hear(places, answered)
+
+    def _hear(self, places: Sequence[int], answered: Sequence[Verdict]) -> None:
         unheard = self._asker.unheard()
+        broke = unheard is UNANSWERED and any(x.answer is Settled.UNKNOWN for x in answered)
+        if not broke:
+            self._asker.outage.ends()
         for place, verdict in zip(places, answered, strict=True):
             if verdict.answer is Settled.UNKNOWN:
                 self._keep(place, unheard)

@@ -72,7 +72,8 @@ class InProcessWorker:
         self._on_report = on_report
         self._cron = cron
         asker = cast("Asker", cycle.asker)  # in one process it is the store that is asked
-        self._store = Store(asker.outage, self.stop.asked.is_set)
+        backend = cycle.backend
+        self._store = Store(asker.outage, self.stop.asked.is_set, lambda: backend.wait(None, 0.0))
         self._house = Housekeeping(cycle.backend, shortest_lease(cycle.settings), asker.outage)
         self._duties = Duties(cycle.backend)
         self._ledger = Ledger(cycle.backend)

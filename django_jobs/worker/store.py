@@ -189,23 +189,35 @@ def is_answer(error: BaseException) -> bool:
 
 
 class Store:
-    """Calls a backend, and waits when it cannot be used."""
+    """Calls a backend, and waits when it cannot be used.
 
-    def __init__(self, outage: Outage, stopped: Callable[[], bool]) -> None:
+    ``ask`` asks it in any case. Other work may find what it needs remembered, and after an
+    outage that would prove nothing: where this is given, it comes first then.
+    """
+
+    def __init__(
+        self,
+        outage: Outage,
+        stopped: Callable[[], bool],
+        ask: Callable[[], object] | None = None,
+    ) -> None:
         self._outage = outage
         self._stopped = stopped
+        self._ask = ask
         self._pause = FIRST_PAUSE
         self.fails = False
 
     def call(self, work: Callable[[], T], *, proves: bool = True) -> T | None:
         """The answer, or None after an outage's pause; the caller comes again.
 
-        ``proves``: the work asks the store in any case, so that its success ends an outage.
+        ``proves``: its success ends an outage.
         """
         began_at = time.monotonic()
         if self._outage.asks():
             close_idle_connections()
         try:
+            if proves and self.fails and self._ask is not None:
+                self._ask()
             answer = work()
         except Exception as error:  # noqa: BLE001 - what nobody foresaw must not end the worker either
             self.fails = True

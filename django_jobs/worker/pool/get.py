@@ -38,7 +38,7 @@ class Get:
         poll_interval: float,
     ) -> None:
         backend = shared.backend
-        self.store = Store(shared.asker.outage, shared.stopped)
+        self.store = Store(shared.asker.outage, shared.stopped, lambda: backend.wait(None, 0.0))
         self.looking = Looking(backend, shared.settings, queues, poll_interval, changed)
         self._backend = backend
         self._holdings = shared.holdings

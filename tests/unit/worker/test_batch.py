@@ -92,3 +92,24 @@ def test_a_batch_takes_as_many_of_them_as_of_what_ended():
     (run,) = Works(1).runs
     finished = deque([Finished(run, Interrupted("stop"))] * 300)
     assert len(next_batch(finished)) == 300
+
+
+class HangsUp(MemoryBackend):
+    """Its connection breaks while it settles: whether it did is not known."""
+
+    def ack(self, leases, results=None, **how):
+        return [Settled.UNKNOWN for _ in leases]
+
+    def is_connected(self):
+        return False
+
+
+def test_settles_whose_answers_never_came_end_no_outage():
+    works = Works(2)
+    works.backend.__class__ = HangsUp
+    outage = works.asker.outage
+    outage.begins(ConnectionError("gone"))
+    items = [(run, Succeeded(1)) for run in works.runs]
+    verdicts = settle_many(works.asker, items)
+    assert {verdict.answer for verdict in verdicts} == {Settled.UNKNOWN}
+    assert outage.seconds > 0

@@ -1,0 +1,90 @@
+"""What the thread that gets work says of an outage."""
+
+import threading
+from collections import Counter
+
+import pytest
+
+from django_jobs.backends.base import Chores
+from django_jobs.backends.memory import MemoryBackend
+from django_jobs.clock import ManualClock
+from django_jobs.conf import JobsSettings
+from django_jobs.telemetry import events
+from django_jobs.worker import store
+from django_jobs.worker.asking import Asker
+from django_jobs.worker.pool.facts import Shared
+from django_jobs.worker.pool.get import Get
+from django_jobs.worker.pool.holdings import Holdings
+from django_jobs.worker.pool.marks import Places
+from django_jobs.worker.queues import Strict
+from django_jobs.worker.settle import Settler
+from django_jobs.worker.store import Outage
+from django_jobs.worker.tally import Tally
+
+LEASE = 30.0
+
+
+class Remembers(MemoryBackend):
+    """Tells what there is to look after without being asked, as a database's last look does."""
+
+    def __init__(self):
+        super().__init__("default", {"CLOCK": ManualClock()})
+        self.down = False
+
+    def fetch(self, queues, limit, lease_seconds):
+        self.answer()
+        return super().fetch(queues, limit, lease_seconds)
+
+    def wait(self, queues, timeout):
+        self.answer()
+        return super().wait(queues, timeout)
+
+    def chores(self):
+        return Chores(reap=False, tidy=False)
+
+    def answer(self):
+        if self.down:
+            raise ConnectionError("gone")
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """How often each event was emitted, with outages that are waited out at once."""
+    for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(store, pause, 0.0)
+    emitted = Counter()
+
+    def count(event):
+        emitted[type(event)] += 1
+
+    events.subscribe(count)
+    yield emitted
+    events.unsubscribe(count)
+
+
+def test_an_outage_ends_with_an_answer_of_the_store_and_not_with_what_is_remembered(told):
+    backend = Remembers()
+    asker = Asker(Settler(backend, JobsSettings()), Outage("default"))
+    shared = Shared(
+        backend=backend,
+        settings=JobsSettings(),
+        asker=asker,
+        holdings=Holdings(LEASE),
+        tally=Tally(backend),
+        lease=LEASE,
+        report=lambda _: None,
+        wake=lambda: None,
+        stopped=lambda: False,
+    )
+    get = Get(shared, threading.Condition(), Strict(["default"]), Places(1), 1.0)
+    get.looking.wish(0, 1)
+    get.turn()
+    backend.down = True
+    for _ in range(10):
+        get.looking.hint()
+        get.turn()
+    assert (told[events.StoreLost], told[events.StoreFound]) == (1, 0)
+    backend.down = False
+    get.turn()
+    get.turn()
+    assert (told[events.StoreLost], told[events.StoreFound]) == (1, 1)
