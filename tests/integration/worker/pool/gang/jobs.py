@@ -169,14 +169,18 @@ async def async_haunt(diary, place):
     hang_in(place)
 
 
-HOG_SECONDS = 0.2
-
-
 @job(key="gang.hog", max_crashes=1)
-def hog(diary):
-    """Leave a thread that holds the interpreter, as a bad regex does."""
+def hog(diary, gate):
+    """Leave a thread that takes the interpreter once the gate is a file, as a bad regex does."""
     write(diary, "hog")
-    threading.Timer(HOG_SECONDS, ctypes.PyDLL(None).sleep, [60]).start()
+    threading.Thread(target=take_interpreter, args=(Path(gate),), daemon=True).start()
+
+
+def take_interpreter(gate):
+    while not gate.exists():
+        time.sleep(0.01)
+    # In one call, so that nothing is run any more when the file is there that tells of it.
+    ctypes.PyDLL(None).system(f"touch {gate}-taken; exec sleep 60".encode())
 
 
 @job(key="gang.messy")
