@@ -216,8 +216,8 @@ class Store:
         if self._outage.asks():
             close_idle_connections()
         try:
-            if proves and self.fails and self._ask is not None:
-                self._ask()
+            if proves and self.fails:
+                self._ask_first()
             answer = work()
         except Exception as error:  # noqa: BLE001 - what nobody foresaw must not end the worker either
             self.fails = True
@@ -233,6 +233,15 @@ class Store:
             self._pause, self.fails = FIRST_PAUSE, False
             self._outage.ends()
         return answer
+
+    def _ask_first(self) -> None:
+        try:
+            if self._ask is not None:
+                self._ask()
+        except Exception as error:
+            # That this took too long, or met one server that is away, is an answer as well.
+            if trouble_of(error) is Trouble.STORE and not spares_others(error):
+                raise
 
     def _nap(self, seconds: float) -> None:
         until = time.monotonic() + seconds

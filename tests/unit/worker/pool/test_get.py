@@ -4,12 +4,14 @@ import threading
 from collections import Counter
 
 import pytest
+from django.db import OperationalError
 
 from django_jobs.backends.base import Chores
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
 from django_jobs.telemetry import events
+from django_jobs.testing.factories import make_outgoing
 from django_jobs.worker import store
 from django_jobs.worker.asking import Asker
 from django_jobs.worker.pool.facts import Shared
@@ -29,7 +31,7 @@ class Remembers(MemoryBackend):
 
     def __init__(self):
         super().__init__("default", {"CLOCK": ManualClock()})
-        self.down = False
+        self.down = self.slow = False
 
     def fetch(self, queues, limit, lease_seconds):
         self.answer()
@@ -37,6 +39,8 @@ class Remembers(MemoryBackend):
 
     def wait(self, queues, timeout):
         self.answer()
+        if self.slow:
+            raise OperationalError("it took too long")
         return super().wait(queues, timeout)
 
     def chores(self):
@@ -62,8 +66,14 @@ def told(monkeypatch):
     events.unsubscribe(count)
 
 
-def test_an_outage_ends_with_an_answer_of_the_store_and_not_with_what_is_remembered(told):
-    backend = Remembers()
+@pytest.fixture
+def backend():
+    return Remembers()
+
+
+@pytest.fixture
+def get(backend, told):
+    """Told once that there is an idle lane."""
     asker = Asker(Settler(backend, JobsSettings()), Outage("default"))
     shared = Shared(
         backend=backend,
@@ -79,6 +89,12 @@ def test_an_outage_ends_with_an_answer_of_the_store_and_not_with_what_is_remembe
     get = Get(shared, threading.Condition(), Strict(["default"]), Places(1), 1.0)
     get.looking.wish(0, 1)
     get.turn()
+    return get
+
+
+def test_an_outage_ends_with_an_answer_of_the_store_and_not_with_what_is_remembered(
+    backend, get, told
+):
     backend.down = True
     for _ in range(10):
         get.looking.hint()
@@ -88,3 +104,16 @@ def test_an_outage_ends_with_an_answer_of_the_store_and_not_with_what_is_remembe
     get.turn()
     get.turn()
     assert (told[events.StoreLost], told[events.StoreFound]) == (1, 1)
+
+
+def test_a_look_that_takes_too_long_keeps_nobody_from_claiming_after_an_outage(backend, get):
+    backend.down = True
+    get.looking.hint()
+    get.turn()
+    backend.down, backend.slow = False, True
+    outgoing = make_outgoing()
+    backend.enqueue([outgoing])
+    for _ in range(5):
+        get.looking.hint()
+        get.turn()
+    assert backend.jobs[outgoing.id].token
