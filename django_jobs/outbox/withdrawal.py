@@ -111,9 +111,5 @@ def _said(body: str) -> Mapping[str, Any]:
         said = None
     if not isinstance(said, dict):
         return {}
-    found = {
-        "name": said.get("name"),
-        "trace_id": said.get("traceId"),
-        "tenant": said.get("tenant"),
-    }
+    found = {name: said.get(wire) for name, wire in _SHOWN.items()}
     return {name: value for name, value in found.items() if isinstance(value, str)}
