@@ -4,14 +4,20 @@
 VENV ?= .venv
 PYTHON ?= python3
 DJANGO ?=
+# LOCKED=1 installs what .ci/locks pins, by hash, as CI does; otherwise the newest that pyproject.toml allows.
+LOCKED ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 PYTEST_ARGS ?=
 
 # An environment is as good as new while what it was made from has not changed.
-STATE := $(shell (cat pyproject.toml; echo '$(PYTHON) $(DJANGO)') | cksum | cut -d ' ' -f 1)
+LOCK := $(if $(LOCKED),.ci/locks/$(or $(DJANGO),$(shell $(PYTHON) -c 'import sys; print("6.1" if sys.version_info >= (3, 12) else "5.2")')))
+STATE := $(shell (cat pyproject.toml $(LOCK:=*.txt); echo '$(PYTHON) $(DJANGO) $(LOCKED)') | cksum | cut -d ' ' -f 1)
 TEST_READY := $(VENV)/.ready-test-$(STATE)
 DEV_READY := $(VENV)/.ready-dev-$(STATE)
+
+# What builds this package is in the lock too, so nothing is fetched that is not.
+locked = $(PIP) --require-hashes -r $(1) && $(PIP) --no-deps --no-build-isolation -e .
 
 # The rivals have an environment of their own, so that their dependencies never meet ours.
 RIVALS_VENV ?= .venv-rivals
@@ -22,7 +28,7 @@ RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cks
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo test test-long test-upstream coverage coverage-guarded chaos plans mutants bench \
 	bench-drain bench-latency bench-idle bench-admin bench-rivals bench-hardships bench-tasks bench-redis bench-ticks \
-	bench-notify screenshots lint format types layers docs audit check clean
+	bench-notify screenshots lint format types layers docs lock audit check clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-16s %s\n", $$1, $$2}'
@@ -30,11 +36,11 @@ help: ## Show this list
 $(TEST_READY):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) -e '.[test,redis,beanstalk]' $(if $(DJANGO),'Django==$(DJANGO).*')
+	@$(if $(LOCK),$(call locked,$(LOCK).txt),$(PIP) -e '.[test,redis,beanstalk]' $(if $(DJANGO),'Django==$(DJANGO).*'))
 	@rm -f $(VENV)/.ready-test-* && touch $@
 
 $(DEV_READY): | $(TEST_READY)
-	@$(PIP) -e '.[test,redis,beanstalk,lint,docs]' $(if $(DJANGO),'Django==$(DJANGO).*')
+	@$(if $(LOCK),$(call locked,$(LOCK)-dev.txt),$(PIP) -e '.[test,redis,beanstalk,lint,docs]' $(if $(DJANGO),'Django==$(DJANGO).*'))
 	@rm -f $(VENV)/.ready-dev-* && touch $@
 
 # One package that cannot be had must not keep the others away; the benchmark tells which it was.
@@ -141,6 +147,17 @@ layers: dev ## Check that imports only point downwards
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: dev ## Build the documentation; a broken link is an error
 	@$(BIN)/mkdocs build --strict -q
+
+# One lock for each Django, with the oldest redis-py in the middle one, and one with the linters and docs.
+# It needs uv; packages come from where pip and uv find them here, whose address the locks do not keep.
+pins = uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade \
+	--python-version $(1) $(foreach extra,$(2),--extra $(extra)) -o .ci/locks/$(3).txt pyproject.toml .ci/locks/build.in -
+
+lock: ## Pin anew what CI installs, by hash
+	@echo 'Django==5.2.*' | $(call pins,3.11,test redis beanstalk,5.2)
+	@printf 'Django==6.0.*\nredis==5.0.*\n' | $(call pins,3.12,test redis beanstalk,6.0)
+	@echo 'Django==6.1.*' | $(call pins,3.12,test redis beanstalk,6.1)
+	@echo 'Django==6.1.*' | $(call pins,3.12,test redis beanstalk lint docs,6.1-dev)
 
 audit: dev ## Look up known vulnerabilities of the dependencies; tell which could not be looked up
 	@$(BIN)/python .ci/audit.py $(AUDIT_ARGS)

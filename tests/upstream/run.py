@@ -7,6 +7,7 @@ wheel of Django has no tests, hence this script rather than a part of the suite.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -15,12 +16,25 @@ from pathlib import Path
 
 import django
 
+LOCKS = Path(__file__).resolve().parents[2] / ".ci/locks"
+
+
+def wanted():
+    """What pip is to fetch: the installed Django, by hash where it is the one that CI pins."""
+    version = django.get_version()
+    lock = LOCKS / f"{version.rpartition('.')[0]}.txt"
+    pinned = re.search(rf"(?m)^django=={re.escape(version)} (.*\\\n)+.*", lock.read_text())
+    return pinned[0] if pinned else f"django=={version}"
+
 
 def fetched(folder):
     """The source of the Django that is installed."""
-    wanted = f"django=={django.get_version()}"
-    command = [sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "--no-binary", ":all:"]
-    subprocess.run([*command, "-d", str(folder), wanted], check=True)
+    requirement = folder / "django.txt"
+    requirement.write_text(wanted())
+    command = [sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "--no-binary", "django"]
+    if os.environ.get("LOCKED"):
+        command += ["--require-hashes", "--no-build-isolation"]  # what builds it is locked too
+    subprocess.run([*command, "-d", str(folder), "-r", str(requirement)], check=True)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as source:
         source.extractall(folder, filter="data")
