@@ -65,7 +65,7 @@ def write_now(event: Event) -> None:
     logger.log(
         level,
         sentence,
-        facts,
+        *filter(None, [facts]),  # an empty dict would count as an argument that the sentence lacks
         extra={"key": key, **facts},
         exc_info=error if key in WITH_TRACEBACK else None,
     )

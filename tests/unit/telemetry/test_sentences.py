@@ -53,6 +53,12 @@ def test_a_record_carries_its_key_and_its_facts(caplog):
     assert record.getMessage() == "shop.send 0190 on mail succeeded in 0.500 s"
 
 
+def test_a_sentence_without_facts_is_told_too(caplog):
+    with caplog.at_level(logging.INFO, "django_jobs"):
+        logs.write(events.SchedulerStarted())
+    assert caplog.messages == ["the scheduler ticks"]
+
+
 def test_an_error_of_a_store_is_told_without_the_password_it_names(caplog):
     error = OSError("no answer from redis://jobs:hunter2@cache:6379, password='hunter2'")
     with caplog.at_level(logging.DEBUG, logger="django_jobs"):
