@@ -12,8 +12,8 @@ import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from django_jobs.execution.errors import printable
 from django_jobs.redaction import scrubbed
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

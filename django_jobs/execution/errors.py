@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from django_jobs.execution.outcome import ErrorText
 from django_jobs.redaction import scrubbed
+from django_jobs.texts import capped, one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,27 +18,9 @@ if TYPE_CHECKING:
 MAX_MESSAGE = 4096
 MAX_TRACEBACK = 64 * 1024
 MAX_TYPE = 255
-_CUT = "\n… cut …\n"
-
-# What no database stores (NUL, lone surrogates), and what would play with a terminal or
-# a log file when shown there (the other control characters).
-_ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # Lines of code are indented, in a group of exceptions behind a bar; what they name is no secret.
 _LINES_OF_TEXT = re.compile(r"^(?: *\| )?(?! ).+", re.MULTILINE)
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
-
-
-def printable(text: str) -> str:
-    """The text with odd characters written as escapes."""
-    return _ODD.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
-
-
-def capped(text: str, limit: int) -> str:
-    """The text, with its middle cut out where it is longer than the limit."""
-    if len(text) <= limit:
-        return text
-    half = (limit - len(_CUT)) // 2
-    return f"{text[:half]}{_CUT}{text[-half:]}"
 
 
 def error_text(error: BaseException) -> ErrorText:
@@ -76,7 +59,7 @@ def type_path(kind: type[BaseException]) -> str:
     """The dotted path of an exception class, plain for built-in ones."""
     plain = kind.__module__ == "builtins"
     path = kind.__qualname__ if plain else f"{kind.__module__}.{kind.__qualname__}"
-    return printable(path)[:MAX_TYPE]
+    return one_line(path)[:MAX_TYPE]
 
 
 def fingerprint(handler: str, error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """How commands show things: plain tables, rich ones in a terminal, JSON, times in words.
 
 What jobs carry was written by anybody. Nothing of it reaches a terminal before it went
-through ``escaped``.
+through ``escaped``, which keeps it on its line, too.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import unicodedata
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
 from django_jobs.clock import to_datetime
+from django_jobs.texts import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django.core.management.base import OutputWrapper
 
-_UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _UNITS = (("d", 86_400.0), ("h", 3600.0), ("min", 60.0))
 _UNITS_FROM = 2
 SHORT = 60
@@ -40,8 +39,8 @@ class Output:
         return self._stream.isatty()
 
     def line(self, text: str = "") -> None:
-        """A line of our own words; what of it comes from jobs has been escaped."""
-        self._stream.write(encodable(text, self._stream))
+        """Our own words, on as many lines as they have; a name in them went through ``escaped``."""
+        self._write(escaped(text, keep_lines=True))
 
     def document(self, value: Any) -> None:
         """One JSON document, ASCII throughout."""
@@ -52,7 +51,10 @@ class Output:
         """Rows under headers; every cell is escaped here."""
         cells = [[escaped(str(cell)) for cell in row] for row in rows]
         drawn = _rich_table(headers, cells, colour=self._colour) if self.is_terminal else None
-        self.line(aligned(headers, cells) if drawn is None else drawn)
+        self._write(aligned(headers, cells) if drawn is None else drawn)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(encodable(text, self._stream))
 
     def clear(self) -> None:
         """Start at the top of an empty screen, where there is a screen."""
@@ -65,14 +67,7 @@ class Output:
 
 def escaped(text: str, *, keep_lines: bool = False) -> str:
     """A text whose control, direction and half characters are written out."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        character
-        if unicodedata.category(character) not in _UNPRINTABLE or (keep_lines and character == "\n")
-        else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
+    return printable(text) if keep_lines else one_line(text)
 
 
 def shortened(text: str, length: int = SHORT) -> str:

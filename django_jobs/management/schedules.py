@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.cron.words import in_words
 from django_jobs.cron.zones import zone_of
-from django_jobs.management.output import from_now, iso, shortened
+from django_jobs.management.output import escaped, from_now, iso, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -123,7 +123,8 @@ def decided_line(one: Decided) -> str:
     """What was decided for a tick, in one line."""
     job = f" as {one.job_id}" if one.job_id else ""
     why = f": {shortened(one.reason, 200)}" if one.reason else ""
-    return f"{one.decision:<10} {shortened(one.name)} of {one.tick:%Y-%m-%d %H:%M:%S} UTC{job}{why}"
+    tick = f"{one.tick:%Y-%m-%d %H:%M:%S} UTC"
+    return escaped(f"{one.decision:<10} {shortened(one.name)} of {tick}{job}{why}")
 
 
 def decided_document(decided: Iterable[Decided]) -> list[dict[str, Any]]:

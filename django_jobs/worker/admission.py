@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.exceptions import HandlerRefused, InvalidPayload, Rejection
-from django_jobs.execution.errors import printable
 from django_jobs.execution.outcome import (
     ASKED_TO_STOP,
     Cancelled,
@@ -26,6 +25,7 @@ from django_jobs.execution.outcome import (
 from django_jobs.execution.retry import LONGEST_DELAY
 from django_jobs.execution.timeout import JobTimeout, soft_timeout
 from django_jobs.handlers.registry import check_allowed
+from django_jobs.texts import printable
 from django_jobs.wire.opening import NotJudged, early_by
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from django.db import Error, connections
 
 from django_jobs.backends.base import Charge, Settled
-from django_jobs.execution.errors import error_text, printable
+from django_jobs.execution.errors import error_text
 from django_jobs.execution.outcome import (
     Cancelled,
     Crashed,
@@ -29,6 +29,7 @@ from django_jobs.execution.outcome import (
     Succeeded,
 )
 from django_jobs.telemetry import events
+from django_jobs.texts import one_line
 from django_jobs.worker.happening import trace_id_of
 from django_jobs.worker.returned import Encoded, encoded_value
 from django_jobs.worker.settle import Verdict
@@ -138,7 +139,7 @@ class Asker:
             events.SettleRefused(
                 job_id=run.lease.id,
                 queue=run.lease.queue,
-                handler=printable(handler),
+                handler=one_line(handler),
                 attempt=run.attempts + 1,
                 trace_id=trace_id_of(run.lease, run.envelope),
                 error=error,

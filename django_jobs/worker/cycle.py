@@ -16,7 +16,7 @@ from django_jobs.backends.base import Settled
 from django_jobs.backends.database.transactions import is_schema_missing
 from django_jobs.clock import SECOND, Stopwatch, to_microseconds
 from django_jobs.execution.attempt import Attempt, StopNow, is_running
-from django_jobs.execution.errors import error_text, fingerprint, printable
+from django_jobs.execution.errors import error_text, fingerprint
 from django_jobs.execution.hygiene import clean_connections
 from django_jobs.execution.outcome import (
     ErrorText,
@@ -30,6 +30,7 @@ from django_jobs.execution.shared_loop import run_among_others
 from django_jobs.execution.timeout import JobTimeout
 from django_jobs.handlers.base import JobContext
 from django_jobs.telemetry import events, tracing
+from django_jobs.texts import one_line
 from django_jobs.worker.admission import Admitted, Refused
 from django_jobs.worker.happening import events_of, tell_claimed, tell_started, trace_id_of
 from django_jobs.worker.returned import encoded_value
@@ -401,4 +402,4 @@ def report_of(run: Run, verdict: Verdict) -> Report:
 def _handler_of(run: Run) -> str:
     if run.envelope is not None:
         return run.envelope.terms.job
-    return printable(str(run.lease.message.index.get("handler", "")))
+    return one_line(str(run.lease.message.index.get("handler", "")))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.execution.errors import printable
 from django_jobs.execution.outcome import Failed
 from django_jobs.telemetry import events
+from django_jobs.texts import one_line
 from django_jobs.wire.tracing import trace_of
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def tell_claimed(leases: Iterable[Lease]) -> None:
             events.JobClaimed(
                 job_id=lease.id,
                 queue=lease.queue,
-                handler=printable(str(message.index.get("handler", ""))),
+                handler=one_line(str(message.index.get("handler", ""))),
                 attempt=message.header.attempts + 1,
-                trace_id=printable(str(message.index.get("trace_id") or lease.id.replace("-", ""))),
+                trace_id=one_line(str(message.index.get("trace_id") or lease.id.replace("-", ""))),
             )
         )
 

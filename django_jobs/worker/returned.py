@@ -6,7 +6,8 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from django_jobs.exceptions import InvalidResult
-from django_jobs.execution.errors import printable, type_path
+from django_jobs.execution.errors import type_path
+from django_jobs.texts import printable
 from django_jobs.wire import strict_json
 
 MAX_RESULT_BYTES = 256 * 1024

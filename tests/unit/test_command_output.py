@@ -43,6 +43,12 @@ def test_a_pipe_gets_aligned_text():
     assert table_on(io.StringIO()) == "id  text\n1   [bold]a\\x1b[31m\\nb\n22  ü\n"
 
 
+def test_a_line_keeps_its_ends_and_nothing_else_that_moves_the_cursor():
+    stream = io.StringIO()
+    output.Output(OutputWrapper(stream)).line("a\nb\x1b[2J\r\u202ec")
+    assert stream.getvalue() == "a\nb\\x1b[2J\\r\\u202ec\n"
+
+
 def test_what_the_encoding_cannot_say_is_written_out():
     assert table_on(Pipe()).endswith("22  \\xfc\n")
 

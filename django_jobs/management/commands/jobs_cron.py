@@ -16,6 +16,7 @@ from django_jobs.exceptions import InvalidSchedule, UnknownSchedule
 from django_jobs.management.arguments import moment
 from django_jobs.management.asking import system_user
 from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
+from django_jobs.management.output import escaped
 from django_jobs.management.schedules import (
     decided_document,
     decided_line,
@@ -226,7 +227,7 @@ def _switch(
     if options["json"]:
         output.document({"name": name, "changed": changed})
     else:
-        output.line(f"{name}: {done}" if changed else f"{name}: nothing changed")
+        output.line(escaped(f"{name}: {done if changed else 'nothing changed'}"))
     return 0
 
 

@@ -10,6 +10,7 @@ from django_jobs.exceptions import InvalidOption
 from django_jobs.management.arguments import queue_name
 from django_jobs.management.asking import system_user
 from django_jobs.management.base import JobsCommand, add_json
+from django_jobs.management.output import escaped
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -72,7 +73,7 @@ class Command(JobsCommand):
         if options["json"]:
             output.document({**asdict(now), "changed": changed})
         else:
-            output.line(_told(now, changed=changed or action == "show"))
+            output.line(escaped(_told(now, changed=changed or action == "show")))
         return 0
 
 

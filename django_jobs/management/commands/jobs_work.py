@@ -23,6 +23,8 @@ from django_jobs.exceptions import (
     TablesMissing,
 )
 from django_jobs.management.arguments import positive_float, positive_int
+from django_jobs.management.base import refused
+from django_jobs.management.output import escaped
 from django_jobs.management.reloading import Watcher, is_watched
 from django_jobs.management.schema import databases_of, require_tables
 from django_jobs.telemetry import events
@@ -102,7 +104,8 @@ class Command(BaseCommand):
         try:
             super().check(*args, **kwargs)
         except OperationalError as error:
-            self.stderr.write(f"the checks were cut short by an error of a database: {error}")
+            told = f"the checks were cut short by an error of a database: {error}"
+            self.stderr.write(escaped(told))
             super().check(tags=[TAG])
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -112,7 +115,7 @@ class Command(BaseCommand):
         try:
             worker = self._worker(options)
         except (ConfigurationError, InvalidOption) as error:
-            raise CommandError(str(error), returncode=2) from error
+            raise refused(str(error)) from error
         _confirm_site(options)
         worker.stop.ends_process = getattr(self, "_called_from_command_line", False)
         with self._heard() if options["verbosity"] else nullcontext():
@@ -145,7 +148,7 @@ class Command(BaseCommand):
                         return False
                     missing = _missing(databases, waits=True)
         if missing is not None:
-            raise CommandError(str(missing).strip(), returncode=1) from missing
+            raise CommandError(escaped(str(missing).strip()), returncode=1) from missing
         return True
 
     @contextmanager
@@ -162,7 +165,7 @@ class Command(BaseCommand):
             soon(partial(self._say, in_words(event)))
 
     def _say(self, sentence: str) -> None:
-        self.stdout.write(sentence)
+        self.stdout.write(escaped(sentence))
         self.stdout.flush()
 
     def _watch(self) -> None:
@@ -262,7 +265,7 @@ def _confirm_site(options: dict[str, Any]) -> None:
     try:
         backends[options["backend"] or get_settings().default_backend].confirm_site()
     except StoreUnavailable as error:
-        raise CommandError(str(error), returncode=1) from error
+        raise CommandError(escaped(str(error)), returncode=1) from error
 
 
 def _missing(databases: Sequence[str], *, waits: bool) -> Error | None:

@@ -15,7 +15,8 @@ from django_jobs.worker.build import process_once
 from testproject.shop.jobs import doomed
 
 ROOT = Path(__file__).resolve().parents[3]
-HOSTILE = "\x1b[31mred\x1b[0m\r\nnext\u202etxt\x00\x7f"
+FORGED = "CRITICAL django_jobs"
+HOSTILE = f"\x1b[31mred\x1b[0m\r\n{FORGED} all keys\u202erevoked\x00\x7f"
 
 
 @pytest.fixture
@@ -90,5 +91,6 @@ def hostile_letter(die):
 
 
 def assert_harmless(text):
-    """No control character but the ends of lines."""
+    """No control character but the ends of lines, and no line that a name began."""
     assert not [c for c in text if c != "\n" and not c.isprintable()]
+    assert not [line for line in text.splitlines() if line.startswith(FORGED)]

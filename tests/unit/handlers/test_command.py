@@ -154,4 +154,4 @@ def test_no_colours_are_kept_whatever_the_command_would_like(handler, monkeypatc
     monkeypatch.setitem(get_commands(), "greet", Greet(force_color=True))
     outcome = attempt(handler, ["greet", "ada"])
     assert "to whom it may concern" in outcome.output
-    assert "u001b" not in outcome.output
+    assert "\\x1b" not in outcome.output

@@ -413,7 +413,7 @@ def test_an_index_that_is_no_text_is_shown_printably(works):
     outgoing = make_outgoing()
     job = works.enqueue(unsigned(outgoing))
     job.index = {**index_of(outgoing.id, outgoing.terms), "handler": "bad\x1b[2Jname"}
-    assert works.once().handler == "bad\\u001b[2Jname"
+    assert works.once().handler == "bad\\x1b[2Jname"
 
 
 def test_what_was_opened_before_is_not_opened_again():

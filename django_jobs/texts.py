@@ -1,0 +1,40 @@
+"""Texts of others, made fit to be shown: in a log, on a terminal, on a page."""
+
+from __future__ import annotations
+
+import re
+
+_CUT = "\n… cut …\n"
+# What no database stores (NUL, lone surrogates), and what plays with a terminal or with the eyes
+# of who reads: control characters, and those that turn a text round or cannot be seen. Not among
+# them are the two that join letters of Persian and Hindi and the parts of emoji.
+_ODD = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"
+    "\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0001\U000e0020-\U000e007f"
+)
+_ODD_IN_LINES = re.compile(f"[{_ODD}]")
+_ODD_IN_A_LINE = re.compile(f"[\t\n{_ODD}]")
+
+
+def printable(text: str) -> str:
+    """A text that may have several lines, with odd characters written as escapes."""
+    return text if text.isprintable() else _ODD_IN_LINES.sub(_written_out, text)
+
+
+def one_line(text: str) -> str:
+    """The same on one line: what stands in a sentence or in a cell of a table."""
+    return text if text.isprintable() else _ODD_IN_A_LINE.sub(_written_out, text)
+
+
+def _written_out(odd: re.Match[str]) -> str:
+    return odd.group().encode("unicode_escape").decode("ascii")
+
+
+def capped(text: str, limit: int) -> str:
+    """The text, with its middle cut out where it is longer than the limit."""
+    if len(text) <= limit:
+        return text
+    half = (limit - len(_CUT)) // 2
+    return f"{text[:half]}{_CUT}{text[-half:]}"
