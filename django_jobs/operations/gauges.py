@@ -16,6 +16,7 @@ from django_jobs.models import Figure
 from django_jobs.operations.database import jobs_database, store_now
 from django_jobs.operations.depths import QueueOverview, overview
 from django_jobs.operations.health import seen_lately
+from django_jobs.telemetry.errors import cleaned
 from django_jobs.telemetry.gauges import Gauge
 
 if TYPE_CHECKING:
@@ -79,9 +80,10 @@ class StoreGauges:
         try:
             with _no_connection_left():
                 return self.read() if self._turn.is_mine() else []
-        except Exception:
+        except Exception as error:
             # Nothing rather than an old number, which would look like a queue that stands still.
-            logger.exception("how the queues stand is not known", extra={"key": "metrics.failed"})
+            told = "how the queues stand is not known"
+            logger.exception(told, extra={"key": "metrics.failed"}, exc_info=cleaned(error))
             return []
 
 

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django_jobs.telemetry.errors import cleaned
 from django_jobs.telemetry.job_events import (
     AfterHookFailed,
     CommitHookFailed,
@@ -317,7 +318,9 @@ def emit(event: Event) -> None:
     for subscriber in tuple(_subscribers):
         try:
             subscriber(event)
-        except Exception:
+        except Exception as error:
             logging.getLogger("django_jobs").exception(
-                "an event subscriber raised", extra={"key": "subscriber.failed"}
+                "an event subscriber raised",
+                extra={"key": "subscriber.failed"},
+                exc_info=cleaned(error),
             )

@@ -1,6 +1,7 @@
 """The log: what is told in it, and when.
 
-Each record carries ``key`` and the event's fields as attributes, for structured logs.
+Each record carries ``key`` and the event's fields as attributes, for structured logs. Whatever
+names and errors hold, it is one line without control characters, whoever formats it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django_jobs.redaction import scrubbed
+from django_jobs.telemetry.errors import cleaned, in_sentence, sentence_of
 from django_jobs.telemetry.sentences import SENTENCES, WITH_TRACEBACK
+from django_jobs.texts import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_jobs")
 
-"""User code failed where nothing else tells where."""
+_FREE_TEXTS = frozenset({"why", "what", "trouble"})
+"""Facts that may hold what an error said; the other texts are names, or were redacted before."""
 
 
 _outlets: list[Callable[[Callable[[], object]], None]] = []
@@ -67,7 +70,7 @@ def write_now(event: Event) -> None:
         sentence,
         *filter(None, [facts]),  # an empty dict would count as an argument that the sentence lacks
         extra={"key": key, **facts},
-        exc_info=error if key in WITH_TRACEBACK else None,
+        exc_info=cleaned(error) if error is not None and key in WITH_TRACEBACK else None,
     )
 
 
@@ -78,17 +81,16 @@ def in_words(event: Event) -> str:
 
 
 def _facts(event: Event) -> dict[str, object]:
-    facts = {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
+    facts = {one.name: _plain(one.name, getattr(event, one.name)) for one in fields(event)}
     if "error_message" in facts:  # not every death has an exception: a process may be killed
         told = (facts["error_type"], facts["error_message"])
         facts["wrong"] = ": ".join(str(part) for part in told if part)
     return facts
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, int | float | str):
+def _plain(name: str, value: object) -> object:
+    if isinstance(value, str):
+        return in_sentence(value) if name in _FREE_TEXTS else one_line(value)
+    if isinstance(value, int | float):
         return value
-    try:
-        return scrubbed(f"{type(value).__name__}: {value}")  # drivers name what they were given
-    except Exception:  # noqa: BLE001 - an exception's own text may be broken
-        return type(value).__name__
+    return f"{one_line(type(value).__name__)}: {sentence_of(value)}"

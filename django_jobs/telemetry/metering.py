@@ -10,6 +10,7 @@ from django.utils.module_loading import import_string
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import SettingsError
 from django_jobs.telemetry import events, figures
+from django_jobs.telemetry.errors import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -44,8 +45,8 @@ def _collector(path: str) -> Any:
     if path not in _made:
         try:
             _made[path] = import_string(path)()
-        except Exception:
-            logger.exception("METRICS: %s is not used", path, extra={"key": "metrics.failed"})
+        except Exception as error:  # noqa: BLE001 - told, and the others go on
+            _failed("METRICS: %s is not used", path, error)
             _made[path] = None
         _let_watch(_made[path])
     return _made[path]
@@ -58,9 +59,12 @@ def _let_watch(collector: Any) -> None:
         return
     try:
         watch(gauges)
-    except Exception:
-        name = type(collector).__qualname__
-        logger.exception("%s watches no gauges", name, extra={"key": "metrics.failed"})
+    except Exception as error:  # noqa: BLE001 - told, and the others go on
+        _failed("%s watches no gauges", type(collector).__qualname__, error)
+
+
+def _failed(sentence: str, name: str, error: Exception) -> None:
+    logger.error(sentence, name, extra={"key": "metrics.failed"}, exc_info=cleaned(error))
 
 
 def of_kind(kind: type[T]) -> list[T]:
@@ -99,6 +103,5 @@ def _tell(add: Callable[[Collector], None]) -> None:
     for collector in collectors():
         try:
             add(collector)
-        except Exception:
-            name = type(collector).__qualname__
-            logger.exception("the collector %s raised", name, extra={"key": "metrics.failed"})
+        except Exception as error:  # noqa: BLE001 - told, and the others go on
+            _failed("the collector %s raised", type(collector).__qualname__, error)

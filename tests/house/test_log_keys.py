@@ -47,3 +47,18 @@ def test_the_reference_lists_every_key_with_its_level():
         for kind, (key, number, _) in sentences.SENTENCES.items()
     }
     assert told == known
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_record_gets_an_exception_as_it_was_raised(path):
+    raw = [
+        ast.unparse(call)
+        for call in records(ast.parse(path.read_text(encoding="utf-8")))
+        if not all(ast.unparse(error).startswith("cleaned(") for error in errors_of(call))
+    ]
+    assert not raw
+
+
+def errors_of(call):
+    found = [word.value for word in call.keywords if word.arg == "exc_info"]
+    return found or ([ast.Constant(True)] if call.func.attr == "exception" else [])

@@ -22,6 +22,7 @@ import traceback
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from django_jobs.telemetry.errors import cleaned
 from django_jobs.worker.pool.channel import Channel
 
 if TYPE_CHECKING:
@@ -140,8 +141,8 @@ def serve(sock: socket.socket, bear: Bear) -> NoReturn:
         leave_signals_to_parent()
         _Serving(sock, bear).serve()
         code = 0
-    except BaseException:  # noqa: BLE001 - the end of a process; nobody is above
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - the end of a process; nobody is above
+        traceback.print_exception(cleaned(error))
     finally:
         os._exit(code)
 
@@ -241,8 +242,8 @@ def live(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         child_main(socket.socket(fileno=descriptor), slot, memory)
         code = 0
-    except BaseException:  # noqa: BLE001 - the end of a process; nobody is above
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - the end of a process; nobody is above
+        traceback.print_exception(cleaned(error))
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()

@@ -8,12 +8,26 @@ import pytest
 from django_jobs.telemetry import events, logs, sentences
 
 JOB = {"job_id": "0190", "queue": "mail", "handler": "shop.send", "attempt": 3}
+SECRET = "hunter" + "2"  # in no line of code, for these are shown
 MADE_OF = {"int": 1, "float": 1.5, "str": "word", "BaseException": ValueError("no"), "bool": True}
+FORGED = "x\nCRITICAL django_jobs all keys were revoked\x1b[2J\t\u202e\u2066\ufeff\ud800"
+HOSTILE = {**MADE_OF, "str": FORGED, "BaseException": ValueError(FORGED)}
 
 
-def example(kind):
+def example(kind, made_of=MADE_OF):
     told = {name: word for name, word in kind.__init__.__annotations__.items() if name != "return"}
-    return kind(**{name: MADE_OF[word] for name, word in told.items()})
+    return kind(**{name: made_of[word] for name, word in told.items()})
+
+
+def refuse(text):
+    raise ValueError(text)
+
+
+def raised(text):
+    try:
+        refuse(text)
+    except ValueError as error:
+        return error
 
 
 @pytest.mark.parametrize("kind", sentences.SENTENCES, ids=lambda kind: kind.__name__)
@@ -66,3 +80,54 @@ def test_an_error_of_a_store_is_told_without_the_password_it_names(caplog):
     (record,) = caplog.records
     assert "no answer from redis://" in record.getMessage()
     assert "hunter2" not in record.getMessage() + str(vars(record)["error"])
+
+
+@pytest.mark.parametrize("kind", sentences.SENTENCES, ids=lambda kind: kind.__name__)
+def test_no_name_and_no_error_begins_a_line_or_reaches_a_terminal_raw(kind, caplog):
+    with caplog.at_level(logging.DEBUG, logger="django_jobs"):
+        logs.write_now(example(kind, HOSTILE))
+    (record,) = caplog.records
+    assert record.getMessage().isprintable()
+    carried = [getattr(record, one.name) for one in fields(kind)]
+    assert all(text.isprintable() for text in carried if isinstance(text, str))
+
+
+WITH_AN_ERROR = [kind for kind, told in sentences.SENTENCES.items()
+                 if told[0] in sentences.WITH_TRACEBACK]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WITH_AN_ERROR, ids=lambda kind: kind.__name__)
+def test_a_traceback_shows_where_but_no_secret_and_no_line_of_others(kind, caplog):
+    told = example(kind, {**MADE_OF, "BaseException": raised(f"password={SECRET}{FORGED}")})
+    with caplog.at_level(logging.DEBUG, logger="django_jobs"):
+        logs.write_now(told)
+    (record,) = caplog.records
+    shown = logging.Formatter().format(record)
+    assert "in refuse" in shown
+    assert SECRET not in shown
+    assert not [line for line in shown.splitlines() if line.startswith("CRITICAL")]
+
+
+@pytest.mark.parametrize("fact", ["why", "what", "trouble"])
+def test_what_a_store_said_is_told_without_the_password_it_names(fact, caplog):
+    kind = next(
+        kind for kind in sentences.SENTENCES if fact in {field.name for field in fields(kind)}
+    )
+    with caplog.at_level(logging.DEBUG, logger="django_jobs"):
+        logs.write_now(example(kind, {**MADE_OF, "str": "redis://jobs:hunter2@cache is away"}))
+    assert "redis://" in caplog.messages[0]
+    assert "hunter2" not in getattr(caplog.records[0], fact)
+
+
+def test_a_subscriber_that_raises_is_told_without_what_it_says_of_secrets(caplog):
+    def broken(_event):
+        raise raised("token=hunter2\nCRITICAL forged")
+
+    events.subscribe(broken)
+    try:
+        events.emit(events.SchedulerStarted())
+    finally:
+        events.unsubscribe(broken)
+    shown = logging.Formatter().format(caplog.records[0])
+    assert "in broken" in shown
+    assert shown.splitlines()[-1] == "ValueError: token=••••\\nCRITICAL forged"

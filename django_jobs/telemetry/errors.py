@@ -1,0 +1,110 @@
+"""Exceptions as the log gets them: without secrets, and each on one line.
+
+A log may be read by more people than the store, and formatters and error trackers take from an
+exception what they please: its text, its causes, the variables of its frames. So they get a copy,
+in which there is nothing that is not to be seen.
+"""
+
+from __future__ import annotations
+
+from types import FrameType, FunctionType, TracebackType
+from typing import TYPE_CHECKING
+
+from django_jobs.redaction import scrubbed
+from django_jobs.texts import capped, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+LONGEST_TEXT = 4096
+MOST_EXCEPTIONS = 100
+
+
+def sentence_of(error: object) -> str:
+    """What an exception says: capped, on one line, without what looks secret."""
+    try:
+        return in_sentence(str(error))
+    except Exception as unprintable:  # noqa: BLE001 - an exception's own text may be broken
+        return f"<its text raised {type(unprintable).__name__}>"
+
+
+def in_sentence(text: str) -> str:
+    """The same for a text that may have come from one."""
+    return one_line(scrubbed(capped(text, LONGEST_TEXT)))
+
+
+def cleaned(error: BaseException) -> BaseException:
+    """An exception of the same name with the same frames, of which nothing but places is known.
+
+    Its text and its notes are redacted and on one line; so are those of its causes and, in a
+    group, of the others.
+    """
+    return _copy(error, set()) or Exception(sentence_of(error))
+
+
+def _copy(error: BaseException | None, seen: set[int]) -> BaseException | None:
+    if error is None or id(error) in seen or len(seen) >= MOST_EXCEPTIONS:
+        return None
+    seen.add(id(error))
+    parts = [part for one in _parts(error) if (part := _copy(one, seen)) is not None]
+    copy = _named_like(error, parts)
+    copy.__traceback__ = _places(error.__traceback__)
+    copy.__cause__ = _copy(error.__cause__, seen)
+    if not error.__suppress_context__:
+        copy.__context__ = _copy(error.__context__, seen)
+    copy.__suppress_context__ = error.__suppress_context__
+    for note in _notes(error):
+        copy.add_note(note)
+    return copy
+
+
+def _parts(error: BaseException) -> tuple[BaseException, ...]:
+    return error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+
+
+def _named_like(error: BaseException, parts: list[BaseException]) -> BaseException:
+    kind = type(error)
+    names = {"__module__": kind.__module__, "__qualname__": one_line(kind.__qualname__)}
+    name = one_line(kind.__name__)
+    if parts and isinstance(error, BaseExceptionGroup):
+        group: type[BaseExceptionGroup[BaseException]] = type(name, (BaseExceptionGroup,), names)
+        return group(in_sentence(error.message), parts)
+    copy: BaseException = type(name, (Exception,), names)(sentence_of(error))
+    return copy
+
+
+def _notes(error: BaseException) -> list[str]:
+    notes = getattr(error, "__notes__", ())
+    return [in_sentence(str(note)) for note in notes] if isinstance(notes, list | tuple) else []
+
+
+def _places(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback of the same lines, in whose frames there are no variables."""
+    lines = []
+    while trace is not None:
+        lines.append(trace)
+        trace = trace.tb_next
+    copy: TracebackType | None = None
+    for line in reversed(lines):
+        number = line.tb_lineno or 1
+        # The first instruction has no columns, so that formatters underline nothing.
+        copy = TracebackType(copy, _frame_like(line.tb_frame, number), 0, number)
+    return copy
+
+
+def _frame_like(frame: FrameType, number: int) -> FrameType:
+    """A frame that claims to be at the same line: that of a generator which never starts."""
+    code = _nothing.__code__.replace(
+        co_filename=one_line(frame.f_code.co_filename),
+        co_name=one_line(frame.f_code.co_name),
+        co_qualname=one_line(frame.f_code.co_qualname),
+        co_firstlineno=number,
+    )
+    # Where error trackers and formatters find the module's name and lines of code.
+    known = {name: frame.f_globals.get(name) for name in ("__name__", "__loader__")}
+    made: FrameType = FunctionType(code, known)().gi_frame
+    return made
+
+
+def _nothing() -> Generator[None]:
+    yield
