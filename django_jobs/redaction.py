@@ -23,6 +23,10 @@ _WORDS = ("pass", "pw", "auth", "oauth", "dsn", "jwt", "bearer")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _BETWEEN = re.compile(r"[\W_]+")
 _BETWEEN_LETTERS = re.compile(r"[\W\d_]+")
+# Telling in the query of a URL, where they sign it or stand for a user.
+_IN_QUERIES = frozenset({"sig", "hmac", "key", "googleaccessid"})
+_NAMES = frozenset({"name", "key", "field", "header"})
+_VALUES = frozenset({"value", "val"})
 _HEADERS = ("authorization", "cookie", "cookies")
 _ERRORS = ("error", "exception", "warning")
 
@@ -30,9 +34,15 @@ _ERRORS = ("error", "exception", "warning")
 # takes long.
 _PLACE = re.compile(
     r"""(?P<key>(?<![\w-])[\w-]++)\\{0,8}["'\]]{0,2}\s{0,4}(?:=>|[=:])\s{0,4}"""
+    r"""|(?:(?<!\S)|["'])(?:-u|-U|--user|--proxy-user)(?:=|["',\s]{1,4})(?!\d{1,9}:\d)"""
+    r"""(?P<login>[^\s:"']{0,200}:)(?=[^\s:/"'])"""  # -u user:x
     r"""|(?P<option>(?<!\S)-[\w-]++)\s{1,4}(?=[^\s-])"""  # --password x
     r"""|["'](?P<word>-[\w-]++)["'],\s{0,4}(?=["'][^-])"""  # ['--password', 'x']
-    r"""|(?P<scheme>(?<![\w-])[Bb]earer\s{1,4}(?=[^\s\d]{0,300}\d))"""
+    r"""|(?P<scheme>(?<![\w-])(?:[Bb]earer\s{1,4}(?=[^\s\d]{0,300}\d)"""
+    r"""|[Bb]asic\s{1,4}(?=[A-Za-z+/]{0,300}[\d=])(?=[\w+/]{8})))"""
+    r"""|(?<=[\[(])\\{0,8}["'](?P<pair>\w[\w.-]*+)\\{0,8}["'],\s{0,4}(?=\\{0,8}b?["'])"""
+    r"""|["'](?:name|key|field|header)\\{0,8}["']:\s{0,4}\\{0,8}["'](?P<named>\w[\w.-]*+)"""
+    r"""\\{0,8}["'],\s{0,4}\\{0,8}["']val(?:ue)?\\{0,8}["']:\s{0,4}"""
 )
 _VALUE = re.compile(
     r"""(?:(?:bearer|basic|token|digest)\s{1,4})?(?:"""
@@ -43,11 +53,29 @@ _VALUE = re.compile(
     r"""|[^\s,;&"']++)""",
     re.IGNORECASE | re.DOTALL,
 )
+_REST_OF_WORD = re.compile(r"""[^\s"',;]++""")
+_END_OF_PAIR = re.compile(r"\s{0,4},?\s{0,4}[\])]")
 _REST_OF_LINE = re.compile(r"""(?!\\{0,8}["'\[{(])[^\n]++""")
-# Up to the last @ before the path: a password may hold one, and a user may be a token.
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s?#]+(?=@)")
+# Up to the last @ before the path: a password may hold one, and a user may be a token. Behind a
+# colon that begins no port a password may hold a slash, too.
+_CREDENTIALS = re.compile(
+    r"""(?<=://)(?:[^/\s?#]+|[^/\s?#:@\[]{0,100}:(?!\d{1,5}[/?#])[^\s"'<>]{1,200})(?=@)"""
+)
+_KEY_BLOCK = re.compile(
+    r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)(?:[\w\s+/=\\:,.|…]|-(?!----))++"
+)
 _OPTION = re.compile(r"-[\w-]++")
 _ASSIGNMENT = re.compile(r"([\w-]++)=")
+_LOGIN = re.compile(r"(?!\d+:\d+\Z)[^:]*+:(?!//)(?=.)", re.DOTALL)
+_LOGIN_OPTIONS = frozenset({"-u", "-U", "--user", "--proxy-user"})
+_PORTS = re.compile(r"[\d.:]++(?:/\w++)?")
+# Programs to which -p says the password, and -psecret says it, too.
+_CLIENT = re.compile(r"(?:mysql|mariadb)[\w-]{0,30}|sshpass")
+_LINE_OF_CLIENT = re.compile(rf"""(?<![\w.-])(?:{_CLIENT.pattern})(?=[\s"'])[^\n]++""")
+_PASSWORD_OF_CLIENT = re.compile(
+    r"""(?<![^\s"'])(-p(?:["'],\s{0,4}["'](?!-)|\s{1,4}(?![\s-]))?)"""
+    r"""(?:[^\s"',]++|"(?!,)[^"\n]{1,300}"|'(?!,)[^'\n]{1,300}')"""
+)
 
 
 def is_telling(key: str) -> bool:
@@ -78,22 +106,62 @@ def _own_words() -> tuple[str, ...]:
 
 
 def redacted(value: Any) -> Any:
-    """The same value without its secrets."""
+    """The same value without its secrets, in the same shape."""
     if isinstance(value, dict):
-        return {key: HIDDEN if is_telling(key) else redacted(item) for key, item in value.items()}
+        named = _is_named_as_secret(value)
+        return {
+            key: HIDDEN if is_telling(key) or (named and key.lower() in _VALUES) else redacted(item)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [
-            _of_words(before, item) for before, item in zip([None, *value], value, strict=False)
-        ]
+        return _of_list(value)
     return scrubbed(value) if isinstance(value, str) else value
 
 
-def _of_words(before: Any, item: Any) -> Any:
+def _is_named_as_secret(fields: dict[str, Any]) -> bool:
+    """Whether it is an item such as ``{"name": "password", "value": "x"}``."""
+    if not any(key.lower() in _VALUES for key in fields):
+        return False
+    return any(key.lower() in _NAMES and _is_telling_name(fields[key]) for key in fields)
+
+
+def _is_telling_name(value: Any) -> bool:
+    # A sentence that has such a word in it names nothing.
+    return isinstance(value, str) and len(value.split()) == 1 and is_telling(value)
+
+
+def _of_list(items: list[Any]) -> list[Any]:
+    """Its items, which may be pairs of name and value, or the words of a command line."""
+    shown: list[Any] = []
+    before, of_client = None, False
+    for item in items:
+        shown.append(_of_words(item, before, of_client=of_client))
+        before = item
+        of_client = of_client or (
+            isinstance(item, str) and bool(_CLIENT.fullmatch(item.rpartition("/")[2]))
+        )
+    return shown
+
+
+def _of_words(item: Any, before: Any, *, of_client: bool) -> Any:
     """An item of a list, which may be a command line: ``--password=x``, ``--password x``."""
     if not isinstance(item, str):
+        is_pair = isinstance(item, list) and len(item) == len(("name", "value"))
+        if is_pair and not str(item[0]).startswith("-") and _is_telling_name(item[0]):
+            return [item[0], HIDDEN]
         return redacted(item)
-    if isinstance(before, str) and not item.startswith("-") and _asks_for_a_secret(before):
-        return HIDDEN
+    if isinstance(before, str) and not item.startswith("-"):
+        if _asks_for_a_secret(before) and (of_client or not _is_port(before, item)):
+            return HIDDEN
+        if before in _LOGIN_OPTIONS and (login := _LOGIN.match(item)):
+            return f"{login[0]}{HIDDEN}"
+    return _of_word(item, of_client=of_client)
+
+
+def _of_word(item: str, *, of_client: bool) -> str:
+    """A word that says by itself what it is."""
+    if of_client and _PASSWORD_OF_CLIENT.match(item):
+        return f"-p{HIDDEN}"
     found = _ASSIGNMENT.match(item)
     return f"{found[0]}{HIDDEN}" if found and is_telling(found[1]) else scrubbed(item)
 
@@ -103,9 +171,14 @@ def _asks_for_a_secret(option: str) -> bool:
     return option == "-p" or (_OPTION.fullmatch(option) is not None and is_telling(option))
 
 
+def _is_port(option: str, word: str) -> bool:
+    return option == "-p" and _PORTS.fullmatch(word) is not None
+
+
 def scrubbed(text: str) -> str:
     """A message without the secrets that stand behind a telling word in it, or in a URL."""
-    text = _CREDENTIALS.sub(HIDDEN, text)
+    text = _CREDENTIALS.sub(HIDDEN, without_key_blocks(text))
+    text = _LINE_OF_CLIENT.sub(_without_password, text)
     parts: list[str] = []
     kept = at = 0
     while place := _PLACE.search(text, at):
@@ -116,18 +189,39 @@ def scrubbed(text: str) -> str:
     return "".join((*parts, text[kept:]))
 
 
+def without_key_blocks(text: str) -> str:
+    """A text without what private keys in it hold. They span lines, so ask before it is cut up."""
+    return _KEY_BLOCK.sub(rf"\1{HIDDEN}", text)
+
+
+def _without_password(line: re.Match[str]) -> str:
+    return _PASSWORD_OF_CLIENT.sub(rf"\1{HIDDEN}", line.group())
+
+
 def _secret_at(text: str, place: re.Match[str]) -> re.Match[str] | None:
     if place["scheme"]:
         return _VALUE.match(text, place.end())
-    key = place["key"] or place["option"] or place["word"]
-    if not is_telling(key):
+    if place["login"]:
+        return _REST_OF_WORD.match(text, place.end())
+    key = place[place.lastgroup or 0]
+    if not (is_telling(key) or _is_telling_in_query(text, place)):
         return None
     name = key.lower()
     if place["key"] and name.endswith(_ERRORS):  # tells what happened: AuthError, not auth
         return None
     # A header has parameters: the rest of its line belongs to it.
     line = _REST_OF_LINE.match(text, place.end()) if name.endswith(_HEADERS) else None
-    return line or _VALUE.match(text, place.end())
+    value = line or _VALUE.match(text, place.end())
+    if place["pair"] and value and not _END_OF_PAIR.match(text, value.end()):
+        return None  # a list of words
+    return value
+
+
+def _is_telling_in_query(text: str, place: re.Match[str]) -> bool:
+    return (
+        text[place.start() - 1 : place.start()] in {"?", "&"}
+        and (place["key"] or "").lower() in _IN_QUERIES
+    )
 
 
 def field_of(body: str, name: str) -> Any:

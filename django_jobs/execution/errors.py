@@ -8,7 +8,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from django_jobs.execution.outcome import ErrorText
-from django_jobs.redaction import scrubbed
+from django_jobs.redaction import scrubbed, without_key_blocks
 from django_jobs.texts import capped, one_line, printable
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def error_text(error: BaseException) -> ErrorText:
 
 
 def _scrubbed_lines(text: str) -> str:
-    return _LINES_OF_TEXT.sub(lambda found: scrubbed(found.group()), text)
+    return _LINES_OF_TEXT.sub(lambda found: scrubbed(found.group()), without_key_blocks(text))
 
 
 def shown(text: str, limit: int) -> str:

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from django_jobs.operations.editing import restored
 from django_jobs.redaction import HIDDEN, redacted, scrubbed
 
 
@@ -29,6 +30,38 @@ from django_jobs.redaction import HIDDEN, redacted, scrubbed
         ),
         (["see https://token@host/a"], [f"see https://{HIDDEN}@host/a"]),
         ("jwt: abc", f"jwt: {HIDDEN}"),
+        ([["password", "x"], ["user", "ann"]], [["password", HIDDEN], ["user", "ann"]]),
+        ({"headers": [["X-Api-Key", "x"]]}, {"headers": [["X-Api-Key", HIDDEN]]}),
+        ([["Authorization", ["x"]], ["token"]], [["Authorization", HIDDEN], ["token"]]),
+        (["password", "reset"], ["password", "reset"]),
+        ([["the password", "was sent"]], [["the password", "was sent"]]),
+        ([["--token", "-v"]], [["--token", "-v"]]),
+        ({"name": "password", "value": "x"}, {"name": "password", "value": HIDDEN}),
+        ([{"Key": "apiKey", "Value": {"a": 1}}], [{"Key": "apiKey", "Value": HIDDEN}]),
+        ({"field": "token", "val": 5, "n": 1}, {"field": "token", "val": HIDDEN, "n": 1}),
+        ({"header": "Cookie", "value": "x"}, {"header": "Cookie", "value": HIDDEN}),
+        ({"name": "colour", "value": "red"}, {"name": "colour", "value": "red"}),
+        ({"name": "my password is old", "value": 1}, {"name": "my password is old", "value": 1}),
+        ({"name": "password", "size": 8}, {"name": "password", "size": 8}),
+        (["curl", "-u", "ann:x:y", "h"], ["curl", "-u", f"ann:{HIDDEN}", "h"]),
+        (["--user", "ann:x"], ["--user", f"ann:{HIDDEN}"]),
+        (
+            ["-u", "1000:1000", "-u", "ann", "-u", "-v"],
+            ["-u", "1000:1000", "-u", "ann", "-u", "-v"],
+        ),
+        (["--proxy-user", "http://h"], ["--proxy-user", "http://h"]),
+        (["mysql", "-uroot", "-px"], ["mysql", "-uroot", f"-p{HIDDEN}"]),
+        (
+            ["env", "/usr/bin/mariadb-dump", "-p1", "db"],
+            ["env", "/usr/bin/mariadb-dump", f"-p{HIDDEN}", "db"],
+        ),
+        (["sshpass", "-p", "80", "ssh"], ["sshpass", "-p", HIDDEN, "ssh"]),
+        (["serve", "-p", "80", "-path"], ["serve", "-p", "80", "-path"]),
+        (
+            ["docker", "-p", "127.0.0.1:80:80/tcp", "-p80"],
+            ["docker", "-p", "127.0.0.1:80:80/tcp", "-p80"],
+        ),
+        (["sh", "-c", "mysql -px db"], ["sh", "-c", f"mysql -p{HIDDEN} db"]),
     ],
     ids=str,
 )
@@ -156,10 +189,114 @@ def test_settings_that_cannot_be_read_hide_no_less(settings):
             "ValueError: invalid literal for int(): 'x'",
         ),
         ("", ""),
+        (
+            "no [('Authorization', 'Basic x y'), ('Host', 'a')]",
+            f"no [('Authorization', {HIDDEN}), ('Host', 'a')]",
+        ),
+        (r'"[[\"X-Token\", \"x\"]]"', rf'"[[\"X-Token\", {HIDDEN}]]"'),
+        (
+            "Command '['passwd', '--user', 'ann']' died",
+            "Command '['passwd', '--user', 'ann']' died",
+        ),
+        ('{"name": "password", "value": "x y"}', f'{{"name": "password", "value": {HIDDEN}}}'),
+        ("{'key': 'token', 'value': b'x'}", f"{{'key': 'token', 'value': {HIDDEN}}}"),
+        (
+            r'"{\"name\": \"token\", \"value\": \"x y\"}"',
+            rf'"{{\"name\": \"token\", \"value\": {HIDDEN}}}"',
+        ),
+        ('{"name": "colour", "value": "red"}', '{"name": "colour", "value": "red"}'),
+        ("curl -u ann:x https://h", f"curl -u ann:{HIDDEN} https://h"),
+        ("['curl', '--user', 'ann:x', 'h']", f"['curl', '--user', 'ann:{HIDDEN}', 'h']"),
+        ("run -u 1000:1000 --user=ann -u https://h", "run -u 1000:1000 --user=ann -u https://h"),
+        ("mysqldump -h db -px shop", f"mysqldump -h db -p{HIDDEN} shop"),
+        ("sshpass -p x ssh h; mysql -p -h db", f"sshpass -p {HIDDEN} ssh h; mysql -p -h db"),
+        ("['sshpass', '-p', 'x', 'h']", f"['sshpass', '-p', '{HIDDEN}', 'h']"),
+        ("['mysql', '-p', '-h', 'db']", "['mysql', '-p', '-h', 'db']"),
+        ("['mysql', '-px', 'shop']", f"['mysql', '-p{HIDDEN}', 'shop']"),
+        ("""mariadb -p'x y' a\nserve -p80""", f"mariadb -p{HIDDEN} a\nserve -p80"),
+        ("find -path x -print; serve -p 80 -p80:80", "find -path x -print; serve -p 80 -p80:80"),
+        ("https://h/?sv=1&sig=a%2Fb&se=2", f"https://h/?sv=1&sig={HIDDEN}&se=2"),
+        (
+            "https://h/?X-Amz-Credential=x&X-Amz-Signature=y&X-Amz-Date=z",
+            f"https://h/?X-Amz-Credential={HIDDEN}&X-Amz-Signature={HIDDEN}&X-Amz-Date=z",
+        ),
+        (
+            "https://h/?GoogleAccessId=x&Signature=y&key=z",
+            f"https://h/?GoogleAccessId={HIDDEN}&Signature={HIDDEN}&key={HIDDEN}",
+        ),
+        ("killed: sig=9, key=5", "killed: sig=9, key=5"),
+        (
+            "redis://:a/b@h:6379/0 and amqp://ann:#a?b@mq",
+            f"redis://{HIDDEN}@h:6379/0 and amqp://{HIDDEN}@mq",
+        ),
+        ("postgres://ann:a/b@c@h/shop", f"postgres://{HIDDEN}@h/shop"),
+        (
+            "http://h:8000/~me@x http://[::1]:80/a@b http://h/a:b@c",
+            "http://h:8000/~me@x http://[::1]:80/a@b http://h/a:b@c",
+        ),
+        ("sent Basic dXNlcjp4 to it", f"sent Basic {HIDDEN} to it"),
+        ("Basic understanding of basic 5", "Basic understanding of basic 5"),
     ],
 )
 def test_messages(message, shown):
     assert scrubbed(message) == shown
+
+
+KEY = "MIIEvQ+/aB=="
+BEGIN, END = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\\n", "\\r\\n", " "], ids=ascii)
+@pytest.mark.parametrize("before", ["", "Proc-Type: 4,ENCRYPTED{0}DEK-Info: AES-128-CBC,AB{0}{0}"])
+def test_a_private_key_is_hidden_however_its_lines_end(end, before):
+    text = end.join(["no:", BEGIN, f"{before.format(end)}{KEY}", KEY, END, "and on"])
+    assert scrubbed(text) == f"no:{end}{BEGIN}{HIDDEN}{END}{end}and on"
+
+
+@pytest.mark.parametrize("cut", [f"{KEY}\n{KEY}", f"{KEY}\n… cut …\n{KEY}\n{END}"])
+def test_a_private_key_that_was_cut_off_is_hidden_as_far_as_it_goes(cut):
+    shown = scrubbed(f"{BEGIN}\n{cut}")
+    assert KEY not in shown
+    assert shown.startswith(f"{BEGIN}{HIDDEN}")
+
+
+def test_what_is_public_stays():
+    text = f"-----BEGIN CERTIFICATE-----\n{KEY}\n-----END CERTIFICATE----- {BEGIN[:-1]}"
+    assert scrubbed(text) == text
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        [["password", "x"], {"name": "token", "value": ["x"]}, "--token", "x", "mysql", "-px"],
+        {"args": [["a", "b"], ["Cookie", "x"], ["-u", "a:x"]], "kwargs": {"password": {"u": 1}}},
+        {"text": f"{BEGIN}\n{KEY}\n{END}", "url": "https://h/?sig=x&key=y", "db": "redis://:a/b@h"},
+    ],
+)
+def test_what_is_hidden_keeps_its_place_so_that_an_edit_finds_it_again(payload):
+    shown = redacted(payload)
+    assert shown != payload
+    assert restored(shown, payload) == payload
+
+
+LONG = 262_144
+PARTS = [
+    "a", "-", "password", "password ", "password='", " -password", "-a", "password=", "a=", "aB",
+    "'--password', ", "token: bearer ", 'password="\\"', "pwd=\\", "pass:[", "authorization: '",
+    "://", "://a:", "://a:b/", "a:b@", "?sig=", "&key", "Bearer ", "Basic a", "\\", "'", " ",
+    " -u ", " -u a", " -u a:", "-u '", "('", "('token', ", "('token', '", '[\\"a\\", ',
+    '"name": "', '"name": "token", "value": ', "mysql ", "mysql -p", "mysql 'a' -p'", " -p", " -p'",
+    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----a",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("begin", ["", "mysql '"])
+@pytest.mark.parametrize("part", PARTS, ids=ascii)
+def test_a_hostile_text_takes_no_longer_than_its_length(part, begin):
+    text = (begin + part * LONG)[:LONG]
+    began = time.perf_counter()
+    scrubbed(text)
+    assert time.perf_counter() - began < 4
 
 
 @pytest.mark.parametrize(
