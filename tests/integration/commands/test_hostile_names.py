@@ -57,3 +57,9 @@ def test_nothing_hostile_reaches_a_terminal(run, ids, command):
     assert told.out or told.err
     assert_harmless(told.out)
     assert_harmless(told.err)
+
+
+def test_json_tells_names_exactly(run, ids):
+    told = run("jobs_list", "--json")
+    assert_harmless(told.out)
+    assert {job["handler"] for job in told.json()["jobs"]} == {TEXT}
