@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 BROKEN, SOUND = "conformance.broken", "conformance.sound"
 COOLDOWN = 60
+LONG = 600
 FEW_FETCHES = 4
 
 
@@ -78,6 +79,28 @@ class Breaking(Suite):
         rest = self._all(50)
         self.assertEqual([lease.id for lease in [probe, *rest]], broken)
         self._none_was_charged([probe, *rest])
+
+    def test_who_is_put_off_by_a_breaker_leaves_its_place_of_a_key_to_others(self) -> None:
+        self.needs("keys")
+        self.put(job=BROKEN, priority=1, concurrency_key="disk")
+        sound = self.put(job=SOUND, concurrency_key="disk")
+        self._open_it()
+        self.assertEqual([lease.id for lease in self._all()], [sound])
+
+    def test_while_one_job_of_a_broken_handler_tries_no_other_does(self) -> None:
+        ids = [self.put(job=BROKEN) for _ in range(3)]
+        self._open_it()
+        self.advance(COOLDOWN)
+        (probe,) = self.backend.fetch([QUEUE], 2, LONG)
+        self.assertEqual((probe.id, probe.probe), (ids[0], True))
+        for _ in range(3):
+            self.advance(LONG / 4)
+            self.assertEqual(self._soon(), [])
+        self.advance(LONG / 4)
+        self.assertEqual(self.backend.reap_expired(), 1)
+        (another,) = self._soon()
+        self.assertTrue(another.probe)
+        self.assertEqual(self._soon(), [])
 
     def test_a_probe_that_fails_lets_the_others_wait_for_another_while(self) -> None:
         broken = [self.put(job=BROKEN) for _ in range(150)]
