@@ -59,7 +59,10 @@ LONG = (
     "tests/unit/cron/test_daylight_everywhere.py",
 )
 # What a pool is for; one process alone.
-NOT_LONG = ("test_pool.py", "test_breakers.py", "test_forgotten.py", "test_meters.py")
+NOT_LONG = (
+    *("test_pool.py", "test_breakers.py", "test_forgotten.py", "test_meters.py"),
+    *("test_redis_breakers.py", "test_left_behind.py"),
+)
 # Of those the ones about a worker's processes, how they stop, freeze, die and are replaced: they
 # say little about what holds the jobs.
 PROCESSES = (

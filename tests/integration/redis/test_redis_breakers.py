@@ -149,6 +149,24 @@ def test_while_one_tries_no_other_does(server, clock):
     assert len(backend.fetch(["default"], 10, 60)) == 1
 
 
+def test_who_looks_for_a_job_to_try_has_the_right_alone(server, clock):
+    open_by_rejections(server)
+    clock.advance(COOLDOWN)
+    work.enqueue()
+    backend, others = backends["redis"], []
+    breakers = backend._claims.breakers
+
+    def take(token):
+        look()  # another worker, while this one has the right and no job yet
+        others.append(breakers.let_one_pass("default", others.append))
+        return []
+
+    look()
+    assert breakers.let_one_pass("default", take) == []
+    assert others == [[]]
+    assert once() == "acked"
+
+
 def test_a_right_to_try_that_comes_to_nothing_is_given_back(server, clock):
     open_by_rejections(server)
     clock.advance(COOLDOWN)
@@ -225,6 +243,7 @@ for _ in range(100):
 """
 
 
+@pytest.mark.long
 def test_no_count_of_processes_that_contend_is_lost(server):
     command = [sys.executable, "-c", COUNTING, server.url]
     crowd = [
