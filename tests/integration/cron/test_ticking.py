@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from django_jobs.backends.registry import backends
-from django_jobs.clock import ManualClock
-from django_jobs.cron.schedule import Dependency, Missed, Overlap, Schedule
+from django_jobs.clock import SECOND, ManualClock
+from django_jobs.cron.book import due_after
+from django_jobs.cron.schedule import Daylight, Dependency, Missed, Overlap, Schedule
 from django_jobs.cron.ticking import Ticker
-from django_jobs.models import Job, JobState, ScheduleTick
+from django_jobs.models import Job, JobState, ScheduleState, ScheduleTick
 from django_jobs.worker.build import process_once
 
 pytestmark = pytest.mark.django_db
@@ -37,6 +38,22 @@ def test_a_tick_is_decided_once(clock: ManualClock, declare: Declare) -> None:
     assert told(other) == [("bell", "22:01", "enqueued")]
     assert told(one) == []
     assert Job.objects.filter(schedule="bell").count() == 2
+
+
+def test_a_tick_that_another_scheduler_decided_after_the_look_is_left_to_it(
+    clock: ManualClock, declare: Declare
+) -> None:
+    declare()
+    theirs, decided = Ticker(), []
+
+    def meanwhile() -> bool:
+        clock.advance(MINUTE)
+        decided.extend(told(theirs))
+        return False
+
+    assert told(Ticker(hurried=meanwhile)) == []
+    assert decided == [("bell", "22:00", "missed"), ("bell", "22:01", "enqueued")]
+    assert ScheduleState.objects.get().decided_until == clock.now()
 
 
 def test_the_job_is_told_its_tick(clock: ManualClock, declare: Declare) -> None:
@@ -113,6 +130,26 @@ def test_a_changed_expression_has_missed_nothing(
     assert told(ticker) == [("bell", "22:30", "enqueued")]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"timezone": "Asia/Tokyo"}, {"daylight": Daylight.FIXED}, {"expression": "0 4 * * *"}],
+)
+def test_whatever_its_moments_depend_on_a_schedule_begins_anew_when_it_changes(
+    clock: ManualClock, declare: Declare, schedules: list[Schedule], change: dict[str, Any]
+) -> None:
+    first = {"expression": "0 3 * * *", "timezone": "Europe/Paris"}
+    declare(**first)
+    ticker = Ticker()
+    ticker.tick()
+    clock.advance(1800)
+    schedules.clear()
+    changed = declare(**{**first, **change})
+    ticker.tick()
+    row = ScheduleState.objects.get()
+    assert row.begun >= clock.now() - MINUTE * SECOND
+    assert row.next_due == due_after(changed, clock.now())
+
+
 def test_overlap_skip_leaves_a_tick_out_while_the_job_lives(
     clock: ManualClock, declare: Declare
 ) -> None:
@@ -124,6 +161,16 @@ def test_overlap_skip_leaves_a_tick_out_while_the_job_lives(
     assert process_once("clockwork").status == "acked"
     clock.advance(MINUTE)
     assert told(ticker) == [("bell", "22:02", "enqueued")]
+
+
+@pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.QUEUE_ONE])
+def test_the_jobs_of_other_schedules_are_no_overlap(
+    clock: ManualClock, declare: Declare, overlap: Overlap
+) -> None:
+    names = ["bell", "gong", "horn"]
+    for name in names:
+        declare(name, overlap=overlap)
+    assert told(Ticker()) == [(name, "22:00", "enqueued") for name in names]
 
 
 def test_overlap_queue_one_lets_one_wait(clock: ManualClock, declare: Declare) -> None:

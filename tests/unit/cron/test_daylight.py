@@ -98,6 +98,28 @@ def test_a_daily_time_in_the_hour_that_repeats_comes_once():
     assert found == [datetime(2026, 10, 25, 0, 30, tzinfo=UTC)]
 
 
+DAYS_LEFT_OUT_OR_TWICE = (
+    *(("Pacific/Apia", 2011), ("Pacific/Fakaofo", 2011), ("Pacific/Kwajalein", 1993)),
+    ("Pacific/Kwajalein", 1969),
+)
+
+
+@pytest.mark.parametrize(("zone", "year"), DAYS_LEFT_OUT_OR_TWICE)
+def test_a_day_that_never_was_or_came_twice_is_as_the_oracle_has_it(zone, year):
+    ticks = 0
+    for change in around(year, zone):
+        shown = shown_around(zone, change, before=30 * 3600, after=50 * 3600)
+        ticks += sum(compared(expression, zone, shown) for expression in EXPRESSIONS[::2])
+    assert ticks
+
+
+def test_what_is_due_on_a_day_that_never_was_comes_once_at_its_end():
+    since, until = datetime(2011, 12, 29, tzinfo=UTC), datetime(2012, 1, 1, tzinfo=UTC)
+    found = between(schedule("0 12 * * *", "Pacific/Apia"), since, until)
+    noons = [(29, 22), (30, 10), (30, 22), (31, 22)]  # of the 29th, of none, of the 31st and 1st
+    assert found == [datetime(2011, 12, day, hour, tzinfo=UTC) for day, hour in noons]
+
+
 def test_a_daily_time_that_is_left_out_comes_at_the_end_of_the_gap():
     day = datetime(2026, 3, 29, tzinfo=UTC)
     found = between(schedule("30 2 * * *", "Europe/Paris"), day, day + timedelta(hours=12))
