@@ -94,6 +94,26 @@ def test_never_touches_live_jobs_or_their_attempts():
     assert Job.objects.count() == JobAttempt.objects.count() == 1
 
 
+def end_well():
+    finish(flaky.prepare(), retried=True)
+
+
+@pytest.mark.parametrize("state", ["succeeded", "dead", "all"])
+@pytest.mark.parametrize("end", [end_well, die])
+def test_attempts_of_a_job_that_lives_again_stay_whatever_its_end_left(state, end):
+    end()
+    a_live_job_with_an_old_attempt()
+    live = Job.objects.get().pk
+    JobResult.objects.update(job_id=live)
+    FailedJob.objects.update(job_id=live)
+    age_everything()
+    without_a_job = 1 if state == "all" else 0  # the attempt of the end
+    for dry_run in (True, False):
+        purged = operations.purge(state=state, older_than=DAY, dry_run=dry_run)
+        assert purged.attempts == without_a_job
+    assert JobAttempt.objects.filter(job_id=live).count() == 1
+
+
 def test_keeps_what_is_young():
     finish(flaky.prepare(), retried=True)
     die()

@@ -127,6 +127,25 @@ def test_the_lease_of_a_relay_that_was_killed_ends_on_the_stores_clock(carrier):
     assert yours.step() == (1, False)
 
 
+def test_a_lease_begins_anew_with_each_batch(carrier, monkeypatch):
+    monkeypatch.setattr(module, "BATCH", 1)
+    clock, push, taken = HandClock(), carrier.push, []
+    handles = [note.enqueue(str(number)) for number in range(4)]
+    mine, yours = relay_of(carrier, clock), relay_of(carrier, clock)
+
+    def slow(outgoing):
+        clock.at += 20 * SECOND  # of a lease of 30
+        monkeypatch.setattr(carrier, "push", push)
+        taken.append(yours.step().jobs)
+        monkeypatch.setattr(carrier, "push", slow)
+        return push(outgoing)
+
+    monkeypatch.setattr(carrier, "push", slow)
+    assert mine.step().jobs == len(handles)
+    assert taken == [0] * len(handles)
+    assert arrived(carrier) == [handle.id for handle in handles]
+
+
 def test_only_who_holds_the_lease_gives_it_back(carrier):
     clock = HandClock()
     mine, yours = relay_of(carrier, clock), relay_of(carrier, clock)

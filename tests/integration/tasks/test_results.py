@@ -107,6 +107,14 @@ def test_successful_at_last(tmp_path):
     assert result.started_at < result.last_attempted_at <= result.finished_at
 
 
+def test_errors_stand_in_the_order_in_which_they_came():
+    result = chores.fails_in_turn.enqueue()
+    assert [process_once().status for _ in range(3)] == ["requeued", "requeued", "dead-lettered"]
+    refreshed(result)
+    assert [one.exception_class for one in result.errors] == [ValueError, OSError, LookupError]
+    assert "LookupError: ['builtins.ValueError', 'builtins.OSError']" in result.errors[-1].traceback
+
+
 def test_cancelled_by_itself_and_by_an_operator():
     by_itself, by_operator = chores.cancels.enqueue(), chores.echo.using(priority=-9).enqueue()
     assert process_once().status == "cancelled"

@@ -49,6 +49,14 @@ def fails_until(marker):
     raise RuntimeError("not yet")
 
 
+@task(takes_context=True, max_retries=2, retry=[0])
+def fails_in_turn(context):
+    """Fail with another error each time; the last one tells of those before."""
+    if context.attempt > 2:
+        raise LookupError(str([one.exception_class_path for one in context.task_result.errors]))
+    raise [ValueError, OSError][context.attempt - 1]("no")
+
+
 @task(takes_context=True, max_retries=3, retry=[0])
 def third_time_lucky(context):
     if context.attempt < 3:
