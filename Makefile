@@ -77,7 +77,7 @@ coverage: setup ## Run the tests and tell which branches they miss
 coverage-guarded: setup ## Fail unless every branch of signing, allow-lists, address policy and lease SQL is run
 	@$(BIN)/python -m tests.guarded
 
-mutants: setup ## Change signing, allow-lists, address policy and lease SQL in small ways; a test must notice
+mutants: setup ## Change signing, allow-lists, address policy, lease SQL and more in small ways; a test must notice
 	@$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
 
 BENCHMARK = DJANGO_JOBS_TEST_DB=$(or $(DJANGO_JOBS_TEST_DB),postgres) $(BIN)/python -m tests.benchmarks

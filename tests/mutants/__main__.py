@@ -4,6 +4,8 @@ Each mutant is run in a fork of a process that has imported all but django_jobs,
 tests of its module. Where a module is tried on several databases, for its statements differ,
 whoever survives on one is tried on the next. Whoever survives has to be in survivors.toml with
 a reason, and whoever is there has to survive: anything else is a failure.
+
+After them come the changes of chosen.toml, each with the test that has to fail.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import hypothesis
 import hypothesis.strategies
 
 from tests import services
+from tests.mutants import chosen
 from tests.mutants.changing import mutants_of
 from tests.mutants.running import PLUGINS, Bench
 from tests.mutants.tested import DATABASES, TESTS
@@ -37,10 +40,10 @@ HEAVY = """
 
 def main(parts):
     prepare()
-    chosen = [path for path in TESTS if not parts or any(part in path for part in parts)]
+    paths = [path for path in TESTS if is_asked_for(path, parts)]
     explained = tomllib.loads(EXPLAINED.read_text("utf-8")) if EXPLAINED.exists() else {}
     began, total, left, problems = time.monotonic(), 0, 0, 0
-    for path in chosen:
+    for path in paths:
         file = ROOT / "django_jobs" / path
         mutants = found = list(mutants_of(file.read_text("utf-8"), str(file)))
         told = []
@@ -60,8 +63,20 @@ def main(parts):
         wrong = verdict(found, explained.get(path, []))
         print("".join(f"    {problem}\n" for problem in wrong), end="", flush=True)
         total, left, problems = total + len(mutants), left + len(found), problems + len(wrong)
+    by_hand = [one for one in chosen.changes() if is_asked_for(one.file, parts)]
+    unnoticed = chosen.problems(by_hand)
+    print(f"{len(by_hand)} chosen changes, {len(unnoticed)} not as {chosen.LISTED.name} says")
+    print("".join(f"    {problem}\n" for problem in unnoticed), end="")
     print(f"{total} mutants, {left} survive, in {time.monotonic() - began:.0f} s", flush=True)
-    return f"{problems} are not as {EXPLAINED.name} says" if problems else 0
+    if problems or unnoticed:
+        return (
+            f"{problems + len(unnoticed)} are not as {EXPLAINED.name} and {chosen.LISTED.name} say"
+        )
+    return 0
+
+
+def is_asked_for(path, parts):
+    return not parts or any(part in path for part in parts)
 
 
 def prepare():

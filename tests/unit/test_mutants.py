@@ -1,9 +1,11 @@
 """The mutants themselves: what is changed, what is left alone, and that each is a change."""
 
+import re
 from unittest.mock import MagicMock
 
 import pytest
 
+from tests.mutants import chosen
 from tests.mutants.changing import mutants_of
 
 SOURCE = '''
@@ -116,3 +118,21 @@ def test_each_mutant_has_a_name_of_its_own_and_behaves_as_it_says():
 
 def test_the_source_is_as_it_was_after_all_of_them():
     assert changes(SOURCE) == changes(SOURCE)
+
+
+CHOSEN = pytest.mark.parametrize("change", chosen.changes(), ids=lambda change: change.breaks)
+
+
+@CHOSEN
+def test_a_chosen_change_finds_the_text_that_it_changes(change):
+    text = (chosen.ROOT / "django_jobs" / change.file).read_text("utf-8")
+    assert text.count(change.before) == 1
+    assert change.after != change.before
+
+
+@CHOSEN
+def test_a_chosen_change_names_a_test_that_exists(change):
+    path, *_, name = change.test.split("::")
+    suites = (chosen.ROOT / "django_jobs/testing/conformance").glob("*.py")
+    texts = [file.read_text("utf-8") for file in (chosen.ROOT / path, *suites)]
+    assert any(re.search(rf"^ *def {name}\(", text, re.MULTILINE) for text in texts)
