@@ -46,7 +46,7 @@ def ack(backend, lease):
 
 
 def ack_with_a_result(backend, lease):
-    backend.ack([lease], {lease.id: ResultRecord(status="succeeded", ttl_seconds=1.0)})
+    backend.ack([lease], {lease.id: ResultRecord(status="succeeded", ttl_seconds=60.0)})
 
 
 def abandon(backend, lease):

@@ -8,7 +8,9 @@ from django.core.management import call_command
 
 from django_jobs import enqueue_many, job
 from django_jobs.backends.base import ResultRecord, Settled
+from django_jobs.backends.redis.clock import StoreClock
 from django_jobs.backends.registry import backends
+from django_jobs.clock import ManualClock
 from django_jobs.models import OperatorEvent
 from django_jobs.worker import process_once
 from testproject.shop import jobs as shop
@@ -30,11 +32,13 @@ def site(jobs):
 
 
 def test_a_result_is_gone_when_its_time_is_over():
-    handle = shop.flaky.using(retry="none", result_ttl=1.0).enqueue()
+    backend, clock = backends["redis"], ManualClock()
+    backend.clock = StoreClock(clock)
+    handle = shop.flaky.using(retry="none", result_ttl=60.0).enqueue()
     until(lambda: process_once().status == "acked")
     assert handle.status == "succeeded"
-    until(lambda: backends["redis"].result(handle.id) is None)
-    backend = backends["redis"]
+    clock.advance(61)
+    assert backend.result(handle.id) is None
     assert backend.chores().tidy
     assert backend.tidy() == 1
     assert not backend.chores().tidy

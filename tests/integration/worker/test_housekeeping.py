@@ -91,9 +91,10 @@ def test_a_connection_that_breaks_again_and_again_puts_no_reaping_off(lost):
 
 @pytest.mark.django_db
 def test_a_broken_connection_after_an_outage_does_not_end_the_pause(lost):
+    lease = 20 * LEASE  # this process may be held up for long between two lines
     outage = Outage("database")
-    house = housekeeping.Housekeeping(lost, LEASE, outage)
-    away(outage)
+    house = housekeeping.Housekeeping(lost, lease, outage)
+    away(outage, lease)
     outage.ends()
     outage.begins(OSError("gone"))
     outage.ends()

@@ -157,7 +157,7 @@ def test_a_transaction_left_open_does_not_hurt_the_next(start, diary):
 def test_an_atomic_job_commits_with_its_ack_or_not_at_all(start, diary):
     gang.atomic.enqueue(str(diary))
     gang.atomic.using(max_crashes=1).enqueue(str(diary), "dies")
-    assert start("--until-empty").ended() == 0
+    assert start("--until-empty", LEASE_SECONDS=15).ended() == 0
     assert Order.objects.count() == 1
     assert JobResult.objects.get().status == "succeeded"
 
@@ -170,6 +170,7 @@ def test_a_hook_that_raises_after_the_commit_ends_no_child(start, diary, concurr
         *("--concurrency", str(concurrency), "--until-empty"),
         processes=1,
         environment={"GANG_LOUD": "1"},
+        LEASE_SECONDS=15,
     )
     assert pool.ended() == 0
     assert sorted(diary.words) == ["atomic", "atomic", "next-hook", "next-hook"]
