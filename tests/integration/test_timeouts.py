@@ -191,7 +191,7 @@ def test_where_the_server_binds_parameters_transactions_are_limited_all_the_same
     assert QueueControl.objects.filter(queue="a").update(reason=F("queue")) == 1
 
 
-@ON_SERVERS
+@pytest.mark.only_on("postgres", "mariadb")  # MySQL has no limit for what is idle
 def test_a_transaction_whose_process_is_frozen_keeps_its_locks_for_a_lease_at_most(limited):
     QueueControl.objects.create(backend="database", queue="a")
     other = connection.copy()

@@ -337,8 +337,11 @@ SESSION = {
     "current_setting('lock_timeout'), current_setting('statement_timeout'), "
     "(SELECT count(*) FROM pg_prepared_statements), "
     "(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')",
-    "mysql": "SELECT @@tx_isolation, @@time_zone, @@autocommit, @@sql_mode, "
+    "mariadb": "SELECT @@tx_isolation, @@time_zone, @@autocommit, @@sql_mode, "
     "@@innodb_lock_wait_timeout, @@in_transaction",
+    "mysql": "SELECT @@transaction_isolation, @@time_zone, @@autocommit, @@sql_mode, "
+    "@@innodb_lock_wait_timeout, (SELECT count(*) FROM information_schema.innodb_trx "
+    "WHERE trx_mysql_thread_id = connection_id())",
     "sqlite": "SELECT foreign_keys, journal_mode, timeout, synchronous FROM pragma_foreign_keys, "
     "pragma_journal_mode, pragma_busy_timeout, pragma_synchronous",
 }
@@ -346,7 +349,7 @@ SESSION = {
 
 def session():
     with connection.cursor() as cursor:
-        cursor.execute(SESSION[connection.vendor])
+        cursor.execute(SESSION[connection.display_name.lower()])
         of_server = cursor.fetchone()
     ours = [getattr(connection, name, None) for name in ("transaction_mode", "isolation_level")]
     return of_server, ours, connection.get_autocommit(), connection.in_atomic_block
