@@ -166,5 +166,5 @@ check: ## Everything that must pass before a change is accepted
 	@.ci/run
 
 clean: ## Remove environments, caches and built files
-	@rm -rf .venv .venv-rivals .ci/venvs .ci/out build dist site htmlcov .coverage .coverage.* \
+	@rm -rf .venv .venv-rivals .ci/venvs .ci/out .ci/mysqld build dist site htmlcov .coverage .coverage.* \
 		.hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
