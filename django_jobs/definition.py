@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.clock import from_datetime, to_datetime
-from django_jobs.exceptions import InvalidOption
+from django_jobs.exceptions import InvalidOption, UnknownOption
 from django_jobs.execution.retry import InvalidRetry, normalised
 from django_jobs.unset import UNSET, Unset
 from django_jobs.wire import strict_json
@@ -98,7 +98,7 @@ def _checked(name: str, value: Any) -> Any:
     if check is None:
         near = difflib.get_close_matches(name, _CHECKS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_CHECKS)}"
-        raise InvalidOption(f"unknown option {name!r}{hint}")
+        raise UnknownOption(f"unknown option {name!r}{hint}")
     return check(name, value)
 
 

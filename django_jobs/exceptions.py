@@ -6,8 +6,10 @@
     │   ├── InvalidBackend          an alias or dotted path leads to no backend
     │   └── InvalidSchedule         a schedule cannot be read, or cannot be put in order
     ├── InvalidJob                  (also ValueError) a job asks for the impossible
-    │   ├── InvalidOption           an option is unknown, out of range or contradicts another
+    │   ├── InvalidOption           an option is out of range or contradicts another
+    │   │   └── UnknownOption       (also TypeError) there is no option of that name
     │   ├── InvalidPayload          arguments are not plain JSON, too deep or too large
+    │   │   └── InvalidCall         (also TypeError) arguments do not fit the function
     │   ├── UnknownHandler          nothing is registered under the handler key
     │   ├── HandlerRefused          the queue, or its own list, does not allow what it is to do
     │   │   └── UrlRefused          no entry of ALLOWED_URLS allows the web request
@@ -53,6 +55,7 @@ __all__ = [
     "EventFailed",
     "HandlerRefused",
     "InvalidBackend",
+    "InvalidCall",
     "InvalidJob",
     "InvalidOption",
     "InvalidPayload",
@@ -71,6 +74,7 @@ __all__ = [
     "StoreUnavailable",
     "TablesMissing",
     "UnknownHandler",
+    "UnknownOption",
     "UnknownSchedule",
     "UrlFailed",
     "UrlRefused",
@@ -102,11 +106,19 @@ class InvalidJob(JobsError, ValueError):
 
 
 class InvalidOption(InvalidJob):
-    """An option is unknown, out of range, or contradicts another one."""
+    """An option is out of range, or contradicts another one; see UnknownOption."""
+
+
+class UnknownOption(InvalidOption, TypeError):
+    """There is no option of this name. Python's own calls raise TypeError for that, too."""
 
 
 class InvalidPayload(InvalidJob):
     """The payload is not strict JSON, does not fit the handler, or is too large."""
+
+
+class InvalidCall(InvalidPayload, TypeError):
+    """The arguments do not fit the function. To call it so would raise TypeError, too."""
 
 
 class UnknownHandler(InvalidJob):

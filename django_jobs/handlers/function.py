@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.definition import Options
-from django_jobs.exceptions import InvalidJob, InvalidPayload
+from django_jobs.exceptions import InvalidCall, InvalidJob, InvalidPayload
 from django_jobs.handlers.base import Conduct
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ class FunctionHandler:
         return f"{self.key}{self._signature}"
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The payload of a call; raises InvalidPayload where the call would be wrong."""
+        """The payload of a call; raises InvalidCall where the call would be wrong."""
         if self._shape is not None and self._shape.fits(args, kwargs):
             return {"args": list(args), "kwargs": kwargs}
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidPayload(f"{self.takes} cannot be called so: {error}") from None
+            raise InvalidCall(f"{self.takes} cannot be called so: {error}") from None
         return {"args": list(args), "kwargs": kwargs}
 
     def validate(self, payload: Any) -> None:

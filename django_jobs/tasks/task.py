@@ -19,7 +19,7 @@ from django.utils.module_loading import import_string
 
 from django_jobs.decorators import JobFunction, conduct_of
 from django_jobs.definition import Options
-from django_jobs.exceptions import InvalidOption
+from django_jobs.exceptions import UnknownOption
 from django_jobs.job_options import Reactions, SharedOptions
 from django_jobs.tasks import registering
 from django_jobs.tasks.compat import (
@@ -160,7 +160,7 @@ def _found_again(path: str, kwargs: dict[str, Any]) -> JobsTask[..., Any]:
 def _ours(given: dict[str, Any]) -> dict[str, Any]:
     for name in given:
         if name in IN_DJANGOS_WORDS:
-            raise InvalidOption(f"a task knows no {name}=; use {IN_DJANGOS_WORDS[name]}")
+            raise UnknownOption(f"a task knows no {name}=; use {IN_DJANGOS_WORDS[name]}")
     return given
 
 

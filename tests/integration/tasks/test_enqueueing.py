@@ -8,9 +8,16 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.utils import timezone
 
-from django_jobs.exceptions import DuplicateJob, InvalidBackend, InvalidOption, InvalidPayload
+from django_jobs.exceptions import (
+    DuplicateJob,
+    InvalidBackend,
+    InvalidCall,
+    InvalidOption,
+    InvalidPayload,
+    UnknownOption,
+)
 from django_jobs.models import Job, JobState
-from django_jobs.tasks import JobsBackend
+from django_jobs.tasks import JobsBackend, task
 from django_jobs.tasks.compat import InvalidTask, TaskResultStatus, task_backends
 from django_jobs.worker import process_once
 from tests.integration.tasks.chores import tasks as chores
@@ -102,13 +109,15 @@ def test_using_keeps_what_an_earlier_using_said():
 
 @pytest.mark.parametrize("option", ["queue", "delay", "run_at", "name"])
 def test_options_for_which_django_has_a_word_are_refused_with_it(option):
-    with pytest.raises(InvalidOption, match=f"no {option}="):
+    with pytest.raises(UnknownOption, match=f"no {option}="):
         chores.echo.using(**{option: "x"})
 
 
 def test_unknown_and_wrong_options_are_refused():
-    with pytest.raises(InvalidOption, match="did you mean 'timeout'"):
+    with pytest.raises(UnknownOption, match="did you mean 'timeout'"):
         chores.echo.using(timeuot=3)
+    with pytest.raises(TypeError, match="did you mean 'timeout'"):
+        task(timeuot=3)(chores.echo.func)
     with pytest.raises(InvalidOption, match="max_retries"):
         chores.echo.using(max_retries=-1)
 
@@ -176,8 +185,9 @@ def test_arguments_that_would_not_come_back_are_refused(value):
     assert not Job.objects.exists()
 
 
-def test_a_call_that_would_fail_is_refused():
-    with pytest.raises(InvalidPayload, match="cannot be called so"):
+@pytest.mark.parametrize("kind", [InvalidPayload, InvalidCall, TypeError, ValueError])
+def test_a_call_that_would_fail_is_refused_as_python_would(kind):
+    with pytest.raises(kind, match="cannot be called so"):
         chores.add.enqueue()
 
 
