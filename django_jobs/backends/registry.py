@@ -7,6 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from django.apps import apps
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
@@ -57,6 +58,10 @@ class Backends:
 
 def build(config: BackendConfig) -> Backend:
     """The backend that a configuration describes; raises InvalidBackend."""
+    if apps.ready and not apps.is_installed("django_jobs"):
+        raise InvalidBackend(
+            "'django_jobs' is not in INSTALLED_APPS; add it, and run manage.py migrate"
+        )
     try:
         found = import_string(config.path)
     except ImportError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.core.checks import Error
 from django.core.checks import Warning as CheckWarning
 
@@ -23,6 +24,13 @@ KNOWN = ("BACKEND",)
 
 def check_alias(alias: str, options: Any, queues: Collection[str]) -> Iterator[CheckMessage]:
     """Everything that can be said of one alias without a connection."""
+    if not apps.is_installed("django_jobs"):
+        yield Error(
+            f"TASKS[{alias!r}] leads to django_jobs, and 'django_jobs' is not in INSTALLED_APPS.",
+            hint="Add it to INSTALLED_APPS, and run manage.py migrate.",
+            id="django_jobs.E024",
+        )
+        return
     settings, _problems = read_current()
     yield from _check_options(alias, options, settings)
     yield from _check_queues(alias, queues, settings)

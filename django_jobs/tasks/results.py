@@ -16,6 +16,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from django_jobs.clock import to_datetime
+from django_jobs.ids import process_name
 from django_jobs.tasks.compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
     Task,
@@ -26,7 +27,6 @@ from django_jobs.tasks.compat import (
 from django_jobs.tasks.errors import JobsTaskError, task_error
 from django_jobs.telemetry.events import emit
 from django_jobs.telemetry.trouble_events import AttemptsUnread
-from django_jobs.worker.build import worker_name
 
 if TYPE_CHECKING:
     from django_jobs.backends.base import Account, AttemptRecord
@@ -121,7 +121,7 @@ def running(task: Any, context: JobContext) -> Running:
         started_at=_for_people(attempts[0].started_at) if attempts else now,
         last_attempted_at=now,
         errors=[task_error(one.error_type, one.traceback) for one in attempts],
-        worker_ids=[*_workers(attempts, earlier), worker_name()],
+        worker_ids=[*_workers(attempts, earlier), process_name()],
     )
     return Running(result, sender)
 
