@@ -10,6 +10,8 @@ from django_jobs.exceptions import NotSupported
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from django_jobs.wire.envelope import Terms
+
 
 # Not frozen: it is made for every job, and setting each field past the guard costs as much again.
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +32,8 @@ class JobContext:
     ends_at: float | None = field(default=None, repr=False)
     """When its time is up, on the monotonic clock."""
     is_cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
+    terms: Terms | None = field(default=None, repr=False)
+    """What the job was enqueued with, for handlers of ours that show it again."""
 
     @property
     def cancelled(self) -> bool:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from django_jobs.execution.outcome import ErrorText
     from django_jobs.handlers.base import JobContext
     from django_jobs.tasks.backend import JobsBackend
+    from django_jobs.wire.envelope import Terms
 
 
 ALIAS_IN_META = "task_backend"
@@ -110,7 +111,7 @@ def running(task: Any, context: JobContext) -> Running:
     alias = context.meta.get(ALIAS_IN_META, DEFAULT_TASK_BACKEND_ALIAS)
     backend, sender = _backend_of(alias)
     payload = context.payload
-    told = rebuilt_task(task, backend=alias, queue_name=context.queue)
+    told = rebuilt_task(task, backend=alias, queue_name=context.queue, **_sealed(context.terms))
     result = blank(told, context.id, alias, payload["args"], payload["kwargs"])
     earlier = context.attempt - 1
     attempts = _attempts_of(backend, context.id) if backend and earlier else ()
@@ -124,6 +125,13 @@ def running(task: Any, context: JobContext) -> Running:
         worker_ids=[*_workers(attempts, earlier), process_name()],
     )
     return Running(result, sender)
+
+
+def _sealed(terms: Terms | None) -> dict[str, Any]:
+    """What a job was enqueued with, as options of a task."""
+    if terms is None:
+        return {}
+    return {"priority": terms.priority, "run_after": _run_after(terms.schedule, terms.delay)}
 
 
 def _attempts_of(backend: JobsBackend, job_id: str) -> tuple[AttemptRecord, ...]:
@@ -162,7 +170,7 @@ def rebuilt(account: Account, alias: str, declared: Any) -> Any | None:
         backend=alias,
         queue_name=account.queue,
         priority=body.get("priority", 0),
-        run_after=_run_after(body),
+        run_after=_run_after(body.get("schedule"), body.get("delay")),
     )
     result = blank(told, account.id, alias, payload["args"], payload["kwargs"])
     runs = account.attempts
@@ -256,10 +264,11 @@ def _lost_task(path: str) -> Any:
     return told
 
 
-def _run_after(body: dict[str, Any]) -> datetime | timedelta | None:
-    if "schedule" in body:
-        return _for_people(body["schedule"])
-    return timedelta(seconds=body["delay"]) if "delay" in body else None
+def _run_after(schedule: int | None, delay: float | None) -> datetime | timedelta | None:
+    """``schedule``: microseconds, ``delay``: seconds; a body has one of them, or neither."""
+    if schedule is not None:
+        return _for_people(schedule)
+    return None if delay is None else timedelta(seconds=delay)
 
 
 def enqueued_at(job_id: str) -> datetime | None:

@@ -313,6 +313,7 @@ class Cycle:
             timeout=seconds or None,
             ends_at=time.monotonic() + seconds if seconds else None,
             is_cancelled=lambda: self.renewer.is_asked(lease),
+            terms=terms,
         )
         self.starting(seconds or None)
         tell_started(context, admitted.handler.key)

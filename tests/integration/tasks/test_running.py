@@ -4,12 +4,16 @@ import dataclasses
 import pickle
 import sys
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from django_jobs.handlers.base import JobContext
+from django_jobs.ids import new_id
 from django_jobs.models import FailedJob, Job, JobResult
-from django_jobs.tasks import JobsBackend
+from django_jobs.tasks import JobsBackend, results
 from django_jobs.tasks.compat import TaskResultStatus, signals
+from django_jobs.wire.envelope import Terms
 from django_jobs.worker import process_once
 from testproject.shop.models import Order
 from tests.integration.tasks.chores import tasks as chores
@@ -100,6 +104,25 @@ def test_a_plain_job_keeps_its_own_rule_for_return_values():
 def test_the_context_shows_the_result_of_the_run():
     result = ran(chores.told, "an argument")
     assert result.return_value == [result.id, 1, "RUNNING", 0, "default"]
+
+
+@pytest.mark.parametrize("run_after", [None, datetime(2026, 1, 1, tzinfo=UTC)])
+def test_the_task_of_the_context_has_what_it_was_enqueued_with(run_after):
+    task = chores.options.using(
+        priority=7, queue_name="reports", backend="reports", run_after=run_after
+    )
+    result = ran(task)
+    shown = None if run_after is None else str(run_after)
+    assert result.return_value == [7, "reports", "reports", shown]
+    assert (result.task.priority, result.task.run_after) == (7, run_after)
+
+
+def test_so_it_has_a_length_of_time_after_which_it_was_to_run():
+    terms = Terms(job="echo", queue="mail", backend="database", site="shop", delay=90.0)
+    payload = {"args": [], "kwargs": {}}
+    context = JobContext(id=new_id(), payload=payload, name="echo", queue="mail", terms=terms)
+    told = results.running(chores.echo, context).result.task
+    assert (told.queue_name, told.run_after) == ("mail", timedelta(seconds=90))
 
 
 def test_the_context_of_a_retry_knows_what_went_before():

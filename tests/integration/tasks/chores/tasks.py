@@ -34,6 +34,14 @@ def told(context, *_args):
     return [result.id, context.attempt, str(result.status), len(result.errors), result.backend]
 
 
+@task(takes_context=True)
+def options(context):
+    """The options of the task that the context shows."""
+    task = context.task_result.task
+    after = None if task.run_after is None else str(task.run_after)
+    return [task.priority, task.queue_name, task.backend, after]
+
+
 @task(max_retries=1, retry=[0])
 def fails(message="as ever"):
     raise ValueError(message)
