@@ -232,11 +232,11 @@ def payload_text(handler: str, payload: Any, settings: JobsSettings) -> str:
         text = strict_json.dumps(payload)
     except strict_json.NotStrictJson as error:
         raise InvalidPayload(f"{handler}: {error}") from None
-    if len(text) > settings.max_payload_bytes:
+    most = settings.max_payload_bytes
+    if len(text) > most and (size := strict_json.size(text)) > most:
         raise InvalidPayload(
-            f"{handler}: the payload has {len(text):,} bytes as JSON, "
-            f"MAX_PAYLOAD_BYTES allows {settings.max_payload_bytes:,}; "
-            "store the data and pass a key to it"
+            f"{handler}: the payload has {size:,} bytes as JSON, "
+            f"MAX_PAYLOAD_BYTES allows {most:,}; store the data and pass a key to it"
         )
     return text
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 
 from django_jobs.conf import get_settings
-from django_jobs.enqueue import Plan, PreparedJob, enqueue_many
+from django_jobs.enqueue import Plan, PreparedJob, enqueue_many, payload_text
 from django_jobs.exceptions import (
     DuplicateJob,
     EnqueueOutcomeUnknown,
@@ -76,7 +76,7 @@ class Preparer:
             plan.resolve()
         shaped = shape(handler, payload)
         handler.validate(shaped)
-        _check_size(key, shaped)
+        payload_text(key, shaped, get_settings())  # the enqueue itself could not name the line
         return PreparedJob(new_id(), plan, shaped)
 
     def batches(self, lines: Iterable[str]) -> Iterator[dict[int, PreparedJob[Any]]]:
@@ -192,16 +192,6 @@ def _read_texts(own: Mapping[str, Any]) -> dict[str, Any]:
             except ArgumentTypeError as error:
                 raise InvalidOption(f"{name}: {error}") from None
     return read
-
-
-def _check_size(key: str, payload: Any) -> None:
-    """Said once more by the enqueue itself, which could not name the line."""
-    size, limit = len(strict_json.dumps(payload)), get_settings().max_payload_bytes
-    if size > limit:
-        raise InvalidPayload(
-            f"{key}: the payload has {size:,} bytes as JSON, MAX_PAYLOAD_BYTES allows {limit:,}; "
-            "store the data and pass a key to it"
-        )
 
 
 def count_words(outcomes: Sequence[Outcome]) -> str:

@@ -73,7 +73,7 @@ class Opener:
         return Envelope(identifier, payload, enqueued_at, terms, told.unknown)
 
     def _checked_bytes(self, message: Message) -> bytes:
-        limit = self.max_payload_bytes + ENVELOPE_ALLOWANCE
+        limit = self.max_payload_bytes * strict_json.WIDEST + ENVELOPE_ALLOWANCE
         if len(message.body) > limit:
             raise Rejection(
                 "rejected-too-large", f"the body has {len(message.body)} bytes, {limit} are allowed"

@@ -60,6 +60,25 @@ def _encoded(value: Any) -> str:
     return "".join(_chunks(value, 0))
 
 
+WIDEST = 3
+"""A character that is escaped takes at most so many times the bytes that it has in UTF-8."""
+_ESCAPED_BY_MUST = ("\\u000", "\\u001", "\\u007")
+_OF_TWO_BYTES = (*(f"\\u0{n}" for n in range(8)), *(f"\\ud{n}" for n in "89abcdef"))
+
+
+def size(text: str) -> int:
+    """How many bytes a text of ``dumps`` has in UTF-8 when it escapes no more than it must.
+
+    So a letter counts as much in Greek as in any other JSON. ``len(text)`` is never less, and
+    never more than ``WIDEST`` times as much.
+    """
+    left = text.replace("\\\\", "")  # what follows an escaped backslash is no escape
+    by_must = sum(map(left.count, _ESCAPED_BY_MUST))
+    twos = sum(map(left.count, _OF_TWO_BYTES)) - by_must  # a pair of surrogates makes four bytes
+    threes = left.count("\\u") - twos - by_must
+    return len(text) - 4 * twos - 3 * threes
+
+
 def loads(text: str) -> Any:
     """Parse JSON text strictly; raises NotStrictJson."""
     _refuse_odd_text(text)
@@ -167,7 +186,7 @@ def _check_scalar_subclass(value: Any, where: str) -> None:
     elif not isinstance(value, str):
         raise NotStrictJson(
             f"{where} is of type {type(value).__name__}, which is not JSON; "
-            "pass plain values (a primary key, an ISO date, a string)"
+            "use plain values (a primary key, an ISO date, a string)"
         )
 
 

@@ -270,7 +270,7 @@ def moved(draw: Any, place: Place) -> Hostile:
 
 def too_large(place: Place) -> Hostile:
     sound = place.sound()
-    return Hostile("too large", True, place.signed(sound, sound.body + " " * 400_000))
+    return Hostile("too large", True, place.signed(sound, sound.body + " " * 900_000))
 
 
 # -- forged ------------------------------------------------------------------------------------

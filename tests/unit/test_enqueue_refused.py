@@ -75,9 +75,11 @@ def test_the_limit_is_256_kilobytes_unless_said_otherwise():
         send.enqueue("x" * (262_144 - 24))
 
 
-def test_escaped_characters_count_as_what_they_take_on_the_wire():
-    with changed(MAX_PAYLOAD_BYTES=100), pytest.raises(InvalidPayload, match="145 bytes"):
-        send.enqueue("é" * 20)
+def test_a_letter_counts_as_many_bytes_as_it_has_in_utf_8():
+    with changed(MAX_PAYLOAD_BYTES=100):
+        assert send.enqueue("é" * 37).created
+        with pytest.raises(InvalidPayload, match="101 bytes as JSON, MAX_PAYLOAD_BYTES allows 100"):
+            send.enqueue("é" * 38)
 
 
 def test_an_argument_that_is_not_json_is_refused_with_its_place():

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from django_jobs.wire.strict_json import MAX_DEPTH, NotStrictJson, dumps, loads
+from django_jobs.wire.strict_json import MAX_DEPTH, WIDEST, NotStrictJson, dumps, loads, size
 
 
 class Point(NamedTuple):
@@ -128,7 +128,7 @@ def test_what_json_does_not_know_is_refused_with_its_place_and_a_way_out(value, 
         dumps({"args": [0, {"when": value}]})
     assert str(refused.value) == (
         f"payload.args[1].when is of type {kind}, which is not JSON; "
-        "pass plain values (a primary key, an ISO date, a string)"
+        "use plain values (a primary key, an ISO date, a string)"
     )
 
 
@@ -381,3 +381,18 @@ def test_reading_damaged_json_raises_nothing_but_a_refusal(value, data):
     except NotStrictJson:
         return
     assert loads(dumps([found])) == [found]
+
+
+# -- how large a text is -----------------------------------------------------------------------
+
+
+@given(json_values)
+@example("жук")
+@example("\\\\u0436 \\" * 3)
+@example(["\\ж", "\\\\ж", '"ж'])
+@example("\x01\x1f\x7f\x80\u07ff\u0800\ud7ff\uffff\U00010000\U0010ffff")
+def test_the_size_is_that_of_utf_8_without_needless_escapes(value):
+    text = dumps(value)
+    plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    assert size(text) == len(plain.replace("\x7f", "\\u007f").encode())
+    assert size(text) <= len(text) <= WIDEST * size(text)

@@ -139,7 +139,7 @@ def without_payload(outgoing):
 
 
 def too_large(outgoing):
-    return resigned(outgoing, body_of(outgoing, payload="x" * 400_000))
+    return resigned(outgoing, body_of(outgoing, payload="x" * 900_000))
 
 
 def of_another_priority(outgoing):
