@@ -24,12 +24,13 @@
     │   └── PrefixInUse             the keys of a Redis backend are another site's
     ├── TablesMissing               (also Django's DatabaseError) migrate has to be run
     ├── Rejection                   a message failed a check and must not run
-    ├── InvalidResult               (also ValueError) what was returned cannot be kept
+    ├── InvalidResult               (also ValueError) what was returned is work nobody has done
     ├── CommandFailed               a management command ended with an exit code that is not 0
     ├── ProgramFailed               a program could not be started, or did not end well
     ├── EventFailed                 receivers of an event raised
     ├── UrlFailed                   a web request got no answer, or none of the 2xx ones
     ├── ResultUnavailable           a result was asked for that is not (or no longer) there
+    │   └── ResultNotKept           (also ValueError) the job succeeded, its value is not kept
     └── JobFailed                   a result was asked for of a job that did not succeed
 
 Control flow is kept apart: what a handler raises to steer its own job lives in
@@ -69,6 +70,7 @@ __all__ = [
     "PushFailed",
     "QueueRefused",
     "Rejection",
+    "ResultNotKept",
     "ResultUnavailable",
     "SettingsError",
     "StoreUnavailable",
@@ -291,5 +293,20 @@ class ResultUnavailable(JobsError):
     """A job's result was asked for before it ended, or after its retention."""
 
 
+class ResultNotKept(ResultUnavailable, ValueError):
+    """A job succeeded, and what it returned could not be kept; the message says why.
+
+    ``reason`` says so without the job.
+    """
+
+    def __init__(self, job_id: str, reason: str) -> None:
+        super().__init__(f"the job {job_id} succeeded, but its return value was not kept: {reason}")
+        self.job_id = job_id
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.job_id, self.reason)
+
+
 class InvalidResult(JobsError, ValueError):
-    """A handler returned work that nobody has done, or a Django task what cannot be kept."""
+    """A handler returned work that nobody has done: a generator or a coroutine."""

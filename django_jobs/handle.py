@@ -11,7 +11,8 @@ from asgiref.sync import sync_to_async
 from django_jobs import outbox
 from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.backends.registry import backends
-from django_jobs.exceptions import JobFailed, ResultUnavailable
+from django_jobs.backends.values import why_not_kept
+from django_jobs.exceptions import JobFailed, ResultNotKept, ResultUnavailable
 
 if TYPE_CHECKING:
     from django_jobs.backends.base import Ended
@@ -48,7 +49,8 @@ class Handle(Generic[T_co]):
         """What the handler returned.
 
         Raises ResultUnavailable while the job has not ended or when its result is not
-        kept, and JobFailed when it ended in any other way than by success.
+        kept, ResultNotKept when it succeeded and its return value could not be kept, and
+        JobFailed when it ended in any other way than by success.
         """
         with naming_missing_tables(self.backend):
             ended = self._ended()
@@ -59,6 +61,8 @@ class Handle(Generic[T_co]):
             )
         if ended.status != _SUCCEEDED:
             raise JobFailed(self.id, ended)
+        if why := why_not_kept(ended.value_json):
+            raise ResultNotKept(self.id, why)
         return cast("T_co", json.loads(ended.value_json))
 
     async def astatus(self) -> str:

@@ -17,7 +17,8 @@ from django_jobs.admin import broker_jobs
 from django_jobs.admin.base import ReadOnlyAdmin, may_view_payload, recent_values
 from django_jobs.admin.cells import error_text, handler_cell, in_full, moment_cell, moment_of
 from django_jobs.admin.databases import PARAMETER, all_databases
-from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened
+from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened, visible
+from django_jobs.backends.values import why_not_kept
 from django_jobs.ids import made_at, parse_id
 from django_jobs.models import JobAttempt, JobResult, OperatorEvent
 from django_jobs.operations import jobs_database
@@ -174,6 +175,8 @@ class JobResultAdmin(OfAJob):
 
     @admin.display(description="value")
     def shown_value(self, result: JobResult) -> str:
+        if why := why_not_kept(result.value):
+            return visible(f"not kept: {why}")
         try:
             return laid_out(strict_json.loads(result.value))
         except strict_json.NotStrictJson:

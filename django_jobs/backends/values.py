@@ -52,6 +52,18 @@ CLAIM_BYTES = 16 << 20
 """A claim takes no more when the bodies it has taken make so many bytes."""
 
 
+NOT_KEPT = "not kept: "
+"""What stands in place of a return value that is not kept, and before the reason.
+
+No JSON begins so. Stores keep it as they keep any value.
+"""
+
+
+def why_not_kept(value_json: str) -> str:
+    """Why a return value is not kept; empty when it is."""
+    return value_json.removeprefix(NOT_KEPT) if value_json.startswith(NOT_KEPT) else ""
+
+
 class Charge(Enum):
     """What a give-back consumes.
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHOWN_LENGTH = 80
+SMALL_RESULT = 1024
+"""A shorter return value is kept whatever MAX_RESULT_BYTES says, which cannot be less."""
+LARGE_RESULT = 2 * 1024 * 1024
+"""MAX_RESULT_BYTES cannot be more: three times as much, escaped, has to fit into a frame."""
 IN_MEMORY = "django_jobs.telemetry.collectors.InMemory"
 INLINE_QUEUE = "inline"
 """Where schedules without a queue put their jobs; it needs no entry in QUEUES."""
@@ -170,6 +174,7 @@ class JobsSettings:
     poll_interval: float = 1.0
     snooze_delay: float = 5.0
     max_payload_bytes: int = 262_144
+    max_result_bytes: int = 262_144
     result_ttl: float = 86_400.0
     idempotency_ttl: float = 86_400.0
     dead_letter_ttl: float | None = None

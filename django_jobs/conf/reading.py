@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.conf import allowed, keys
 from django_jobs.conf import parsers as p
 from django_jobs.conf.model import (
+    LARGE_RESULT,
     SCHEDULE_KEYS,
+    SMALL_RESULT,
     BackendConfig,
     CircuitBreakerConfig,
     HandlerBreakerConfig,
@@ -269,6 +271,7 @@ _SETTINGS: Mapping[str, Parser[Any]] = {
     "POLL_INTERVAL": p.some_seconds,
     "SNOOZE_DELAY": p.some_seconds,
     "MAX_PAYLOAD_BYTES": p.whole(1, MAX_COUNT),
+    "MAX_RESULT_BYTES": p.whole(SMALL_RESULT, LARGE_RESULT),
     "RESULT_TTL": p.seconds,
     "IDEMPOTENCY_TTL": p.some_seconds,
     "DEAD_LETTER_TTL": p.optional(p.some_seconds),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django_jobs.backends.values import why_not_kept
 from django_jobs.clock import SECOND
 
 _UNITS = (("days", 86_400), ("hours", 3600), ("minutes", 60))
@@ -26,3 +27,9 @@ def span(microseconds: float) -> str:
         if seconds >= _UNITS_FROM * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
+
+
+def not_kept(value_json: str) -> str:
+    """A sentence on a return value that was not kept; nothing of one that was."""
+    why = why_not_kept(value_json)
+    return f" Its return value was not kept: {why}." if why else ""

@@ -9,7 +9,7 @@ from django_jobs.clock import to_datetime
 from django_jobs.models import Job, QueueControl
 from django_jobs.operations import hindrances
 from django_jobs.operations.breakers import open_breakers
-from django_jobs.operations.causes import Cause
+from django_jobs.operations.causes import Cause, not_kept
 from django_jobs.operations.database import jobs_database
 
 if TYPE_CHECKING:
@@ -92,4 +92,5 @@ def of_ended(account: Account) -> Cause:
     told = {"succeeded": "It succeeded.", "cancelled": "It was cancelled."}
     way_out = "Nothing is left to run. Enqueue it again if the work is wanted once more."
     said = told.get(account.status, f"It ended: {account.status}.")
+    said += not_kept(account.value_json)
     return Cause("cancelled" if account.status == "cancelled" else "ended", said, way_out)

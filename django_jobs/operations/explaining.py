@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from django.db.models.functions import Left
+
 from django_jobs import outbox
 from django_jobs.backends.database.unreadable import of_known_kinds
 from django_jobs.backends.registry import backends
@@ -17,7 +19,7 @@ from django_jobs.conf import get_settings
 from django_jobs.ids import parse_id
 from django_jobs.models import FailedJob, Job, JobResult, JobState
 from django_jobs.operations import elsewhere, hindrances
-from django_jobs.operations.causes import Cause, span
+from django_jobs.operations.causes import Cause, not_kept, span
 from django_jobs.operations.database import store_now
 from django_jobs.routers import database_of, job_databases
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 UNKNOWN, ENDED, DEAD, OUTBOX = "unknown", "ended", "dead", "in the outbox"
 UNREADABLE = "unreadable"
+VALUE_BEGINS = 1000  # a reason why it is not kept is shorter
 _UNREADABLE = Cause(
     UNREADABLE,
     "Its row holds what cannot be read: somebody wrote it past us.",
@@ -106,12 +109,14 @@ def explain_row(job: Job, alias: str) -> Explanation:
 
 
 def _ended(key: str, alias: str) -> Explanation | None:
-    result = JobResult.objects.using(alias).filter(pk=key).defer("body", "value").first()
+    results = JobResult.objects.using(alias).filter(pk=key).defer("body", "value")
+    result = results.annotate(value_begins=Left("value", VALUE_BEGINS)).first()
     if result is not None:
         cause = Cause(
             ENDED if result.status != "cancelled" else "cancelled",
             f"It {_ENDINGS.get(result.status, 'ended')}"
-            + (f" at {result.finished_at:%Y-%m-%d %H:%M:%S %Z}".rstrip() + "."),
+            + (f" at {result.finished_at:%Y-%m-%d %H:%M:%S %Z}".rstrip() + ".")
+            + not_kept(result.value_begins),
             "Nothing is left to run. Enqueue it again if the work is wanted once more.",
         )
         about = {"queue": result.queue, "backend": result.backend, "handler": result.handler}

@@ -8,10 +8,10 @@ still being handled, so that receivers find it in ``sys.exc_info()``.
 from __future__ import annotations
 
 from asyncio import CancelledError
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.definition import Options
-from django_jobs.exceptions import InvalidResult
 from django_jobs.execution.attempt import StopNow
 from django_jobs.execution.errors import error_text
 from django_jobs.execution.outcome import Cancel, Retry, Snooze
@@ -20,8 +20,7 @@ from django_jobs.handlers.base import Conduct
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.tasks import results, sending
 from django_jobs.tasks.compat import TaskContext, TaskResultStatus, normalize_json
-from django_jobs.wire import strict_json
-from django_jobs.worker.returned import MAX_RESULT_BYTES, Encoded
+from django_jobs.worker.returned import Encoded, encoded_value
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -88,16 +87,12 @@ class TaskHandler(FunctionHandler):
 
 
 def _kept(returned: Any, running: results.Running) -> Encoded:
-    """The return value as it is kept; raises where Django's Tasks say that it is an error."""
-    value = normalize_json(returned)
-    try:
-        text = strict_json.dumps(value, "the return value")
-    except strict_json.NotStrictJson as error:
-        raise InvalidResult(str(error)) from None
-    if len(text) > MAX_RESULT_BYTES:
-        raise InvalidResult(
-            f"the return value has {len(text):,} bytes as JSON, {MAX_RESULT_BYTES:,} are "
-            "allowed; store it and return a key to it"
-        )
-    running.returned(value)
-    return Encoded(text)
+    """The return value as it is kept, in the form that Django's Tasks give it.
+
+    What has none is judged as what any job returns: the work is done, so it does not fail.
+    """
+    with suppress(Exception):  # also that of a value's own methods
+        returned = normalize_json(returned)
+    encoded = encoded_value(returned)
+    running.returned(results.NotKept(encoded.note) if encoded.note else returned)
+    return encoded

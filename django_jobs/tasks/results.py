@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.utils import timezone
 
+from django_jobs.backends.values import why_not_kept
 from django_jobs.clock import to_datetime
+from django_jobs.exceptions import ResultNotKept
 from django_jobs.ids import process_name
 from django_jobs.tasks.compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
@@ -53,9 +55,29 @@ _STATUS = {
 }
 
 
+class NotKept(str):
+    """Stands for a return value that could not be kept, and says why."""
+
+    __slots__ = ()
+
+
+class JobsTaskResult(TaskResult):  # type: ignore[type-arg]  # generic for type checkers only
+    """A TaskResult that knows of return values that could not be kept."""
+
+    __slots__ = ()
+
+    @property
+    def return_value(self) -> Any:
+        """What the function returned; raises ResultNotKept, a ValueError, where it is not kept."""
+        value = TaskResult.return_value.fget(self)  # type: ignore[attr-defined]  # a property
+        if isinstance(value, NotKept):
+            raise ResultNotKept(self.id, str(value))
+        return value
+
+
 def blank(task: Any, job_id: str, alias: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The result of a task that waits for its first run; raises TypeError for what is no JSON."""
-    return TaskResult(
+    return JobsTaskResult(
         task=task,
         id=job_id,
         status=TaskResultStatus.READY,
@@ -188,7 +210,8 @@ def rebuilt(account: Account, alias: str, declared: Any) -> Any | None:
         worker_ids=_workers(runs, account.failed_attempts) + _last_worker(account),
     )
     if status is TaskResultStatus.SUCCESSFUL:
-        change(result, _return_value=json.loads(account.value_json))
+        why = why_not_kept(account.value_json)
+        change(result, _return_value=NotKept(why) if why else json.loads(account.value_json))
     return result
 
 

@@ -220,10 +220,11 @@ def _smaller(outcome: Outcome, refusal: BaseException) -> list[tuple[Outcome, bo
     nothing but what becomes of the job.
     """
     error = error_text(refusal)
-    note = _ascii(f"not kept, for the store refused it: {error.type}: {error.message}")
+    why = _ascii(f"the store refused it: {error.type}: {error.message}")
+    note = f"not kept, for {why}"
     escaped, bare = _with_texts(outcome, _ascii), _with_texts(outcome, lambda _: note)
-    if isinstance(bare, Succeeded):
-        bare = Succeeded(Encoded("null", note))
+    if isinstance(outcome, Succeeded):
+        bare = Succeeded(Encoded("null", why), note if outcome.output else "")
     elif isinstance(bare, Failed) and isinstance(escaped, Failed):
         bare = replace(bare, error=ErrorText(escaped.error.type, note), output="")
     steps: list[tuple[Outcome, bool]] = [(bare, True), (bare, False)]

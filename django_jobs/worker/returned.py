@@ -1,23 +1,31 @@
-"""Return values as they are kept: JSON text, and a note where a value cannot be kept."""
+"""Return values as they are kept: JSON text, or why a value cannot be kept."""
 
 from __future__ import annotations
 
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
+from django_jobs.backends.values import NOT_KEPT
+from django_jobs.conf import get_settings
+from django_jobs.conf.model import SMALL_RESULT
 from django_jobs.exceptions import InvalidResult
 from django_jobs.execution.errors import type_path
-from django_jobs.texts import printable
+from django_jobs.texts import capped, printable
 from django_jobs.wire import strict_json
 
-MAX_RESULT_BYTES = 256 * 1024
+LONGEST_NOTE = 500
 
 
 class Encoded(NamedTuple):
-    """A return value as JSON text."""
+    """A return value as JSON text. ``note``: why it cannot be kept, where that is so."""
 
     json: str
     note: str = ""
+
+    @property
+    def stored(self) -> str:
+        """What a store keeps of it."""
+        return NOT_KEPT + self.note if self.note else self.json
 
 
 _NULL = Encoded("null")
@@ -41,19 +49,24 @@ def encoded_value(value: Any) -> Encoded:
     if isinstance(value, Encoded):
         return value
     try:
-        text = strict_json.dumps(value)
+        text = strict_json.dumps(value, "value")
     except strict_json.NotStrictJson as error:
         _refuse_work(value)
-        return Encoded("null", printable(f"the return value was not kept: {error}"))
+        return _not_kept(printable(str(error)))
     except Exception as error:  # noqa: BLE001 - a value's own methods may raise anything
-        return Encoded("null", f"the return value was not kept: {type_path(type(error))}")
-    if len(text) > MAX_RESULT_BYTES:
-        return Encoded(
-            "null",
-            f"the return value was not kept: {len(text):,} bytes as JSON, "
-            f"{MAX_RESULT_BYTES:,} are allowed",
-        )
+        return _not_kept(f"{type_path(type(error))} was raised while it was turned into JSON")
+    if len(text) > SMALL_RESULT:
+        most = get_settings().max_result_bytes
+        if len(text) > most and (size := strict_json.size(text)) > most:
+            return _not_kept(
+                f"it has {size:,} bytes as JSON, MAX_RESULT_BYTES allows {most:,}; store the data "
+                "and return a key to it"
+            )
     return Encoded(text)
+
+
+def _not_kept(why: str) -> Encoded:
+    return Encoded("null", capped(why, LONGEST_NOTE))
 
 
 def _refuse_work(value: Any) -> None:

@@ -208,8 +208,7 @@ class Settler:
         match outcome:
             case Succeeded(value, output):
                 encoded = encoded_value(value)
-                told = _joined(output, encoded.note)
-                return Ending("acked", self._record(run, "succeeded", told, encoded.json))
+                return Ending("acked", self._record(run, "succeeded", output, encoded.stored))
             case Skipped(reason):
                 record = self._record(run, "skipped", reason)
                 return Ending("skipped-idempotent", record, reason)

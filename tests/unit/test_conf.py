@@ -149,6 +149,8 @@ def test_a_queue_overrides_what_it_names_and_nothing_more():
         ({"MAX_RETRIES": 1.0}, "MAX_RETRIES", "1.0"),
         ({"MAX_CRASHES": 0}, "MAX_CRASHES", "0"),
         ({"MAX_PAYLOAD_BYTES": 0}, "MAX_PAYLOAD_BYTES", "0"),
+        ({"MAX_RESULT_BYTES": 1023}, "MAX_RESULT_BYTES", "1023"),
+        ({"MAX_RESULT_BYTES": 2_097_153}, "MAX_RESULT_BYTES", "2097153"),
         ({"VERIFY_SIGNATURES": 0}, "VERIFY_SIGNATURES", "0"),
         ({"STRICT_QUEUES": "no"}, "STRICT_QUEUES", "'no'"),
         ({"SITE": ""}, "SITE", "''"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, ResultRecord, Settled
+from django_jobs.backends.values import NOT_KEPT
 from django_jobs.testing.conformance.base import Suite
+from django_jobs.testing.factories import MAX_PAYLOAD_BYTES
 
 if TYPE_CHECKING:
     from django_jobs.testing.conformance.base import DeadLetter
@@ -83,6 +86,29 @@ class Settling(Suite):
         kept = (result.status, result.value_json, result.output)
         self.assertEqual(kept, ("succeeded", '{"sum":3}', "two lines\n\n"))
         self.assertIsNone(self.result_of(untold.id))
+
+    def test_an_ack_keeps_why_a_return_value_could_not_be_kept(self) -> None:
+        self.needs("results")
+        job_id = self.put()
+        why = NOT_KEPT + "value is of type date ✗"
+        record = ResultRecord(status="succeeded", value_json=why)
+        self.backend.ack([self.take()], {job_id: record})
+        found = [self.existing(self.result_of(job_id), "result").value_json]
+        found.append(self.existing(self.backend.result(job_id), "end").value_json)
+        if self.backend.capabilities.accounts:
+            found.append(self.existing(self.backend.account(job_id), "account").value_json)
+        self.assertEqual(set(found), {why})
+
+    def test_a_body_and_a_result_as_long_as_escapes_make_them_are_kept(self) -> None:
+        self.needs("results")
+        letters = "ж" * (MAX_PAYLOAD_BYTES // 2 - 50)
+        job_id = self.put(payload={"args": [letters], "kwargs": {}})
+        lease = self.take()
+        self.assertGreater(len(lease.message.body), MAX_PAYLOAD_BYTES * 2.9)
+        self.assertEqual(json.loads(lease.message.body)["payload"]["args"], [letters])
+        value = json.dumps(letters)
+        self.backend.ack([lease], {job_id: ResultRecord(status="succeeded", value_json=value)})
+        self.assertEqual(self.existing(self.result_of(job_id), "result").value_json, value)
 
     def test_a_lost_ack_keeps_no_result(self) -> None:
         self.needs("results")

@@ -1,5 +1,7 @@
 """Why a job is not running: one test for each cause, which is really there."""
 
+from datetime import date
+
 import pytest
 
 from django_jobs import job, operations
@@ -14,6 +16,11 @@ from testproject.shop.jobs import doomed, flaky
 from tests.integration.operations.dying import die
 
 pytestmark = pytest.mark.django_db
+
+
+@job(key="explained.of_today")
+def of_today():
+    return date(2026, 1, 1)
 
 
 @pytest.fixture
@@ -203,6 +210,13 @@ def test_it_was_cancelled():
     operations.cancel(handle.id, by="ada")
     assert operations.explain(handle.id).state == "cancelled"
     assert cause(handle, "cancelled").startswith("It was cancelled at ")
+
+
+def test_it_succeeded_and_its_return_value_is_not_kept():
+    handle = of_today.enqueue()
+    assert process_once().status == "acked"
+    (cause,) = operations.explain(handle.id).causes
+    assert "Its return value was not kept: value is of type date, which is not JSON" in cause.told
 
 
 def test_it_succeeded():

@@ -6,7 +6,9 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
+from django_jobs import operations
 from django_jobs.backends.base import Charge
+from django_jobs.exceptions import ResultNotKept
 from django_jobs.operations.stopping import call_off
 from django_jobs.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_jobs.worker import process_once
@@ -35,6 +37,17 @@ def test_tasks_run_and_tell_of_it(jobs, start):  # noqa: F811 - the fixture
     assert added.return_value == 3
     assert (fails.status.name, len(fails.errors), fails.attempts) == ("FAILED", 2, 2)
     assert added.worker_ids
+
+
+def test_a_return_value_that_is_not_kept_says_why(jobs):
+    task, handle = chores.returns_a_date.enqueue(), chores.dated_job.enqueue()
+    assert [process_once().status for _ in range(2)] == ["acked"] * 2
+    assert refreshed(task).status == SUCCESSFUL
+    for ask in (lambda: task.return_value, handle.result):
+        with pytest.raises(ResultNotKept, match="is of type date, which is not JSON"):
+            ask()
+    (cause,) = operations.explain(handle.id).causes
+    assert "Its return value was not kept: value is of type date" in cause.told
 
 
 def test_a_result_while_it_waits_runs_and_has_ended(jobs, backend):

@@ -9,6 +9,7 @@ import pytest
 
 from django_jobs.backends.base import Settled
 from django_jobs.backends.memory import MemoryBackend
+from django_jobs.backends.values import why_not_kept
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.conf import JobsSettings
 from django_jobs.execution.outcome import (
@@ -23,7 +24,6 @@ from django_jobs.execution.outcome import (
     Succeeded,
 )
 from django_jobs.testing.factories import make_opener, make_outgoing
-from django_jobs.worker.returned import MAX_RESULT_BYTES
 from django_jobs.worker.settle import Run, Settler
 
 ERROR = ErrorText("ValueError", "no", "Traceback …")
@@ -268,9 +268,9 @@ class Hostile(dict):
 def test_a_value_that_is_no_json_is_not_kept_but_the_work_is_done(value):
     desk = Desk()
     assert desk.settle(Succeeded(value, "printed")).status == "acked"
-    assert desk.result.value_json == "null"
-    assert desk.result.output.startswith("printed\nthe return value was not kept: ")
-    desk.result.output.encode()
+    assert why_not_kept(desk.result.value_json)
+    assert desk.result.output == "printed"
+    desk.result.value_json.encode()
 
 
 def test_a_value_that_contains_itself_is_not_kept_either():
@@ -278,14 +278,13 @@ def test_a_value_that_contains_itself_is_not_kept_either():
     loop.append(loop)
     desk = Desk()
     assert desk.settle(Succeeded(loop)).status == "acked"
-    assert "not kept" in desk.result.output
+    assert "nested deeper than 64" in why_not_kept(desk.result.value_json)
 
 
 def test_a_value_that_is_too_large_is_not_kept():
     desk = Desk()
-    desk.settle(Succeeded("x" * MAX_RESULT_BYTES))
-    assert desk.result.value_json == "null"
-    assert "262,144 are allowed" in desk.result.output
+    assert desk.settle(Succeeded("x" * 262_144)).status == "acked"
+    assert "MAX_RESULT_BYTES allows 262,144" in why_not_kept(desk.result.value_json)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import os
 import time
+from datetime import date
 from pathlib import Path
 
 from django.db import transaction
@@ -103,8 +104,23 @@ def misses():
 
 
 @task
-def returns_a_function():
-    return echo
+def returns_a_date():
+    return [date(2026, 1, 1)]
+
+
+@task
+async def areturns_a_date():
+    return date(2026, 1, 1)
+
+
+@task
+def returns_a_generator():
+    return (number for number in range(3))
+
+
+@job
+def dated_job():
+    return date(2026, 1, 1)
 
 
 @task
