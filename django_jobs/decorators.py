@@ -22,7 +22,7 @@ from typing import (
 
 from asgiref.sync import async_to_sync, sync_to_async
 
-from django_jobs.definition import Options
+from django_jobs.definition import Options, name_among_tasks
 from django_jobs.enqueue import DEFAULT_QUEUE, Plan, PreparedJob
 from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidOption
 from django_jobs.handlers.base import Conduct, JobContext
@@ -107,7 +107,7 @@ class JobFunction(Generic[P, R_co, T_co]):
 
     @property
     def queue_name(self) -> str:
-        return self.options.queue or DEFAULT_QUEUE
+        return name_among_tasks(self.options.queue or DEFAULT_QUEUE)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
         """Run it here and now, a coroutine function to its end."""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_jobs.conf.reach import ShellConfig
-from django_jobs.definition import QUEUE_NAME
+from django_jobs.definition import queue_name_problem
 from django_jobs.unset import UNSET, Unset
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class JobsSettings:
 
     def queue_problem(self, name: str) -> str | None:
         """Why a queue name is refused, or None when it is fine."""
-        if problem := name_problem(name):
+        if problem := queue_name_problem(name):
             return problem
         if not (self.queues and self.strict_queues) or name in (INLINE_QUEUE, *self.queues):
             return None
@@ -228,16 +228,6 @@ class JobsSettings:
 def _without_wishes(name: str) -> QueueConfig:
     """It is asked for several times for each job."""
     return QueueConfig(name)
-
-
-def name_problem(name: object) -> str | None:
-    """Why something cannot name a queue, or None."""
-    if isinstance(name, str) and QUEUE_NAME.fullmatch(name):
-        return None
-    return (
-        f"{shown(name)} is no queue name; use 1 to 64 lower-case letters, digits, "
-        "'_', '.' and '-', beginning with a letter or digit"
-    )
 
 
 def nearest(word: object, known: Collection[str]) -> str:

@@ -20,10 +20,10 @@ from django_jobs.conf.model import (
     QueueConfig,
     StateStoreConfig,
     UrlEntry,
-    name_problem,
     nearest,
 )
 from django_jobs.conf.parsers import Kind, Parser, Place, Problem, Refused
+from django_jobs.definition import queue_name_problem
 from django_jobs.wire.rules import MAX_COUNT
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _queue(place: Place, value: object) -> QueueConfig:
 
 
 def _queue_name(place: Place, value: object) -> str:
-    if problem := name_problem(value):
+    if problem := queue_name_problem(value):
         what, _, hint = problem.partition("; ")
         raise Refused(Problem(place.path, f"QUEUES: {what}", f"Please {hint}.", Kind.QUEUE_NAME))
     return str(value)

@@ -6,7 +6,7 @@ import re
 from argparse import ArgumentTypeError
 from datetime import datetime, timedelta
 
-from django_jobs.conf.model import name_problem
+from django_jobs.definition import queue_name_problem
 from django_jobs.ids import parse_id
 from django_jobs.wire.rules import MAX_SECONDS
 
@@ -101,7 +101,7 @@ def expiry(text: str) -> float | datetime:
 
 def queue_name(text: str) -> str:
     """A name that a queue can have."""
-    if problem := name_problem(text):
+    if problem := queue_name_problem(text):
         raise ArgumentTypeError(problem)
     return text
 

@@ -15,7 +15,7 @@ from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.decorators import JobFunction
-from django_jobs.definition import Options
+from django_jobs.definition import Options, queue_of_tasks
 from django_jobs.enqueue import Plan, PreparedJob
 from django_jobs.exceptions import JobsError, SettingsError
 from django_jobs.handlers.registry import registry
@@ -90,8 +90,11 @@ class JobsBackend(BaseTaskBackend):
                 raise InvalidTask("Backend does not support run_after.")
             judged = results.rebuilt_task(task, run_after=None)
         super().validate_task(judged)
+        if not isinstance(task.queue_name, str):
+            raise InvalidTask(f"queue_name is {task.queue_name!r}; give a text")
+        queue = queue_of_tasks(task.queue_name)
         try:
-            problem = get_settings().queue_problem(task.queue_name)
+            problem = get_settings().queue_problem(queue)
         except SettingsError:
             return  # told by the system checks, and by the enqueue
         if problem:
@@ -148,7 +151,7 @@ class JobsBackend(BaseTaskBackend):
             return memo
         registering.register(task)
         handler: Any = registry.find(registering.key_of(task))
-        said: Any = (task.queue_name, int(task.priority), task.run_after)
+        said: Any = (queue_of_tasks(task.queue_name), int(task.priority), task.run_after)
         if not isinstance(task, JobsTask):
             return _Made(where, handler, _plan_of(handler.key, *where, *said))
         made = _Made(where, handler, Plan(handler.key, _options(task.options, *where, *said)))

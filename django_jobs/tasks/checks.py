@@ -11,6 +11,7 @@ from django.core.checks import Warning as CheckWarning
 
 from django_jobs.conf import read_current
 from django_jobs.conf.model import nearest
+from django_jobs.definition import queue_of_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -67,7 +68,7 @@ def _check_queues(
     alias: str, queues: Collection[str], settings: JobsSettings
 ) -> Iterator[CheckMessage]:
     for queue in sorted(queues):
-        if problem := settings.queue_problem(queue):
+        if problem := settings.queue_problem(queue_of_tasks(queue)):
             yield CheckWarning(
                 f"TASKS[{alias!r}]['QUEUES'] has {queue!r}, to which no task can be enqueued: "
                 f"{problem}.",
@@ -82,7 +83,7 @@ def _check_homes(
     chosen = options.get("BACKEND") if isinstance(options, Mapping) else None
     carrier = chosen or settings.default_backend
     for queue in sorted(queues):
-        home = settings.queue(queue).backend
+        home = settings.queue(queue_of_tasks(queue)).backend
         if home is not None and home != carrier:
             yield CheckWarning(
                 f"TASKS[{alias!r}]['QUEUES'] has {queue!r}, whose tasks go to the backend "

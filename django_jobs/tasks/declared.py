@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.conf import get_settings
-from django_jobs.definition import Options
+from django_jobs.definition import Options, name_among_tasks
 from django_jobs.exceptions import InvalidJob
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
@@ -53,7 +53,7 @@ def _alias_of(options: Options) -> str:
 
 
 def _takes(carrier: Any, queue: str) -> bool:
-    return not carrier.queues or queue in carrier.queues
+    return not carrier.queues or name_among_tasks(queue) in carrier.queues
 
 
 def _made(job: JobFunction[..., Any, Any], alias: str) -> JobsTask[..., Any]:
@@ -64,7 +64,7 @@ def _made(job: JobFunction[..., Any, Any], alias: str) -> JobsTask[..., Any]:
         key=job.key,
         backend=alias,
         priority=options.priority,
-        queue_name=options.queue or DEFAULT_TASK_QUEUE_NAME,
+        queue_name=name_among_tasks(options.queue or DEFAULT_TASK_QUEUE_NAME),
         run_after=options.run_at or delay,
         takes_context=job.handler.takes_context,
         options=options.using(**_TOLD_OTHERWISE, priority=0),

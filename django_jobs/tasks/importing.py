@@ -15,6 +15,7 @@ from django.apps.registry import Apps
 from django.db import connections, models, router, transaction
 from django.utils import timezone
 
+from django_jobs.definition import queue_of_tasks
 from django_jobs.enqueue import Plan, PreparedJob, enqueue_many
 from django_jobs.exceptions import InvalidJob, UnknownHandler
 from django_jobs.handlers.function import FunctionHandler
@@ -190,7 +191,7 @@ def _prepared(row: Any, backend: str | None) -> PreparedJob[Any]:
 
 
 def _options(handler: FunctionHandler, row: Any, backend: str | None) -> Options:
-    given: dict[str, Any] = {"queue": row.queue_name, "priority": row.priority}
+    given: dict[str, Any] = {"queue": queue_of_tasks(row.queue_name), "priority": row.priority}
     if isinstance(handler, TaskHandler):
         given |= _where(handler.task.backend, handler.options)
     if backend is not None:

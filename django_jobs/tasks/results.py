@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from django_jobs.backends.values import why_not_kept
 from django_jobs.clock import to_datetime
+from django_jobs.definition import name_among_tasks
 from django_jobs.exceptions import ResultNotKept
 from django_jobs.ids import process_name
 from django_jobs.tasks.compat import (
@@ -133,7 +134,8 @@ def running(task: Any, context: JobContext) -> Running:
     alias = context.meta.get(ALIAS_IN_META, DEFAULT_TASK_BACKEND_ALIAS)
     backend, sender = _backend_of(alias)
     payload = context.payload
-    told = rebuilt_task(task, backend=alias, queue_name=context.queue, **_sealed(context.terms))
+    queue = name_among_tasks(context.queue)
+    told = rebuilt_task(task, backend=alias, queue_name=queue, **_sealed(context.terms))
     result = blank(told, context.id, alias, payload["args"], payload["kwargs"])
     earlier = context.attempt - 1
     attempts = _attempts_of(backend, context.id) if backend and earlier else ()
@@ -190,7 +192,7 @@ def rebuilt(account: Account, alias: str, declared: Any) -> Any | None:
     told = rebuilt_task(
         declared or _lost_task(account.handler),
         backend=alias,
-        queue_name=account.queue,
+        queue_name=name_among_tasks(account.queue),
         priority=body.get("priority", 0),
         run_after=_run_after(body.get("schedule"), body.get("delay")),
     )

@@ -10,7 +10,7 @@ import time
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Protocol
 
-from django_jobs.definition import QUEUE_NAME
+from django_jobs.definition import queue_name_problem
 from django_jobs.enqueue import DEFAULT_QUEUE
 from django_jobs.exceptions import InvalidOption
 
@@ -163,8 +163,8 @@ def parse(text: str | None, backend: Backend, settings: JobsSettings) -> QueueOr
 
 def _name(part: str, settings: JobsSettings) -> str:
     name = part.partition(":")[0]
-    if not QUEUE_NAME.fullmatch(name):
-        raise InvalidOption(f"{name!r} is no queue name; write --queue a,b or --queue a:3,b:1")
+    if problem := queue_name_problem(name):
+        raise InvalidOption(f"{problem}; write --queue a,b or --queue a:3,b:1")
     if problem := settings.queue_problem(name):
         raise InvalidOption(problem)
     return name

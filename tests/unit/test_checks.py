@@ -89,7 +89,7 @@ ON_AN_OUTBOX = {"E070", "W070"}  # tests/unit/test_outbox_settings.py
 ON_TASKS = {
     "E017": {"OPTIONS": {"BACKENT": "database"}},
     "E018": {"OPTIONS": {"BACKEND": "databse"}},
-    "W012": {"QUEUES": ["default", "Not A Name"]},
+    "W012": {"QUEUES": ["default", "x" * 65]},
     "W013": {"QUEUES": ["default", "away"]},
 }
 

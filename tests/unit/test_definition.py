@@ -1,18 +1,25 @@
 """Options: what each takes, what it refuses, and that an error names option and value."""
 
 import enum
+import re
 from dataclasses import FrozenInstanceError, fields
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 from django.utils.safestring import SafeString
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_jobs import define, job
 from django_jobs.clock import to_datetime
-from django_jobs.definition import JobDefinition, Options
+from django_jobs.definition import (
+    QUEUE_NAME,
+    JobDefinition,
+    Options,
+    name_among_tasks,
+    queue_of_tasks,
+)
 from django_jobs.exceptions import InvalidJob, InvalidOption
 from django_jobs.job_options import JobOptions
 from django_jobs.unset import UNSET
@@ -154,7 +161,8 @@ def test_a_tenant_is_refused_as_long_as_nothing_is_done_with_it():
 def test_an_upper_case_queue_is_told_the_rule():
     assert refusal_of(queue="Mail") == (
         "queue 'Mail' is no queue name; use 1 to 64 lower-case letters, digits, "
-        "'_', '.' and '-', beginning with a letter or digit"
+        "'_', '.' and '-', beginning with a letter or digit "
+        "(the queue of that name of Django's Tasks is 'tq--_mail')"
     )
 
 
@@ -330,3 +338,42 @@ def test_any_value_is_taken_or_refused_and_never_crashes(name, value):
         assert str(refused)  # noqa: PT017 - both ways are fine, a third one is not
     else:
         assert options.using() is options
+
+
+# -- the queues of Django's Tasks --------------------------------------------------------------
+
+
+@given(st.text(max_size=20))
+@example("Große E-Mails")
+@example("tq--_mail")
+@example("tq--_Mail")
+@example("\ud800.0._")
+def test_any_name_of_a_queue_of_tasks_is_found_again(name):
+    assert name_among_tasks(queue_of_tasks(name)) == name
+    assert re.fullmatch("[a-z0-9][a-z0-9_.-]*", queue_of_tasks(name))
+
+
+@given(st.from_regex(QUEUE_NAME, fullmatch=True))
+@example("default")
+@example("tq--")
+@example("tq--_mail")
+@example("tq--a.b")
+@example("tq--.110000.")
+@example("tq--.fffffffffffffffffffff.")
+@example("tq--_1")
+def test_any_name_of_a_queue_of_jobs_has_one_among_tasks_that_leads_back(queue):
+    assert queue_of_tasks(name_among_tasks(queue)) == queue
+
+
+@pytest.mark.parametrize(
+    ("name", "queue"),
+    [
+        ("default", "default"),
+        ("Große E-Mails", "tq--_gro.df.e_-_e-_mails"),
+        ("", "tq--"),
+        ("_x", "tq--__x"),
+        ("tq--_mail", "tq--tq--__mail"),
+    ],
+)
+def test_names_that_are_no_names_of_queues_are_escaped(name, queue):
+    assert queue_of_tasks(name) == queue

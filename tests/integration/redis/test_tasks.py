@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from django_jobs import operations
 from django_jobs.backends.base import Charge
+from django_jobs.definition import queue_of_tasks
 from django_jobs.exceptions import ResultNotKept
 from django_jobs.operations.stopping import call_off
 from django_jobs.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
@@ -37,6 +38,14 @@ def test_tasks_run_and_tell_of_it(jobs, start):  # noqa: F811 - the fixture
     assert added.return_value == 3
     assert (fails.status.name, len(fails.errors), fails.attempts) == ("FAILED", 2, 2)
     assert added.worker_ids
+
+
+@pytest.mark.parametrize("name", ["Mail", "{two} words", "", "größe:3,b"])
+def test_a_queue_may_have_any_name_that_tasks_allow(jobs, name):
+    result = chores.options.using(queue_name=name).enqueue()
+    assert process_once(queue_of_tasks(name)).status == "acked"
+    assert refreshed(result).return_value[1] == result.task.queue_name == name
+    assert chores.options.get_result(result.id).task.queue_name == name
 
 
 def test_a_return_value_that_is_not_kept_says_why(jobs):

@@ -1,13 +1,17 @@
 """What ``enqueue`` of a task leaves behind, and what it refuses."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.urls import reverse
 from django.utils import timezone
 
+from django_jobs.definition import queue_of_tasks
 from django_jobs.exceptions import (
     DuplicateJob,
     InvalidBackend,
@@ -24,6 +28,14 @@ from tests.integration.tasks.chores import tasks as chores
 
 pytestmark = pytest.mark.django_db
 OURS = "django_jobs.tasks.JobsBackend"
+BACKENDS = {
+    "BACKENDS": {
+        "database": {"BACKEND": "django_jobs.backends.database.DatabaseBackend"},
+        "sync": {"BACKEND": "django_jobs.backends.sync.SyncBackend"},
+        "memory": {"BACKEND": "django_jobs.backends.memory.MemoryBackend"},
+    }
+}
+ODD_NAMES = ["Mail", "mail", "two words", "größe", "", "a,b:3", "{x}/..", "tq--_mail", "語😀"]
 
 
 def body_of(result):
@@ -207,11 +219,55 @@ def test_a_queue_must_be_allowed_by_tasks_and_by_us(settings):
     with pytest.raises(InvalidTask, match="not valid for backend"):
         chores.echo.using(backend="reports").enqueue()
     with pytest.raises(InvalidTask, match="is no queue name"):
-        chores.echo.using(queue_name="Not A Name")
+        chores.echo.using(queue_name="x" * 65)
+    with pytest.raises(InvalidTask, match="queue_name is 7"):
+        chores.echo.using(queue_name=7)
     settings.DJANGO_JOBS = {"QUEUES": {"mail": {}}}
     with pytest.raises(InvalidTask, match="is not in DJANGO_JOBS"):
         chores.echo.using(queue_name="mial")
     chores.echo.using(queue_name="mail").enqueue()
+
+
+@pytest.mark.parametrize("backend", ["database", "sync", "memory"])
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_queue_may_have_any_name_that_tasks_allow(name, backend, settings):
+    settings.DJANGO_JOBS = BACKENDS
+    settings.TASKS = {
+        "default": {"BACKEND": OURS, "QUEUES": [name, "default"], "OPTIONS": {"BACKEND": backend}}
+    }
+    task = chores.options.using(queue_name=name)
+    result = task.enqueue()
+    if backend != "sync":
+        queue = queue_of_tasks(name)
+        assert process_once(queue, backend=backend).status == "acked"
+    if backend != "memory":  # its results can be seen in its own process only
+        found = task_backends["default"].get_result(result.id)
+        assert (found.task.queue_name, found.return_value[1]) == (name, name)
+
+
+def test_commands_and_pages_know_such_a_queue_by_its_other_name(admin_client, capsys):
+    result = chores.echo.using(queue_name="Große E-Mails").enqueue()
+    queue = "tq--_gro.df.e_-_e-_mails"
+    with pytest.raises(CommandError, match=f"of Django's Tasks is '{re.escape(queue)}'"):
+        call_command("jobs_work", "--until-empty", "--queue", "Große E-Mails")
+    page = admin_client.get(reverse("admin:django_jobs_job_change", args=[result.id])).text
+    assert queue in page
+    call_command("jobs_queue", "set", queue, "concurrency=4")
+    queues = admin_client.get(reverse("admin:django_jobs_queuecontrol_changelist")).text
+    assert queue in queues
+    call_command("jobs_status", "--json")
+    assert queue in capsys.readouterr().out
+    call_command("jobs_work", "--until-empty", "--processes", "0", "--queue", queue)
+    result.refresh()
+    assert result.status == TaskResultStatus.SUCCESSFUL
+
+
+def test_a_job_on_such_a_queue_is_a_task_on_it(settings):
+    settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": ["Mail"]}}
+    task = chores.plain_job.using(queue="tq--_mail").task
+    assert task.queue_name == chores.plain_job.using(queue="tq--_mail").queue_name == "Mail"
+    result = task.enqueue("x")
+    assert Job.objects.get(pk=result.id).queue == "tq--_mail"
 
 
 def test_two_aliases_share_one_backend_and_one_worker():

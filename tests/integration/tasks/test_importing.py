@@ -111,7 +111,7 @@ def test_a_dry_run_changes_nothing(source):
         ({"function": "gone"}, "is no task of this site"),
         ({"task_path": "os.system"}, "is no task of this site"),
         ({"args": []}, "cannot be called so"),
-        ({"queue_name": "Not A Name"}, "is no queue name"),
+        ({"queue_name": "x" * 65}, "is no queue name"),
     ],
 )
 def test_what_cannot_run_here_stays_there(source, values, words):
