@@ -66,6 +66,10 @@ class Backend(ABC):
     capabilities: Capabilities = Capabilities()
     ends_with_process: bool = False
     """Whether its jobs live in one process, and nobody else can see them."""
+    trusted_store: bool = False
+    """Whether only the site itself writes to the store: its own database, or this process.
+    Elsewhere messages are verified whatever ``VERIFY_SIGNATURES`` says.
+    """
     shortest_memory: float = 0.0
     """Seconds that a job's result has to be kept, so that ``push`` knows the job has ended."""
 

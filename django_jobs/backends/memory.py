@@ -33,6 +33,7 @@ class MemoryBackend(base.Backend):
     """Keeps jobs in this process. ``OPTIONS["CLOCK"]`` is the clock it judges time by."""
 
     ends_with_process = True
+    trusted_store = True
     capabilities = base.Capabilities(**dict.fromkeys(_CAN, True))
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:

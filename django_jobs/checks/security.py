@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
+from django.utils.module_loading import import_string
 
-from django_jobs.routers import shipped_parent
+from django_jobs.backends.base import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 SHORTEST_KEY = 16
 GOOD_KEY = 32
 VARIED_KEY = 8
-# Messages of these never leave the process.
-_IN_PROCESS = frozenset({"sync", "memory"})
 
 
 def check_verification(
@@ -29,8 +28,10 @@ def check_verification(
     if settings.verify_signatures:
         return
     for config in settings.backends.values():
-        carrier = shipped_parent(config.path)
-        if carrier == "database":
+        carrier = _class_of(config.path)
+        if carrier is None or _runs_where_it_enqueues(carrier):
+            continue
+        if carrier.trusted_store:
             yield Warning(
                 f"VERIFY_SIGNATURES is False: whoever can write to the job table of the "
                 f"backend {config.alias!r} decides what workers run.",
@@ -38,13 +39,28 @@ def check_verification(
                 "SIGNING_KEYS instead.",
                 id="django_jobs.W001",
             )
-        elif carrier not in _IN_PROCESS:
+        else:
             yield Error(
-                f"VERIFY_SIGNATURES is False while the backend {config.alias!r} "
-                f"({config.path}) is a broker: whoever reaches it decides what workers run.",
-                hint="Remove VERIFY_SIGNATURES. It is possible on the database only.",
+                f"VERIFY_SIGNATURES is False, which does not hold for the backend "
+                f"{config.alias!r} ({config.path}): its jobs are verified all the same, because "
+                "anyone who reaches a broker could decide what workers run.",
+                hint="Remove VERIFY_SIGNATURES. It counts for jobs in your own database only.",
                 id="django_jobs.E009",
             )
+
+
+def _class_of(path: str) -> type[Backend] | None:
+    """The class of a backend; None for what is reported elsewhere (E003, E004)."""
+    try:
+        found = import_string(path)
+    except Exception:  # noqa: BLE001 - importing runs code that may raise anything
+        return None
+    return found if isinstance(found, type) and issubclass(found, Backend) else None
+
+
+def _runs_where_it_enqueues(carrier: type[Backend]) -> bool:
+    """Whether its messages never leave the process."""
+    return carrier.ends_with_process or getattr(carrier, "runs_at_enqueue", False)
 
 
 def check_key_strength(

@@ -93,7 +93,7 @@ def _keys() -> Iterator[Finding]:
         yield Finding(
             what="keys",
             state=WARNING,
-            told="VERIFY_SIGNATURES is off: whoever can write to the store can have jobs run",
+            told="VERIFY_SIGNATURES is off: whoever can write to the job table can have jobs run",
             way_out="Leave it on, but while you migrate.",
         )
     told = f"{count} signing key{'' if count == 1 else 's'}; the first one signs"

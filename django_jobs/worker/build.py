@@ -103,7 +103,7 @@ def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:
         settings=settings,
         gatekeeper=Gatekeeper(
             settings,
-            build_opener(backend.alias, settings),
+            build_opener(backend, settings),
             registry,
             runs_delayed=getattr(backend, "runs_delayed", False),
         ),
@@ -127,7 +127,7 @@ def build_relay(backend: Backend, settings: JobsSettings, home: str | None = Non
     found = home or outbox_database(settings, backend.alias)
     if found is None:
         return None
-    opener = build_opener(backend.alias, settings)
+    opener = build_opener(backend, settings)
     return Relay(
         backend,
         found,
@@ -137,14 +137,18 @@ def build_relay(backend: Backend, settings: JobsSettings, home: str | None = Non
     )
 
 
-def build_opener(backend: str, settings: JobsSettings) -> Opener:
-    """What opens the messages of a backend."""
+def build_opener(backend: Backend, settings: JobsSettings) -> Opener:
+    """What opens the messages of a backend.
+
+    Whoever reaches a broker could have anything run that is not verified, so no setting
+    switches that off there, with or without the system checks.
+    """
     return Opener(
-        backend=backend,
+        backend=backend.alias,
         site=settings.site,
         max_payload_bytes=settings.max_payload_bytes,
         signer=Signer(settings.signing_keys),
-        verify_signatures=settings.verify_signatures,
+        verify_signatures=settings.verify_signatures or not backend.trusted_store,
     )
 
 

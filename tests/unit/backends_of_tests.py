@@ -6,6 +6,7 @@ from django.core.checks import Info
 
 from django_jobs.backends.base import Backend
 from django_jobs.backends.database import DatabaseBackend
+from django_jobs.backends.memory import MemoryBackend
 
 COMPLAINTS = [Info("The moon is full.", hint="Wait.", id="tests.I001")]
 NOT_CALLABLE = 5
@@ -17,12 +18,8 @@ class OwnBroker(Backend):
     enqueue = fetch = ack = nack = abandon = renew = reap_expired = stats = None
 
 
-class OwnMemory(OwnBroker):
+class OwnMemory(MemoryBackend):
     pass
-
-
-# The shipped memory backend lives there; a stand-in for what descends from it.
-OwnMemory.__module__ = "django_jobs.backends.memory"
 
 
 class OwnDatabase(DatabaseBackend):

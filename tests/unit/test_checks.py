@@ -197,6 +197,9 @@ def messages_of(settings, **jobs):
         (f"{OWN}.OwnDatabase", ["W001"]),
         (f"{OWN}.OwnBroker", ["E009"]),
         (f"{OWN}.OwnMemory", []),
+        ("django_jobs.backends.sync.SyncBackend", []),
+        ("tests.unit.no_such.Backend", ["E003"]),
+        (f"{OWN}.NotABackend", ["E004"]),
     ],
 )
 def test_unverified_messages_are_judged_by_where_they_wait(

@@ -84,6 +84,7 @@ class DatabaseBackend(Backend):
     ``OPTIONS["NOTIFY"]``: whether PostgreSQL tells idle workers of new jobs.
     """
 
+    trusted_store = True
     capabilities = Capabilities(
         delay=True,
         priority=True,
