@@ -20,7 +20,7 @@ from django_jobs.backends.memory_jobs import READY, RUNNING, SCHEDULED, Dead, Jo
 from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.clock import SECOND, Clock, SystemClock, to_microseconds
 from django_jobs.exceptions import DuplicateJob
-from django_jobs.wire.envelope import Outgoing, index_of, key_digest
+from django_jobs.wire.envelope import Outgoing, index_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -86,12 +86,12 @@ class MemoryBackend(base.Backend):
     def _store(self, new: Outgoing, on_conflict: OnConflict) -> Enqueued:
         if new.id in self.jobs:
             return Enqueued(new.id, created=False)
-        key = new.terms.unique_key
+        key = new.terms.unique
         if key is not None and (holder := self._holder(key)):
             if on_conflict is OnConflict.RETURN:
                 return Enqueued(holder.id, created=False)
             if on_conflict is OnConflict.RAISE or holder.state == RUNNING:
-                raise DuplicateJob(key, holder.id)
+                raise DuplicateJob(new.terms.unique_key or "", holder.id)
             del self.jobs[holder.id]
             self._replaced[holder.id] = new.id
         now = self.clock.now()
@@ -102,8 +102,7 @@ class MemoryBackend(base.Backend):
         self.jobs[new.id] = self._placed(job, now)
         return Enqueued(new.id, created=True)
 
-    def _holder(self, unique_key: str) -> Job | None:
-        key = key_digest(self.alias, unique_key)
+    def _holder(self, key: str) -> Job | None:
         return next((job for job in self.jobs.values() if job.index["unique_key"] == key), None)
 
     def _placed(self, job: Job, now: int) -> Job:

@@ -15,7 +15,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from django_jobs.wire.rules import FULL, MAX_MOMENT
 
@@ -61,23 +61,31 @@ class Terms:
     replay_of: str | None = None
 
     @property
+    def unique(self) -> str | None:
+        """What the job shares with those of which one may be live, or None."""
+        key = self.unique_key
+        return None if key is None else key_digest("unique", self.backend, key)
+
+    @property
     def lock(self) -> str | None:
         """What the job shares with those that it may not run beside, or None."""
         if self.single_instance is not None:
-            return f"instance\x00{self.single_instance}"
-        return None if self.concurrency_key is None else f"key\x00{self.concurrency_key}"
+            return key_digest("instance", self.backend, self.single_instance)
+        key = self.concurrency_key
+        return None if key is None else key_digest("concurrency", self.backend, key)
 
     @property
     def places(self) -> int | None:
         """How many may run at a time that share the lock."""
-        if self.lock is None:
-            return None
-        return 1 if self.single_instance is not None else self.concurrency or 1
+        if self.single_instance is not None:
+            return 1
+        return None if self.concurrency_key is None else self.concurrency or 1
 
     @property
     def once(self) -> str | None:
         """What the job shares with those that do the same work, or None."""
-        return None if self.idempotency_key is None else f"{self.job}\x00{self.idempotency_key}"
+        key = self.idempotency_key
+        return None if key is None else key_digest("idempotency", self.backend, self.job, key)
 
 
 class Envelope(NamedTuple):
@@ -218,10 +226,10 @@ def columns_of(terms: Terms) -> dict[str, Any]:
         "handler": terms.job,
         "name": terms.name or "",
         "rank": -terms.priority,
-        "unique_key": key_digest(terms.backend, terms.unique_key),
-        "concurrency_key": key_digest(terms.backend, terms.lock),
+        "unique_key": terms.unique,
+        "concurrency_key": terms.lock,
         "concurrency": terms.places,
-        "idempotency_key": key_digest(terms.backend, terms.once),
+        "idempotency_key": terms.once,
         "tenant": terms.tenant,
         "expires": terms.expires_at,
         "trace_id": terms.trace_id,
@@ -229,6 +237,12 @@ def columns_of(terms: Terms) -> dict[str, Any]:
     }
 
 
-def key_digest(backend: str, key: str | None) -> str | None:
-    """A backend's key as stores compare it: of fixed length, the same under every collation."""
-    return None if key is None else hashlib.sha256(f"{backend}\x00{key}".encode()).hexdigest()
+def key_digest(
+    kind: Literal["unique", "instance", "concurrency", "idempotency"], backend: str, *key: str
+) -> str:
+    """A backend's key as stores compare it: of fixed length, the same under every collation.
+
+    Stores may keep keys of all kinds in one place, so each kind is a domain of its own. Nothing
+    that is joined here can hold a NUL: a signed body has none.
+    """
+    return hashlib.sha256("\x00".join((kind, backend, *key)).encode()).hexdigest()

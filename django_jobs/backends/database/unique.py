@@ -13,7 +13,6 @@ from django_jobs.backends.database.cancelling import remove_waiting
 from django_jobs.exceptions import DuplicateJob, JobsError
 from django_jobs.ids import parse_id
 from django_jobs.models import Job
-from django_jobs.wire.envelope import key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -96,7 +95,7 @@ def _one(
 
 def _holder(connection: BaseDatabaseWrapper, message: Outgoing) -> str | None:
     """The id of the live job that is in the way of a message."""
-    key = key_digest(message.terms.backend, message.terms.unique_key)
+    key = message.terms.unique
     found = None if key is None else _committed(connection, "unique_key", key)
     return found or _committed(connection, "id", message.id)
 

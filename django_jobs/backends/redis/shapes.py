@@ -7,7 +7,6 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_jobs.clock import to_microseconds
-from django_jobs.wire.envelope import key_digest
 
 if TYPE_CHECKING:
     from django_jobs.wire.envelope import Outgoing, Terms
@@ -32,13 +31,7 @@ class Shape(NamedTuple):
 
 def shape_of(terms: Terms, key_id: str) -> Shape:
     """The common part of messages on their way to the store."""
-    unique = lock = once = None
-    if terms.unique_key is not None:
-        unique = key_digest(terms.backend, terms.unique_key)
-    if (held := terms.lock) is not None:
-        lock = key_digest(terms.backend, held)
-    if terms.idempotency_key is not None:
-        once = key_digest(terms.backend, terms.once)
+    unique, lock, once = terms.unique, terms.lock, terms.once
     told: list[Any] = [
         key_id,
         terms.job,

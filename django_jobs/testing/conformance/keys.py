@@ -277,6 +277,18 @@ class Keys(Suite):
         self.put(**ONCE, job="another.handler")
         self.assertEqual(self.take().done_by, "")
 
+    def test_a_place_shares_no_key_with_work_that_is_done(self) -> None:
+        for name in ("key", "instance", "concurrency", "idempotency"):
+            done = self.put(job=name, idempotency_key="a")
+            self.backend.ack([self.take()])
+            for lock in ("concurrency_key", "single_instance"):
+                self.put(**{lock: "a"})
+                self.backend.ack([self.take()])
+            self.put(job=name, idempotency_key="a")
+            skipped = self.take()
+            self.assertEqual(skipped.done_by, done)
+            self.backend.ack([skipped])
+
     def test_both_kinds_of_key_have_to_let_a_job_go(self) -> None:
         ids = [self.put(**DISK), self.put(**DISK, **ONCE), self.put(**ONCE)]
         first, third = self._leases()

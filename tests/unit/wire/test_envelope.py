@@ -186,10 +186,12 @@ def test_the_index_is_made_of_the_terms():
         "handler": "shop.send",
         "name": "Send é",
         "rank": 7,
-        "unique_key": hashlib.sha256(b"database\x00welcome-1").hexdigest(),
-        "concurrency_key": hashlib.sha256(b"database\x00instance\x00one").hexdigest(),
+        "unique_key": hashlib.sha256(b"unique\x00database\x00welcome-1").hexdigest(),
+        "concurrency_key": hashlib.sha256(b"instance\x00database\x00one").hexdigest(),
         "concurrency": 1,
-        "idempotency_key": hashlib.sha256(b"database\x00shop.send\x00once").hexdigest(),
+        "idempotency_key": hashlib.sha256(
+            b"idempotency\x00database\x00shop.send\x00once"
+        ).hexdigest(),
         "tenant": "acme",
         "expires": 1_800_000_000_000_000,
         "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
@@ -207,14 +209,40 @@ def test_what_was_not_said_is_none_in_the_index_save_for_the_name():
 
 @pytest.mark.parametrize("keys", [("a", "A"), ("é", "e"), ("a", "a "), ("", "\x00")], ids=ascii)
 def test_keys_that_a_collation_may_take_for_equal_have_different_digests(keys):
-    one, other = (key_digest("database", key) for key in keys)
+    one, other = (key_digest("unique", "database", key) for key in keys)
     assert one != other
 
 
-def test_a_key_digest_has_a_fixed_length_and_no_key_has_none():
-    assert {len(key_digest("database", "k" * length)) for length in (1, 64, 255)} == {64}
-    assert key_digest("database", None) is None
-    assert key_digest("one", "k") != key_digest("other", "k")
+def test_a_key_digest_has_a_fixed_length_and_belongs_to_a_backend():
+    lengths = {len(key_digest("unique", "database", "k" * length)) for length in (1, 64, 255)}
+    assert lengths == {64}
+    assert key_digest("unique", "one", "k") != key_digest("unique", "other", "k")
+
+
+KEYS = {
+    "unique_key": "unique_key",
+    "concurrency_key": "concurrency_key",
+    "single_instance": "concurrency_key",
+    "idempotency_key": "idempotency_key",
+}
+"""Option of a job → the column that holds its digest."""
+
+
+@pytest.mark.parametrize(
+    "name", ["unique", "key", "concurrency", "instance", "single_instance", "idempotency", "once"]
+)
+def test_keys_of_different_kinds_never_share_a_digest_whatever_the_handler_is_called(name):
+    pairs = [(name, "a"), ("a", name)]
+    made = {
+        index_of(ID, replace(FEW, job=job, **{kind: key}))[column]
+        for kind, column in KEYS.items()
+        for job, key in pairs
+    }
+    assert len(made) == len(KEYS) * len(pairs)
+
+
+def test_a_job_without_keys_has_no_digest():
+    assert [FEW.unique, FEW.lock, FEW.once, FEW.places] == [None] * 4
 
 
 def test_terms_envelopes_headers_and_messages_are_frozen():
