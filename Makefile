@@ -155,7 +155,7 @@ pins = uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-
 
 lock: ## Pin anew what CI installs, by hash
 	@echo 'Django==5.2.*' | $(call pins,3.11,test redis beanstalk,5.2)
-	@printf 'Django==6.0.*\nredis==5.0.*\n' | $(call pins,3.12,test redis beanstalk,6.0)
+	@printf 'Django==6.0.*\nredis==6.0.*\n' | $(call pins,3.12,test redis beanstalk,6.0)
 	@echo 'Django==6.1.*' | $(call pins,3.12,test redis beanstalk,6.1)
 	@echo 'Django==6.1.*' | $(call pins,3.12,test redis beanstalk lint docs,6.1-dev)
 

@@ -81,7 +81,7 @@ ON_A_DATABASE = {
     },
     "E019": {"vendor": "postgresql", "settings_dict": {"NAME": "x", "AUTOCOMMIT": False}},
 }
-ON_REDIS = {"E060", "E061", "W060", "W061"}  # tests/integration/redis
+ON_REDIS = {"E060", "E061", "W015", "W060", "W061"}  # tests/integration/redis
 TESTED_WITH_FILES = {"E021", "W023"}  # tests/unit/test_checks_reach.py
 OF_SCHEDULES = {*(f"E04{n}" for n in range(5)), "W040", "W041", "W042"}  # tests/unit/cron
 ON_AN_OUTBOX = {"E070", "W070"}  # tests/unit/test_outbox_settings.py

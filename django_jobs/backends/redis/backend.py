@@ -15,7 +15,7 @@ from django_jobs.backends.base import (
     OnConflict,
     Settled,
 )
-from django_jobs.backends.redis.checking import check_server
+from django_jobs.backends.redis.checking import check_identity, check_server
 from django_jobs.backends.redis.claiming import Claims
 from django_jobs.backends.redis.clock import StoreClock
 from django_jobs.backends.redis.connecting import Connection, NoRoomError, is_of_a_key
@@ -378,4 +378,5 @@ class RedisBackend(Backend):
         self.store.connection.confirm_site()
 
     def check(self) -> list[Any]:
-        return check_server(self.alias, self.store.connection)
+        unproved = check_identity(self.alias, Options.read(self.alias, self.options))
+        return [*unproved, *check_server(self.alias, self.store.connection)]

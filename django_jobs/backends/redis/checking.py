@@ -5,11 +5,13 @@ A server that does not answer is no finding: ``manage.py check`` runs where none
 
 from __future__ import annotations
 
+from ssl import CERT_NONE
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
 
-from django_jobs.backends.redis.connecting import translated
+from django_jobs.backends.redis.connecting import options_of_url, translated
+from django_jobs.backends.redis.options import TLS
 from django_jobs.conf import get_settings
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from django.core.checks import CheckMessage
 
     from django_jobs.backends.redis.connecting import Connection
+    from django_jobs.backends.redis.options import Options
 
 PATIENCE_SECONDS = 1.0
 OLDEST = 7
@@ -42,6 +45,28 @@ def check_server(alias: str, connection: Connection) -> list[CheckMessage]:
     for told in nodes:
         found.update((str(message.id), message) for message in _messages(alias, told))
     return list(found.values())
+
+
+def check_identity(alias: str, given: Options) -> list[CheckMessage]:
+    """Whether a server has to prove its name before it gets the password. Nothing connects."""
+    if not given.url.startswith(TLS):
+        return []
+    told = {**given.client, **options_of_url(given.url)}  # as redis-py has it, the URL wins
+    if told.get("ssl_cert_reqs", "required") in {"none", None, CERT_NONE}:
+        name, taken = "ssl_cert_reqs", "with whatever certificate"
+    elif not told.get("ssl_check_hostname", True):
+        name, taken = "ssl_check_hostname", "with a certificate of whatever name"
+    else:
+        return []
+    return [
+        Warning(
+            f"The backend {alias!r} takes any server {taken} for its own ({name} is "
+            f"{told[name]!r}): it gets the password and the jobs.",
+            hint=f"Leave {name} out of OPTIONS['CLIENT'] and of the URL; ssl_ca_certs names an "
+            "authority of your own. Silence this where the network itself can be trusted.",
+            id="django_jobs.W015",
+        )
+    ]
 
 
 def _nodes(client: Any) -> list[dict[str, Any]]:

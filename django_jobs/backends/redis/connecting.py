@@ -22,6 +22,18 @@ except ImportError as error:
         "the Redis backend needs the package redis; install django-jobs[redis]"
     ) from error
 
+OLDEST_CLIENT = 6
+"""Older ones of redis-py take a certificate of a trusted authority for whatever server it is,
+and in a cluster cannot even be asked to look at the name.
+"""
+
+if int(redis.__version__.partition(".")[0]) < OLDEST_CLIENT:
+    raise ImportError(
+        f"the Redis backend needs redis-py {OLDEST_CLIENT} or newer, and {redis.__version__} is "
+        "installed, which does not check the name of a server (rediss://); "
+        "install django-jobs[redis]"
+    )
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -48,13 +60,9 @@ _REFUSED = (
     exceptions.ClusterDownError,
     exceptions.ReadOnlyError,
 )
+options_of_url: Any = redis.connection.parse_url  # which is untyped
 _NEVER_SENT = "connecting to"
 SOCKET = "unix://"
-
-# redis-py 5 asks a cluster again whatever its Retry says, and calls that by a name of its own.
-_CLUSTER_RETRIES = (
-    {"cluster_error_retry_attempts": 0} if int(redis.__version__.partition(".")[0]) < 6 else {}  # noqa: PLR2004 - a version
-)
 
 
 class NoRoomError(StoreUnavailable):
@@ -96,7 +104,6 @@ class Connection:
         settings = {
             "protocol": 2,
             **({} if self._url.startswith(SOCKET) else {"socket_keepalive": True}),
-            **(_CLUSTER_RETRIES if self._clustered else {}),
             **self._options,
             "socket_timeout": timeout,
             "socket_connect_timeout": min(timeout, self.timeout),

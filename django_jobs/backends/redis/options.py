@@ -15,7 +15,8 @@ from django_jobs.exceptions import InvalidBackend
 _KNOWN = ("URL", "PREFIX", "CLUSTER", "TIMEOUT", "CLIENT", "REMEMBER_SECONDS")
 REMEMBER_SECONDS = 7 * 86_400.0
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_SCHEMES = ("redis://", "rediss://", SOCKET)
+TLS = "rediss://"
+_SCHEMES = ("redis://", TLS, SOCKET)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -281,9 +281,10 @@ class Keys(Suite):
         for name in ("key", "instance", "concurrency", "idempotency"):
             done = self.put(job=name, idempotency_key="a")
             self.backend.ack([self.take()])
-            for lock in ("concurrency_key", "single_instance"):
-                self.put(**{lock: "a"})
-                self.backend.ack([self.take()])
+            self.put(concurrency_key="a")
+            self.backend.ack([self.take()])
+            self.put(single_instance="a")
+            self.backend.ack([self.take()])
             self.put(job=name, idempotency_key="a")
             skipped = self.take()
             self.assertEqual(skipped.done_by, done)

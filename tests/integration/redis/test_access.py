@@ -3,7 +3,7 @@
 import re
 import shutil
 import subprocess
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -86,41 +86,68 @@ def test_a_waiting_job_takes_less_than_a_kilobyte(jobs):
     assert each < MOST_BYTES
 
 
-def test_a_connection_by_tls(tmp_path):
+@pytest.fixture
+def by_tls(tmp_path):
+    """Starts servers that speak TLS under a certificate of some names, which signs itself."""
     if shutil.which("openssl") is None:
         pytest.fail("openssl is needed to make a certificate")
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    subprocess.run(
-        [
-            *[
-                "openssl",
-                "req",
-                "-x509",
-                "-newkey",
-                "rsa:2048",
-                "-nodes",
-                "-days",
-                "2",
-                "-subj",
-                "/CN=localhost",
+
+    @contextmanager
+    def serving(names):
+        key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
+        subprocess.run(
+            [
+                *[
+                    "openssl",
+                    "req",
+                    "-x509",
+                    "-newkey",
+                    "rsa:2048",
+                    "-nodes",
+                    "-days",
+                    "2",
+                    "-subj",
+                    "/CN=jobs",
+                ],
+                *("-addext", f"subjectAltName={names}", "-keyout", key, "-out", certificate),
             ],
-            *["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
-            *["-keyout", str(key), "-out", str(certificate)],
-        ],
-        check=True,
-        capture_output=True,
-    )
-    port = free_port()
-    files = ["--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
-    options = ["--tls-port", str(port), *files, "--tls-auth-clients", "no"]
-    with running(*options, "--tls-ca-cert-file", str(certificate)):
-        url = f"rediss://127.0.0.1:{port}/0"
-        trusting = RedisBackend("redis", {"URL": url, "CLIENT": {"ssl_ca_certs": str(certificate)}})
+            check=True,
+            capture_output=True,
+        )
+        port = free_port()
+        files = ["--tls-cert-file", certificate, "--tls-key-file", key]
+        options = ["--tls-port", str(port), *files, "--tls-auth-clients", "no"]
+        with running(*options, "--tls-ca-cert-file", certificate):
+            yield f"rediss://127.0.0.1:{port}/0", {"ssl_ca_certs": certificate}
+
+    return serving
+
+
+def test_a_connection_by_tls(by_tls):
+    with by_tls("DNS:localhost,IP:127.0.0.1") as (url, trust):
+        trusting = RedisBackend("redis", {"URL": url, "CLIENT": trust})
         # Closed by hand: as garbage, its socket may be met before what would close it.
         with closing(trusting.store.connection.client):
             assert trusting.stats("default").ready == 0
         with pytest.raises(ConnectionError, match=r"(?i)certificate"):
             RedisBackend("redis", {"URL": url}).stats("default")
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+def test_a_server_whose_certificate_is_of_another_name_is_not_talked_to(by_tls, cluster):
+    with by_tls("DNS:another.example,IP:192.0.2.1") as (url, trust):
+        refused = RedisBackend("redis", {"URL": url, "CLIENT": trust, "CLUSTER": cluster})
+        with pytest.raises(ConnectionError, match=r"(?i)certificate"):
+            refused.stats("default")
+
+
+def test_a_site_may_do_without_the_name_knowingly(by_tls):
+    with by_tls("DNS:another.example") as (url, trust):
+        client = {**trust, "ssl_check_hostname": False}
+        knowing = RedisBackend("redis", {"URL": url, "CLIENT": client})
+        with closing(knowing.store.connection.client):
+            assert knowing.stats("default").ready == 0
+        assert [str(found.id) for found in knowing.check()] == ["django_jobs.W015"]
 
 
 @pytest.mark.django_db

@@ -1,5 +1,6 @@
 """What is refused before anything runs. That a server is away is no finding."""
 
+import ssl
 import subprocess
 import sys
 
@@ -36,6 +37,48 @@ def test_options_that_cannot_work_are_refused(options, said):
     with pytest.raises(InvalidBackend, match=said) as refused:
         RedisBackend("redis", options)
     assert "secret" not in str(refused.value)
+
+
+TLS = URL.replace("redis:", "rediss:")
+
+
+@pytest.mark.parametrize(
+    ("url", "client", "named"),
+    [
+        (TLS, {}, None),
+        (TLS, {"ssl_check_hostname": True, "ssl_cert_reqs": "required"}, None),
+        (TLS, {"ssl_check_hostname": False}, "ssl_check_hostname is False"),
+        (f"{TLS}?ssl_check_hostname=false", {}, "ssl_check_hostname is False"),
+        (f"{TLS}?ssl_check_hostname=true", {"ssl_check_hostname": False}, None),
+        (TLS, {"ssl_cert_reqs": "none", "ssl_check_hostname": False}, "ssl_cert_reqs is 'none'"),
+        (TLS, {"ssl_cert_reqs": None}, "ssl_cert_reqs is None"),
+        (TLS, {"ssl_cert_reqs": ssl.CERT_NONE}, "ssl_cert_reqs is"),
+        (URL, {"ssl_check_hostname": False}, None),
+    ],
+)
+def test_a_server_that_need_not_prove_its_name_is_warned_of(url, client, named):
+    found = RedisBackend("redis", {"URL": url, "CLIENT": client}).check()
+    assert [str(one.id) for one in found] == (["django_jobs.W015"] if named else [])
+    if named:
+        assert named in found[0].msg
+        assert "secret" not in found[0].msg
+
+
+OLD_CLIENT = """
+import redis
+redis.__version__ = "5.2.1"
+try:
+    import django_jobs.backends.redis.connecting
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_a_client_that_does_not_check_names_is_refused():
+    asked = [sys.executable, "-c", OLD_CLIENT]
+    told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    assert "redis-py 6 or newer, and 5.2.1 is installed" in told
+    assert "django-jobs[redis]" in told
 
 
 def ids(server, **options):
