@@ -151,6 +151,9 @@ class JobsBackend(BaseTaskBackend):
             return memo
         registering.register(task)
         handler: Any = registry.find(registering.key_of(task))
+        runs_here = self.jobs.ends_with_process or getattr(self.jobs, "runs_at_enqueue", False)
+        if not runs_here and (problem := registering.why_not_found(handler)):
+            raise InvalidTask(problem)
         said: Any = (queue_of_tasks(task.queue_name), int(task.priority), task.run_after)
         if not isinstance(task, JobsTask):
             return _Made(where, handler, _plan_of(handler.key, *where, *said))

@@ -11,6 +11,8 @@ from asyncio import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
+
 from django_jobs.definition import Options
 from django_jobs.execution.attempt import StopNow
 from django_jobs.execution.errors import error_text
@@ -44,6 +46,7 @@ class TaskHandler(FunctionHandler):
             options=getattr(task, "options", Options()),
         )
         self.task = task
+        self.known_from_start = not apps.ready
         self.before, self.after = self._begin, self._end
         self._running: dict[str, results.Running] = {}
 

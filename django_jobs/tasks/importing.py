@@ -179,9 +179,11 @@ def _prepared(row: Any, backend: str | None) -> PreparedJob[Any]:
     handler = registry.get(row.task_path) or registering.find(row.task_path)
     if not isinstance(handler, FunctionHandler):
         raise UnknownHandler(
-            f"{row.task_path} is no task of this site: nothing registers it, and it is in no "
-            "installed app and none of TASK_MODULES"
+            f"{row.task_path} is no task of this site: nothing registers it, and it is neither in "
+            "the modules tasks and jobs of installed apps nor in one of TASK_MODULES"
         )
+    if problem := registering.why_not_found(handler):
+        raise UnknownHandler(problem)
     call = row.call
     payload = handler.payload(tuple(call["args"]), dict(call["kwargs"]))
     plan = Plan(handler.key, _options(handler, row, backend))

@@ -2,7 +2,7 @@
 
 A task gets into the registry when it is made, or when it is first enqueued. In a worker a
 key that a verified message names may still be unknown: then, and only then, the module of
-its path is imported, if it belongs to this site.
+its path is imported, if it is one in which this site keeps its tasks.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from django_jobs.telemetry.trouble_events import TaskModuleFailed
 if TYPE_CHECKING:
     from django_jobs.handlers.base import Handler
 
+DISCOVERED = ("jobs", "tasks")
+"""The modules of an app that every process imports, and that may be packages."""
+
 
 def key_of(task: Any) -> str:
     """What messages call a task; raises InvalidJob where it has no name to be found by."""
@@ -44,11 +47,11 @@ def register(task: Any) -> TaskHandler | None:
 def find(key: str) -> Handler | None:
     """The handler of a key that nobody registered yet, after importing its module.
 
-    Only for keys out of verified messages, only modules of installed apps or of
-    TASK_MODULES, and only what is a Task there.
+    Only for keys out of verified messages, only modules for tasks, and only what is a Task
+    there. Any other module is not imported, for an import runs what it holds.
     """
     module, _, name = key.rpartition(".")
-    if not is_of_this_site(module):
+    if not is_for_tasks(module):
         return None
     try:
         found = getattr(import_module(module), name, None)
@@ -63,13 +66,30 @@ def find(key: str) -> Handler | None:
 def may_find(key: str) -> bool:
     """Whether ``find`` would import a module; what is imported has registered its tasks."""
     module = key.rpartition(".")[0]
-    return module not in sys.modules and is_of_this_site(module)
+    return module not in sys.modules and is_for_tasks(module)
 
 
-def is_of_this_site(module: str) -> bool:
-    """Whether a module belongs to an installed app or to TASK_MODULES."""
+def is_for_tasks(module: str) -> bool:
+    """Whether it is in the ``tasks`` or ``jobs`` of an installed app, or in one of TASK_MODULES."""
     if not all(part.isidentifier() for part in module.split(".")):
         return False
-    allowed = [config.name for config in apps.get_app_configs()]
+    allowed = [f"{app.name}.{name}" for app in apps.get_app_configs() for name in DISCOVERED]
     allowed += get_settings().task_modules
     return any(module == name or module.startswith(f"{name}.") for name in allowed)
+
+
+def why_not_found(handler: Handler) -> str | None:
+    """Why a worker would not find the task of a handler that is known here, as far as can be told.
+
+    What was imported before the apps were ready, a worker has imported as well.
+    """
+    if not isinstance(handler, TaskHandler) or handler.known_from_start:
+        return None
+    module, _, name = handler.key.rpartition(".")
+    if module != handler.function.__module__ or is_for_tasks(module):
+        return None
+    return (
+        f"workers would not find the task {handler.key}: they import the modules tasks and jobs "
+        f"of installed apps, and what TASK_MODULES names. Add {module!r} to "
+        f"DJANGO_JOBS['TASK_MODULES'], or move {name} to one of those modules"
+    )

@@ -223,7 +223,10 @@ def _has_keys(terms: Terms) -> bool:
 def _unknown_handler(envelope: Envelope) -> tuple[str, str]:
     """The reason, and a sentence."""
     key = envelope.terms.job
-    return "unknown-handler", f"no handler is registered as {key!r} in this process"
+    return "unknown-handler", (
+        f"no handler is registered as {key!r} in this process, which knows the modules jobs and "
+        "tasks of installed apps, and what TASK_MODULES names"
+    )
 
 
 def _unfit(handler: Handler, envelope: Envelope) -> Rejected | None:

@@ -80,6 +80,7 @@ def test_it_is_told_like_a_job_that_was_cancelled_elsewhere(carrier, capsys):
 
 def test_a_task_in_the_outbox_that_was_cancelled_tells_so(carrier, settings):
     settings.TASKS = {"default": {"BACKEND": "django_jobs.tasks.JobsBackend"}}
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TASK_MODULES": [chores.__name__]}
     result = chores.add.enqueue(1, right=2)
     assert operations.call_off(result.id, by="ada").status == "cancelled"
     found = task_backends["default"].get_result(result.id)

@@ -147,7 +147,8 @@ def test_jobs_status_shows_what_waits_and_for_how_long(carrier, capsys):
     assert json.loads(capsys.readouterr().out)["outbox"] == []
 
 
-def test_a_task_goes_through_the_outbox_and_has_a_result_from_the_first_moment(carrier):
+def test_a_task_goes_through_the_outbox_and_has_a_result_from_the_first_moment(carrier, settings):
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TASK_MODULES": [__name__]}
     with transaction.atomic():
         result = shout.enqueue("a")
         assert OutboxJob.objects.count() == 1

@@ -7,7 +7,7 @@ from django_jobs.backends.registry import backends
 from tests.integration.worker.pool.conftest import diary, start  # noqa: F401 - fixtures
 from tests.redis_servers import running
 
-WORKER = {"POLL_INTERVAL": 0.2, "LEASE_SECONDS": 3}
+WORKER = {"POLL_INTERVAL": 0.2, "LEASE_SECONDS": 3, "TASK_MODULES": ["tests"]}
 
 
 @pytest.fixture(scope="session")

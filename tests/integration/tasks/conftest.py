@@ -16,6 +16,12 @@ SETTINGS = {"POLL_INTERVAL": 0.05, "LEASE_SECONDS": 3, "KILL_GRACE": 0.3, "UNKNO
 until = wait_until
 
 
+@pytest.fixture(autouse=True)
+def tasks_of_tests(settings):
+    """Tasks that tests declare where they stand; a worker would have to import them there."""
+    settings.DJANGO_JOBS = {"TASK_MODULES": ["tests"]}
+
+
 class TaskDiary(Diary):
     @property
     def words(self):

@@ -212,6 +212,23 @@ def test_unicode_and_large_integers_survive():
     assert result.return_value == [values, {}]
 
 
+def test_a_task_that_no_worker_would_find_is_refused_at_its_enqueue(settings):
+    settings.DJANGO_JOBS = {}
+    stranger = chores.add.using(priority=1)
+    with pytest.raises(InvalidTask, match=r"chores\.tasks' to DJANGO_JOBS\['TASK_MODULES'\]"):
+        stranger.enqueue(1, right=2)
+    assert not Job.objects.exists()
+    settings.DJANGO_JOBS = {"TASK_MODULES": ["tests.integration.tasks.chores"]}
+    assert stranger.enqueue(1, right=2).status == TaskResultStatus.READY
+
+
+@pytest.mark.parametrize("backend", ["sync.SyncBackend", "memory.MemoryBackend"])
+def test_what_runs_in_this_process_needs_no_worker_to_find_it(settings, backend):
+    path = f"django_jobs.backends.{backend}"
+    settings.DJANGO_JOBS = {"BACKENDS": {"here": {"BACKEND": path}}, "DEFAULT_BACKEND": "here"}
+    assert chores.add.using(priority=1).enqueue(1, right=2).id
+
+
 # -- queues and aliases ------------------------------------------------------------------------
 
 
@@ -222,7 +239,7 @@ def test_a_queue_must_be_allowed_by_tasks_and_by_us(settings):
         chores.echo.using(queue_name="x" * 65)
     with pytest.raises(InvalidTask, match="queue_name is 7"):
         chores.echo.using(queue_name=7)
-    settings.DJANGO_JOBS = {"QUEUES": {"mail": {}}}
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "QUEUES": {"mail": {}}}
     with pytest.raises(InvalidTask, match="is not in DJANGO_JOBS"):
         chores.echo.using(queue_name="mial")
     chores.echo.using(queue_name="mail").enqueue()
@@ -283,10 +300,11 @@ def test_two_aliases_share_one_backend_and_one_worker():
 
 def test_an_alias_names_its_backend(settings):
     settings.DJANGO_JOBS = {
+        **settings.DJANGO_JOBS,
         "BACKENDS": {
             "database": {"BACKEND": "django_jobs.backends.database.DatabaseBackend"},
             "sync": {"BACKEND": "django_jobs.backends.sync.SyncBackend"},
-        }
+        },
     }
     settings.TASKS = {
         "default": {"BACKEND": OURS, "OPTIONS": {"BACKEND": "sync"}},
@@ -301,12 +319,13 @@ def test_an_alias_names_its_backend(settings):
 
 def test_flags_tell_what_the_backend_below_can_do(settings):
     settings.DJANGO_JOBS = {
+        **settings.DJANGO_JOBS,
         "BACKENDS": {
             "database": {"BACKEND": "django_jobs.backends.database.DatabaseBackend"},
             "sync": {"BACKEND": "django_jobs.backends.sync.SyncBackend"},
             "redis": {"BACKEND": "django_jobs.backends.redis.RedisBackend"},
             "memory": {"BACKEND": "django_jobs.backends.memory.MemoryBackend"},
-        }
+        },
     }
     flags = {}
     for name in settings.DJANGO_JOBS["BACKENDS"]:
@@ -327,6 +346,7 @@ def test_flags_tell_what_the_backend_below_can_do(settings):
 
 def test_without_results_there_are_none_to_ask_for(settings):
     settings.DJANGO_JOBS = {
+        **settings.DJANGO_JOBS,
         "BACKENDS": {"memory": {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}},
         "DEFAULT_BACKEND": "memory",
     }
@@ -339,6 +359,7 @@ def test_without_results_there_are_none_to_ask_for(settings):
 
 def test_what_a_backend_cannot_do_is_refused_when_the_task_asks_for_it(settings):
     settings.DJANGO_JOBS = {
+        **settings.DJANGO_JOBS,
         "BACKENDS": {"sync": {"BACKEND": "django_jobs.backends.sync.SyncBackend"}},
         "DEFAULT_BACKEND": "sync",
     }

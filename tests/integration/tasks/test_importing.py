@@ -153,6 +153,7 @@ def test_a_task_goes_where_its_alias_leads(source, settings):
     database = {"BACKEND": "django_jobs.backends.database.DatabaseBackend"}
     memory = {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}
     settings.DJANGO_JOBS = {
+        **settings.DJANGO_JOBS,
         "BACKENDS": {"database": database, "second": memory},
         "QUEUES": {"default": {"BACKEND": "second"}},
     }

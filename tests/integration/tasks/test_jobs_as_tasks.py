@@ -28,6 +28,7 @@ DATABASE = {"BACKEND": "django_jobs.backends.database.DatabaseBackend"}
 def test_a_job_as_a_task_goes_where_the_job_goes(settings):
     memory = {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}
     settings.DJANGO_JOBS = {
+        **settings.DJANGO_JOBS,
         "BACKENDS": {"database": DATABASE, "second": memory},
         "QUEUES": {"mail": {"BACKEND": "second"}, "default": {}},
     }

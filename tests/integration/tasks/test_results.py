@@ -210,7 +210,7 @@ def test_a_queue_that_was_removed_leaves_its_results_readable(settings):
     ended = chores.echo.using(queue_name="old", priority=5).enqueue("e")
     process_once("old")
     settings.TASKS = {"default": {"BACKEND": "django_jobs.tasks.JobsBackend", "QUEUES": ["new"]}}
-    settings.DJANGO_JOBS = {"QUEUES": {"new": {}}}
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "QUEUES": {"new": {}}}
     for result in (waiting, ended):
         told = task_backends["default"].get_result(result.id)
         assert told.task.queue_name == "old"

@@ -221,6 +221,7 @@ def test_signals_tell_of_a_task_that_succeeds():
 
 def test_a_task_that_runs_inside_its_enqueue_is_told_of_in_order_and_once(settings):
     settings.DJANGO_JOBS = {
+        **settings.DJANGO_JOBS,
         "BACKENDS": {"sync": {"BACKEND": "django_jobs.backends.sync.SyncBackend"}},
         "DEFAULT_BACKEND": "sync",
     }
@@ -301,6 +302,7 @@ def test_a_receiver_that_fails_does_not_hurt_the_enqueue():
 
 def test_where_a_task_runs_at_its_enqueue_the_enqueue_is_told_first(settings):
     settings.DJANGO_JOBS = {
+        **settings.DJANGO_JOBS,
         "BACKENDS": {"sync": {"BACKEND": "django_jobs.backends.sync.SyncBackend"}},
         "DEFAULT_BACKEND": "sync",
     }

@@ -48,7 +48,7 @@ def test_one_worker_runs_the_tasks_of_every_alias_and_plain_jobs(start, options)
 
 def test_a_task_whose_module_nobody_imported_is_found_where_the_site_allows_it(start, diary):
     result = hidden.found.enqueue(str(diary))
-    assert ended(start("--until-empty")) == 0
+    assert ended(start("--until-empty", TASK_MODULES=[hidden.__name__])) == 0
     assert diary.words == ["found"]
     assert refreshed(result).status == SUCCESSFUL
 
@@ -58,7 +58,7 @@ def test_what_is_no_task_or_of_no_app_is_not_run(start, diary, tmp_path):
     chores.task(plain)  # here it is a task, in the worker's hidden.py it is a plain function
     no_task = chores.task(plain).enqueue(str(diary))
     no_app = attic.dusty.enqueue(str(tmp_path / "marker"))
-    assert ended(start("--until-empty")) == 0
+    assert ended(start("--until-empty", TASK_MODULES=[hidden.__name__])) == 0
     for result in (no_task, no_app):
         refreshed(result)
         assert (result.status, len(result.errors)) == (FAILED, 1)

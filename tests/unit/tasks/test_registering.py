@@ -1,10 +1,13 @@
 """Which tasks become handlers, and which modules may be imported for a key."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
+from django.apps import apps
 
 from django_jobs.exceptions import ConfigurationError
+from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
 from django_jobs.tasks import registering, task
 from django_jobs.tasks.compat import InvalidTask
@@ -81,11 +84,20 @@ def test_a_module_that_breaks_is_told_and_finds_nothing(wing, caplog):
     ("module", "allowed"),
     [
         ("testproject.shop.tasks", True),
-        ("testproject.shop", True),
+        ("testproject.shop.jobs", True),
+        ("testproject.shop.tasks.mail", True),
+        ("testproject.shop.tasks.mail.daily", True),
+        ("listed", True),
+        ("listed.below", True),
+        ("listedtoo", False),
+        ("testproject.shop", False),
+        ("testproject.shop.models", False),
+        ("testproject.shop.tasksforce", False),
+        ("testproject.shop.models.tasks", False),
         ("testproject.shopping.tasks", False),
         ("testproject", False),
-        ("django_jobs.anything", True),
-        ("django.contrib.admin.views", True),
+        ("django_jobs.anything", False),
+        ("django.contrib.admin.views", False),
         ("django.core.management", False),
         ("os", False),
         ("subprocess", False),
@@ -97,8 +109,11 @@ def test_a_module_that_breaks_is_told_and_finds_nothing(wing, caplog):
         ("testproject.shop/../x", False),
     ],
 )
-def test_a_module_is_of_this_site_when_an_installed_app_holds_it(module, allowed):
-    assert registering.is_of_this_site(module) is allowed
+def test_a_module_is_for_tasks_where_an_app_keeps_them_or_the_settings_name_it(
+    module, allowed, settings
+):
+    settings.DJANGO_JOBS = {"TASK_MODULES": ["listed"]}
+    assert registering.is_for_tasks(module) is allowed
 
 
 def test_nothing_outside_is_imported(monkeypatch):
@@ -106,6 +121,8 @@ def test_nothing_outside_is_imported(monkeypatch):
     monkeypatch.setattr(registering, "import_module", imported.append)
     assert registering.find("antigravity.fly") is None
     assert registering.find("fly") is None
+    assert registering.find("testproject.shop.admin.OrderAdmin") is None
+    assert registering.find("django.contrib.admin.views.main.x") is None
     assert imported == []
 
 
@@ -113,3 +130,27 @@ def test_two_functions_cannot_share_a_key(key):
     task(key=key)(one)
     with pytest.raises(ConfigurationError, match="two handlers"):
         task(key=key)(two)
+
+
+def test_a_task_in_a_module_that_no_worker_imports_would_not_be_found(settings):
+    made = task(one)
+    problem = registering.why_not_found(registry.get(made.module_path))
+    assert f"would not find the task {made.module_path}" in problem
+    assert f"Add '{__name__}' to DJANGO_JOBS['TASK_MODULES'], or move one to" in problem
+    settings.DJANGO_JOBS = {"TASK_MODULES": [__name__]}
+    assert registering.why_not_found(registry.get(made.module_path)) is None
+
+
+def test_a_task_that_was_imported_before_the_apps_were_ready_is_everywhere(monkeypatch):
+    monkeypatch.setattr(apps, "ready", False)
+    handler = TaskHandler(f"{__name__}.two", SimpleNamespace(func=two, takes_context=False))
+    assert registering.why_not_found(handler) is None
+
+
+def test_nothing_is_known_of_a_task_with_a_key_of_its_own(key):
+    task(key=key)(one)
+    assert registering.why_not_found(registry.get(key)) is None
+
+
+def test_a_job_is_not_looked_for_as_a_task(key):
+    assert registering.why_not_found(FunctionHandler(key, one, takes_context=False)) is None
