@@ -1,5 +1,9 @@
 """Move tasks that wait in another backend's table into ours, each under the id it has.
 
+Their tables carry no signatures, so what is moved is signed here as the rows have it: which
+task it is and with which arguments is not verified by anything. What a row names still has to
+be a task of this site that its queue allows.
+
 Only rows that wait are moved; what runs or has ended stays where it is. A row is deleted
 in the transaction that enqueues its job, where both tables share a database. Where they do
 not, as with a broker, it is deleted when the job is there: doing it again then finds the job
@@ -111,6 +115,7 @@ class Moved:
     """What became of the tasks of a source."""
 
     moved: int = 0
+    tasks: dict[str, int] = field(default_factory=dict)
     running: int = 0
     refused: list[dict[str, str]] = field(default_factory=list)
 
@@ -118,6 +123,11 @@ class Moved:
 def waiting_ids(source: str, using: str | None = None) -> list[Any]:
     """The ids of the tasks that wait, in the order they were enqueued."""
     return list(_rows(source, using).filter(status=READY).values_list("pk", flat=True))
+
+
+def place_of(source: str, using: str | None = None) -> tuple[str, str]:
+    """The table of a source, and the alias of its database."""
+    return SOURCES[source]._meta.db_table, _alias(source, using)
 
 
 def move(
@@ -141,6 +151,8 @@ def move(
             _hand_over([one for one in prepared if one.id not in pushed], chunk, dry_run=dry_run)
         _hand_over([one for one in prepared if one.id in pushed], chunk, dry_run=dry_run)
         done.moved += len(prepared)
+        for job in prepared:
+            done.tasks[job.plan.handler] = done.tasks.get(job.plan.handler, 0) + 1
         progress(len(ids[start : start + AT_ONCE]))
     return done
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
+from django_jobs.conf import get_settings
 from django_jobs.exceptions import BackendUnavailable, DuplicateJob, StoreUnavailable
 from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
 from django_jobs.management.output import escaped
@@ -27,7 +28,10 @@ class Command(JobsCommand):
     help = (
         "Enqueues the tasks that wait in the table of django-tasks-db or django-ox as jobs, each "
         "under the id it has, and deletes their rows there. What runs or has ended is left "
-        "alone. Stop the other backend's workers first. Doing it again is safe."
+        "alone. Stop the other backend's workers first. Doing it again is safe. That table has no "
+        "signatures: the jobs are signed here with this site's key, with the tasks and arguments "
+        "that the rows have. Look with --dry-run at what that would be, and import only from a "
+        "table that only you and your site could write to."
     )
     examples = """
         jobs_import django-tasks-db --dry-run
@@ -72,17 +76,34 @@ class Command(JobsCommand):
                 f"{escaped(str(error))}; what was not moved is still there: do it again",
                 returncode=FAILED,
             ) from error
+        table, database = importing.place_of(source, using)
+        word = {
+            "table": table,
+            "database": database,
+            "key_id": get_settings().signing_keys[0].key_id,
+        }
         if options["json"]:
-            output.document({"source": source, "dry_run": options["dry_run"], **asdict(moved)})
+            told = {"source": source, "dry_run": options["dry_run"], **word, **asdict(moved)}
+            output.document(told)
         else:
-            _tell(output, moved, dry_run=options["dry_run"])
+            _tell(output, moved, word, dry_run=options["dry_run"])
         return FAILED if moved.refused else 0
 
 
-def _tell(output: Output, moved: Moved, *, dry_run: bool) -> None:
+def _tell(output: Output, moved: Moved, word: dict[str, str], *, dry_run: bool) -> None:
     for one in moved.refused:
         output.line(escaped(f"refused  {one['task']} {one['id']}: {one['why']}"))
     would = "would be " if dry_run else ""
+    for task, count in sorted(moved.tasks.items()):
+        output.line(escaped(f"{would}signed  {task} x {count}"))
+    if moved.tasks:
+        output.line(
+            escaped(
+                f"Tasks and arguments are as the table {word['table']} of the database "
+                f"{word['database']} has them, which knows no signatures. This site's key "
+                f"{word['key_id']} {'would vouch' if dry_run else 'vouches'} for them from now on."
+            )
+        )
     output.line(
         f"{moved.moved} tasks {would}moved, {len(moved.refused)} refused and left there, "
         f"{moved.running} running there"

@@ -11,6 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from django_jobs.backends.registry import backends
+from django_jobs.conf import get_settings
 from django_jobs.models import Job, JobState
 from django_jobs.tasks import importing
 from django_jobs.worker import process_once
@@ -103,6 +104,52 @@ def test_a_dry_run_changes_nothing(source):
     code, told = imported(source, "--dry-run")
     assert (code, told["moved"], told["dry_run"]) == (0, 1, True)
     assert (Job.objects.count(), left(source)) == (0, 1)
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_it_says_what_it_signs_and_on_whose_word(source, dry):
+    for n in range(2):
+        put(source, args=[n])
+    put(source, function="fails", args=[])
+    table = importing.SOURCES[source]._meta.db_table
+    key_id = get_settings().signing_keys[0].key_id
+    out = StringIO()
+    call_command("jobs_import", source, *(["--dry-run"] if dry else []), stdout=out)
+    would = "would be " if dry else ""
+    assert f"{would}signed  {PATH}.add x 2\n" in out.getvalue()
+    assert f"{would}signed  {PATH}.fails x 1\n" in out.getvalue()
+    assert f"as the table {table} of the database default has them" in out.getvalue()
+    assert f"key {key_id} {'would vouch' if dry else 'vouches'} for them" in out.getvalue()
+
+
+def test_it_tells_programs_the_same(source):
+    put(source)
+    _, told = imported(source)
+    assert told["tasks"] == {f"{PATH}.add": 1}
+    assert told["table"] == importing.SOURCES[source]._meta.db_table
+    assert (told["database"], told["key_id"]) == ("default", get_settings().signing_keys[0].key_id)
+
+
+def test_of_nothing_that_waits_nothing_is_said_to_be_signed(source):
+    out = StringIO()
+    call_command("jobs_import", source, stdout=out)
+    assert "sign" not in out.getvalue()
+
+
+def test_its_help_says_so(capsys):
+    with pytest.raises(SystemExit):
+        call_command("jobs_import", "--help")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "That table has no signatures" in said
+    assert "signed here with this site's key" in said
+
+
+def test_a_task_that_no_worker_would_find_stays_there(source, settings):
+    settings.DJANGO_JOBS = {}
+    put(source)
+    code, told = imported(source)
+    assert (code, told["moved"], left(source)) == (1, 0, 1)
+    assert "TASK_MODULES" in told["refused"][0]["why"]
 
 
 @pytest.mark.parametrize(
