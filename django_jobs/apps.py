@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
 if TYPE_CHECKING:
@@ -30,10 +31,12 @@ class DjangoJobsConfig(AppConfig):
         from django_jobs.handlers.built_in import register_built_in  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
         from django_jobs.operations.gauges import gauges  # noqa: PLC0415 - as above
+        from django_jobs.routers import tell_of_tables_not_made  # noqa: PLC0415 - as above
         from django_jobs.telemetry import events, logs, metering  # noqa: PLC0415 - as above
         from django_jobs.worker import announcing  # noqa: PLC0415 - as above
         from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
 
+        post_migrate.connect(tell_of_tables_not_made, sender=self)
         events.subscribe(logs.write, logs.wants)
         events.subscribe(metering.count, metering.wants)
         events.subscribe(announcing.announce, announcing.wants)

@@ -42,7 +42,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError
+from django.db import DEFAULT_DB_ALIAS, DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -218,9 +218,15 @@ class TablesMissing(JobsError, DatabaseError):
     def __init__(self, database: str, detail: str) -> None:
         super().__init__(
             f"the database {database!r} lacks tables or columns of django_jobs ({detail}): "
-            f"run manage.py migrate --database {database}"
+            f"run {self.way_out(database)}"
         )
         self.database = database
+
+    @staticmethod
+    def way_out(database: str) -> str:
+        """The command that makes the tables; in another database than the default, ours alone."""
+        app = "" if database == DEFAULT_DB_ALIAS else "django_jobs "
+        return f"manage.py migrate {app}--database {database}"
 
 
 class PushFailed(EnqueueOutcomeUnknown):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from django.db import DEFAULT_DB_ALIAS
+from django.db import DEFAULT_DB_ALIAS, router
 from django.utils.module_loading import import_string
 
-from django_jobs.conf import get_settings
+from django_jobs.conf import get_settings, read_current
+from django_jobs.exceptions import SettingsError, TablesMissing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.db.migrations import Migration
     from django.db.models import Model
 
     from django_jobs.conf import BackendConfig, JobsSettings
@@ -29,7 +34,7 @@ class JobsRouter:
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
         if model._meta.app_label != APP_LABEL:
             return None
-        aliases = job_databases(get_settings())
+        aliases = job_databases(_settings())
         # A row of a second job database stays where it came from.
         state = getattr(hints.get("instance"), "_state", None)
         known = getattr(state, "db", None)
@@ -40,7 +45,42 @@ class JobsRouter:
     def allow_migrate(self, db: str, app_label: str, **_hints: Any) -> bool | None:
         if app_label != APP_LABEL:
             return None
-        return db in job_databases(get_settings())
+        return db in job_databases(_settings())
+
+
+def _settings() -> JobsSettings:
+    """The settings, with defaults for those that are wrong.
+
+    What is wrong is for the system checks to say, and they ask the router: an error of its own
+    would end every command before it could.
+    """
+    try:
+        return get_settings()
+    except SettingsError:
+        return read_current()[0]
+
+
+def tell_of_tables_not_made(
+    using: str,
+    plan: Sequence[tuple[Migration, bool]] = (),
+    verbosity: int = 1,
+    stdout: Any = None,
+    **_kwargs: Any,
+) -> None:
+    """Say after ``migrate`` where the tables belong that no router let it make.
+
+    Django reports a migration as OK, and records it, also where it did nothing.
+    """
+    mine = any(one.app_label == APP_LABEL and not backwards for one, backwards in plan)
+    if verbosity < 1 or not mine or router.allow_migrate(using, APP_LABEL):
+        return
+    homes = job_databases(_settings())
+    commands = " and ".join(TablesMissing.way_out(home) for home in homes)
+    (stdout or sys.stdout).write(
+        f"The tables of django_jobs were not made in {using!r}, although its migrations are "
+        f"recorded there: DATABASE_ROUTERS keep them to {', '.join(map(repr, homes))}. "
+        f"Unless it is done, run {commands}\n"
+    )
 
 
 @lru_cache(maxsize=4)
@@ -75,8 +115,8 @@ def outbox_database(settings: JobsSettings, backend: str) -> str | None:
 
 
 def database_of(config: BackendConfig) -> str | None:
-    """The database alias of a database backend; None for one that is carried elsewhere."""
-    if shipped_parent(config.path) != "database":
+    """The database alias that has the rows of a database or sync backend; None for all others."""
+    if shipped_parent(config.path) not in {"database", "sync"}:
         return None
     return str(config.options.get("DATABASE", DEFAULT_DB_ALIAS))
 

@@ -10,7 +10,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 
 from django_jobs.conf.model import nearest
-from django_jobs.routers import APP_LABEL, database_of, job_databases, outbox_database
+from django_jobs.routers import (
+    APP_LABEL,
+    database_of,
+    job_databases,
+    outbox_database,
+    shipped_parent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,7 +73,12 @@ def check_shared_tables(
     seen: dict[tuple[str, ...], str] = {}
     for config in settings.backends.values():
         alias = database_of(config)
-        if alias is None or alias not in connections.settings:
+        # A sync backend claims no job but its own, by id.
+        if (
+            alias is None
+            or alias not in connections.settings
+            or shipped_parent(config.path) == "sync"
+        ):
             continue
         told = connections.settings[alias]
         where = tuple(str(told.get(name) or "") for name in ("ENGINE", "NAME", "HOST", "PORT"))

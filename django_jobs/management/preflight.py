@@ -18,6 +18,7 @@ from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.conf.keys import ENVIRONMENT_KEY
 from django_jobs.enqueue import DEFAULT_QUEUE
+from django_jobs.exceptions import TablesMissing
 from django_jobs.execution.errors import error_text
 from django_jobs.handlers.registry import BUILT_IN_KEYS, registry
 from django_jobs.management.schema import not_applied
@@ -164,7 +165,7 @@ def _migrated(alias: str) -> Finding:
     if not missing:
         return Finding(what="migrations", state=OK, told=f"{alias}: all are applied")
     told = f"{alias}: {len(missing)} not applied: {', '.join(missing)}"
-    way_out = f"manage.py migrate --database {alias}"
+    way_out = TablesMissing.way_out(alias)
     return Finding(what="migrations", state=FAILED, told=told, way_out=way_out)
 
 

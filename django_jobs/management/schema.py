@@ -42,7 +42,7 @@ def require_tables(alias: str) -> None:
     if missing:
         more = len(missing) - 3
         named = ", ".join(missing[:3]) + (f" and {more} more" if more > 0 else "")
-        raise TablesMissing(alias, f"missing: {named}")
+        raise TablesMissing(alias, f"missing: {named}{_recorded_without_tables(alias, missing)}")
 
 
 def not_applied(alias: str) -> list[str]:
@@ -56,11 +56,24 @@ def not_applied(alias: str) -> list[str]:
     tables = set(connection.introspection.table_names())
     known = _of_this_code()
     applied = _recorded(connection) if known and RECORDS in tables else set()
-    if applied:
+    ours = {model._meta.db_table for model in apps.get_app_config(APP_LABEL).get_models()}
+    # A router that kept the tables out let Django record the migrations all the same.
+    if applied and ours & tables:
         return [name for name in known if name not in applied and not _replaces(name, applied)]
-    models = apps.get_app_config(APP_LABEL).get_models()
-    absent = sorted({model._meta.db_table for model in models} - tables)
+    absent = sorted(ours - tables)
     return absent and (known or absent)
+
+
+def _recorded_without_tables(alias: str, missing: list[str]) -> str:
+    """What has to be done first where ``migrate`` would find nothing to do."""
+    with _left_as_it_is(connections[alias]):
+        if RECORDS not in connections[alias].introspection.table_names():
+            return ""
+        recorded = _recorded(connections[alias])
+    if recorded.isdisjoint(missing):
+        return ""
+    forget = f"manage.py migrate {APP_LABEL} zero --fake --database {alias}"
+    return f", recorded as applied while a router kept the tables out; first run {forget}"
 
 
 def _of_this_code() -> list[str]:

@@ -20,7 +20,7 @@ from django_jobs.backends.database.transactions import (
     is_schema_missing,
     serves_nobody,
 )
-from django_jobs.exceptions import StoreUnavailable
+from django_jobs.exceptions import StoreUnavailable, TablesMissing
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Outage:
         if self._database is not None and is_schema_missing(error):
             return (
                 f"the database {self._database!r} lacks tables or columns of django_jobs "
-                f"(run manage.py migrate --database {self._database})"
+                f"(run {TablesMissing.way_out(self._database)})"
             )
         return f"the backend {self._backend} answers with an error"
 

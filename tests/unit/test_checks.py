@@ -191,6 +191,11 @@ def messages_of(settings, **jobs):
     return checks.check_jobs()
 
 
+def test_a_sync_backend_shares_a_table_with_any_other(settings, plain_database):
+    sync = {"BACKEND": "django_jobs.backends.sync.SyncBackend"}
+    assert ids(messages_of(settings, BACKENDS={"here": sync, "database": DATABASE})) == []
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [

@@ -1,5 +1,6 @@
 """Where the tables of django_jobs are read, written and migrated."""
 
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
@@ -8,9 +9,15 @@ from django.contrib.auth.models import User
 from django.db import router
 
 from django_jobs.conf import DATABASE_BACKEND, BackendConfig
-from django_jobs.routers import JobsRouter, database_of, shipped_parent
+from django_jobs.routers import (
+    JobsRouter,
+    database_of,
+    shipped_parent,
+    tell_of_tables_not_made,
+)
 
 DATABASE = {"BACKEND": DATABASE_BACKEND}
+SYNC = {"BACKEND": "django_jobs.backends.sync.SyncBackend"}
 ELSEWHERE = {"BACKEND": "django_jobs.backends.redis.RedisBackend"}
 
 
@@ -71,6 +78,54 @@ def test_tables_are_made_in_every_job_database(jobs_on):
     assert route.allow_migrate("other", "django_jobs") is True
 
 
+def test_a_sync_alias_has_its_tables_too(jobs_on, job_model):
+    route = jobs_on("first", first=on("other"), here=SYNC)
+    assert route.allow_migrate("default", "django_jobs") is True
+    assert route.allow_migrate("other", "django_jobs") is True
+    assert route.db_for_read(job_model) == "other"
+
+
+def test_wrong_settings_are_left_to_the_checks(settings, job_model):
+    settings.DJANGO_JOBS = {"BACKENDS": {"jobs": on("other")}, "DEFAULT_BACKEND": "jbos"}
+    route = JobsRouter()
+    assert route.db_for_write(job_model) == "other"
+    assert route.allow_migrate("other", "django_jobs") is True
+    settings.DJANGO_JOBS = ["no dict"]
+    assert route.allow_migrate("default", "django_jobs") is True
+
+
+class OneMigration:
+    app_label = "django_jobs"
+
+
+@pytest.fixture
+def told(jobs_on, settings):
+    """What is said after ``migrate`` in an alias."""
+    jobs_on("only", only=on("other"))
+    settings.DATABASE_ROUTERS = ["django_jobs.routers.JobsRouter"]
+
+    def tell(using, *plan, **options):
+        out = StringIO()
+        tell_of_tables_not_made(using=using, plan=plan, stdout=out, **options)
+        return out.getvalue()
+
+    return tell
+
+
+def test_a_migration_that_made_nothing_is_told_with_the_command_that_does(told):
+    said = told("default", (OneMigration, False))
+    assert "were not made in 'default'" in said
+    assert "run manage.py migrate django_jobs --database other" in said
+
+
+def test_nothing_is_told_where_tables_were_made_or_nothing_was_asked_for(told):
+    assert told("other", (OneMigration, False)) == ""
+    assert told("default") == ""
+    assert told("default", (OneMigration, True)) == ""
+    assert told("default", (SimpleNamespace(app_label="auth"), False)) == ""
+    assert told("default", (OneMigration, False), verbosity=0) == ""
+
+
 def test_other_apps_are_nobodys_business_here(jobs_on):
     route = jobs_on("only", only=on("other"))
     assert route.db_for_read(User) is None
@@ -96,6 +151,7 @@ def test_a_changed_setting_changes_the_route(jobs_on, job_model):
     [
         (DATABASE_BACKEND, "database"),
         ("django_jobs.backends.redis.RedisBackend", "redis"),
+        ("django_jobs.backends.sync.SyncBackend", "sync"),
         ("tests.unit.backends_of_tests.OwnDatabase", "database"),
         ("tests.unit.backends_of_tests.OwnBroker", None),
         ("tests.unit.no_such_module.Backend", None),
@@ -104,4 +160,4 @@ def test_a_changed_setting_changes_the_route(jobs_on, job_model):
 )
 def test_a_class_is_known_by_what_it_descends_from(path, parent):
     assert shipped_parent(path) == parent
-    assert (database_of(BackendConfig("x", path)) == "default") == (parent == "database")
+    assert (database_of(BackendConfig("x", path)) == "default") == (parent in {"database", "sync"})

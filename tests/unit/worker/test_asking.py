@@ -22,7 +22,7 @@ from django_jobs.worker.store import Outage, Store
 
 FAILED = Failed(ErrorText("ValueError", "no"))
 LEASE = 30.0
-MIGRATE = "run manage.py migrate --database jobs"
+MIGRATE = "run manage.py migrate django_jobs --database jobs"
 
 
 class Moody(MemoryBackend):
