@@ -79,7 +79,7 @@ def is_for_tasks(module: str) -> bool:
 
 
 def why_not_found(handler: Handler) -> str | None:
-    """Why a worker would not find the task of a handler that is known here, as far as can be told.
+    """Why a worker would not find a task that is known here, as far as this process can see.
 
     What was imported before the apps were ready, a worker has imported as well.
     """
