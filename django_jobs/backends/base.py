@@ -167,6 +167,15 @@ class Backend(ABC):
         del queues
         return False
 
+    def withholds(self, queues: Sequence[str] | None) -> bool:
+        """Whether jobs of these queues, or of all, are due and a limit lets them go by itself.
+
+        When its rate allows, or when jobs that this process has claimed end; not when it waits
+        for an operator or another worker. Asked by a worker that is to end when nothing is due.
+        """
+        del queues
+        return False
+
     @abstractmethod
     def ack(
         self,

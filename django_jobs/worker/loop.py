@@ -40,6 +40,9 @@ class Limits:
     max_seconds: float | None = None
 
 
+NOTHING_DUE = "nothing is due"
+
+
 class Ticks(Protocol):
     """A scheduler that lives in this loop. None of it waits, save its end."""
 
@@ -65,6 +68,7 @@ class InProcessWorker:
     ) -> None:
         self.stop = Stop()
         self.processed = 0
+        self.why = ""
         self._cycle = cycle
         self._queues = queues
         self._limits = limits
@@ -105,6 +109,7 @@ class InProcessWorker:
             self._ledger.end()
         if self.stop.urgent:
             why = "stopped at once by a second signal"
+        self.why = why
         events.emit(events.WorkerStopped(backend=alias, processed=self.processed, why=why))
         return self.stop.exit_code
 
@@ -151,14 +156,21 @@ class InProcessWorker:
             if self._told:  # of a job in a queue that is new, or that another worker has
                 self._queues.look_again()
             self.stop.unless_asked(self._wait)
-        elif not self._relaying.has_nothing() or self._cycle.backend.misses(self._queues.watched):
+        elif self._still_comes():
             self._empty_looks = 0
             self.stop.unless_asked(self._wait)
         elif self._empty_looks > 1:
-            return "nothing is due"
+            return NOTHING_DUE
         else:  # what was just processed may have enqueued to a queue that is new
             self._queues.look_again()
         return None
+
+    def _still_comes(self) -> bool:
+        """Whether there is work although none can be had just now."""
+        backend, watched = self._cycle.backend, self._queues.watched
+        if not self._relaying.has_nothing() or backend.misses(watched):
+            return True
+        return backend.withholds(watched)
 
     def _reason_to_stop(self) -> str | None:
         if self.stop.asked.is_set():

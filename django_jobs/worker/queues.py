@@ -6,16 +6,20 @@ turn, whatever queues there are.
 
 from __future__ import annotations
 
+import difflib
 import time
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Protocol
 
-from django_jobs.definition import queue_name_problem
+from django_jobs.definition import Options, queue_name_problem
 from django_jobs.enqueue import DEFAULT_QUEUE
 from django_jobs.exceptions import InvalidOption
+from django_jobs.handlers.registry import registry
+from django_jobs.models import QueueMinute
+from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from django_jobs.backends.base import Backend
     from django_jobs.conf import JobsSettings
@@ -150,15 +154,36 @@ class InTurn:
 
 def parse(text: str | None, backend: Backend, settings: JobsSettings) -> QueueOrder:
     """The order that ``--queue`` asks for; raises InvalidOption."""
-    if not text:
+    if text is None:
         return InTurn(backend, settings)
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
-        raise InvalidOption(f"{text!r} names no queue; write --queue a,b or --queue a:3,b:1")
+        raise InvalidOption(
+            f"{text!r} names no queue; write --queue a,b or --queue a:3,b:1, or leave --queue out "
+            "to serve every queue"
+        )
     weights = {_name(part, settings): _weight(part) for part in parts}
     if any(":" in part for part in parts):
         return Weighted(weights)
     return Strict(list(weights))
+
+
+def unheard_of(order: QueueOrder, backend: Backend, settings: JobsSettings) -> Iterator[str]:
+    """A sentence for each named queue that neither code, settings nor the store knows."""
+    if order.watched is None:
+        return
+    declared = {getattr(registry.get(key), "options", Options()).queue for key in registry}
+    known = {DEFAULT_QUEUE, *settings.queues, *backend.queues(), *filter(None, declared)}
+    counted = QueueMinute.objects.using(job_databases(settings)[0])
+    for name in order.watched:
+        if name in known or counted.filter(backend=backend.alias, queue=name).exists():
+            continue
+        near = difflib.get_close_matches(name, sorted(known), n=3)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        yield (
+            f"the queue {name!r} is new: nothing was enqueued to it so far, and neither a @job nor "
+            f"QUEUES names it{hint}"
+        )
 
 
 def _name(part: str, settings: JobsSettings) -> str:

@@ -360,6 +360,18 @@ class DatabaseBackend(Backend):
     def rate_limited(self, queues: Sequence[str]) -> Collection[str]:
         return self._meters.rated(queues)
 
+    def withholds(self, queues: Sequence[str] | None) -> bool:
+        """See ``Backend.withholds``. Not of what a breaker closes as well, which may take long."""
+
+        def is_ready(some: list[str]) -> bool:
+            return bool(some) and glance(self.database, self.clock, self.alias, some).ready
+
+        known = self._meters.limited(queues)
+        limited = [queue for queue in known if not self._breakers.is_open(queue)]
+        return is_ready(limited) and any(
+            is_ready([queue]) and self._meters.lets_go(queue) for queue in limited
+        )
+
     def return_starts(self, leases: Sequence[Lease]) -> None:
         for queue in sorted({lease.queue for lease in leases}):
             mine = [lease for lease in leases if lease.queue == queue]

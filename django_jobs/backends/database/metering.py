@@ -18,6 +18,7 @@ from django_jobs.backends.lateness import Lateness
 from django_jobs.backends.window import Rate, Usage
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
+from django_jobs.ids import process_name
 from django_jobs.models import Job, JobState, QueueControl, QueueMeter
 from django_jobs.telemetry.events import emit
 from django_jobs.telemetry.trouble_events import RateUnread
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import QuerySet
 
     from django_jobs.backends.base import Lease
     from django_jobs.backends.closed import Closed
@@ -70,6 +72,20 @@ class Meters:
         """What a queue is limited to, if it is."""
         self._look()
         return self._set.get(queue)
+
+    def limited(self, queues: Iterable[str] | None) -> list[str]:
+        """Those of some queues, or of all, that have a limit."""
+        self._look()
+        return sorted(self._set if queues is None else set(queues).intersection(self._set))
+
+    def lets_go(self, queue: str) -> bool:
+        """Whether a queue's limits let jobs start, or will: not while others have its places."""
+        limits = self.limits(queue)
+        if limits is None or limits.concurrency is None:
+            return True
+        running = self._running(queue).filter(lease_expires__gt=self._clock.now())
+        workers = in_reading(self._alias, lambda: list(running.values_list("worker", flat=True)))
+        return len(workers) < limits.concurrency or process_name() in workers
 
     def _look(self) -> None:
         if not self._trusted_for():
@@ -165,10 +181,11 @@ class Meters:
     def _places(self, queue: str, limits: Limits, now: int) -> int:
         if limits.concurrency is None:
             return 1 << 30
-        running = Job.objects.using(self._alias).filter(
-            queue=queue, state=JobState.RUNNING, backend=self._backend, lease_expires__gt=now
-        )
-        return limits.concurrency - running.count()
+        return limits.concurrency - self._running(queue).filter(lease_expires__gt=now).count()
+
+    def _running(self, queue: str) -> QuerySet[Job]:
+        jobs = Job.objects.using(self._alias)
+        return jobs.filter(queue=queue, state=JobState.RUNNING, backend=self._backend)
 
 
 def limits_of(alias: str, backend: str) -> dict[str, Limits]:

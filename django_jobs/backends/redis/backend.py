@@ -40,6 +40,7 @@ from django_jobs.backends.redis.waiting import TOLD_FACTOR, Waiting
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import StoreUnavailable
+from django_jobs.ids import process_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -129,6 +130,18 @@ class RedisBackend(Backend):
 
     def misses(self, queues: Sequence[str] | None) -> bool:
         return self.store.is_away(queues)
+
+    def withholds(self, queues: Sequence[str] | None) -> bool:
+        return any(map(self._withholds, self._claims.limited(queues)))
+
+    def _withholds(self, queue: str) -> bool:
+        """Whether jobs are due, and not all places of the queue are taken by other workers."""
+        places = self._claims.places(queue)
+        stats = self.stats(queue)
+        if not stats.ready or places is None or stats.running < places:
+            return bool(stats.ready)
+        running = self.held(queue, stats.running) if stats.running else []
+        return any(seen.extra.get("worker") == process_name() for seen in running)
 
     def return_unheard(self) -> None:
         self._claims.unheard.give_back()

@@ -195,6 +195,17 @@ class Claims:
         """Those of some queues with a rate limit."""
         return self._limits.rated(queues)
 
+    def limited(self, queues: Sequence[str] | None) -> list[str]:
+        """Those of some queues, or of all, that only a limit holds back, if anything does."""
+        known = self._limits.limits()
+        wanted = known if queues is None else [name for name in queues if name in known]
+        return [name for name in wanted if not self.breakers.is_open(name)]
+
+    def places(self, queue: str) -> int | None:
+        """How many jobs of a queue may run at a time, if that is limited."""
+        limits = self._limits.limits().get(queue)
+        return limits.concurrency if limits else None
+
     def return_starts(self, queue: str, leases: Sequence[Lease]) -> None:
         """These were given back and did not start."""
         self._limits.returned(queue, leases)

@@ -88,6 +88,11 @@ class QueueLimits:
             ]
         return told
 
+    def limits(self) -> dict[str, Limits]:
+        """What queues are limited to, of those that are not paused."""
+        held = self._current()
+        return {name: one for name, one in held.limits.items() if name not in held.paused}
+
     def is_paused(self, queue: str) -> bool:
         """Whether an operator lets nothing be claimed from the queue."""
         return queue in self._current().paused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentTypeError
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,23 +27,26 @@ from django_jobs.management.base import refused
 from django_jobs.management.output import escaped
 from django_jobs.management.reloading import Watcher, is_watched
 from django_jobs.management.schema import databases_of, require_tables
+from django_jobs.operations.leftovers import leftovers
 from django_jobs.telemetry import events
 from django_jobs.telemetry.logs import in_words, soon
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.loop import InProcessWorker, Limits, shortest_lease
+from django_jobs.worker.loop import NOTHING_DUE, InProcessWorker, Limits, shortest_lease
 from django_jobs.worker.pool.build import PoolWorker, processes_for, why_no_children
 from django_jobs.worker.pool.cutting import limit_connecting
 from django_jobs.worker.pool.marks import Places
 from django_jobs.worker.pool.recycling import MEGABYTE, ChildLimits, can_measure
 from django_jobs.worker.pool.stores import HANG_SHARE
-from django_jobs.worker.queues import parse
+from django_jobs.worker.queues import parse, unheard_of
 from django_jobs.worker.stop import Stop, leave_in_time
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Iterator, Sequence
 
+    from django_jobs.backends.base import Backend
     from django_jobs.worker.cycle import Report
+    from django_jobs.worker.queues import QueueOrder
 
 MOST_PROCESSES = 1024
 MOST_CONCURRENCY = 10_000
@@ -119,14 +122,20 @@ class Command(BaseCommand):
         _confirm_site(options)
         worker.stop.ends_process = getattr(self, "_called_from_command_line", False)
         with self._heard() if options["verbosity"] else nullcontext():
-            code = worker.run() if self._has_tables(worker, options) else 0
+            code = self._run(worker, options) if self._has_tables(worker, options) else 0
         if options["verbosity"]:
             self.stdout.write(f"{worker.processed} jobs processed")
+            if options["until_empty"] and worker.why == NOTHING_DUE:
+                self._tell_what_is_left(options)
         if worker.stop.ends_process:
             self.stdout.flush()
             leave_in_time(code)
         if code:
             sys.exit(code)
+
+    def _run(self, worker: InProcessWorker | PoolWorker, options: dict[str, Any]) -> int:
+        self._warn_of_queues(options)
+        return worker.run()
 
     def _has_tables(self, worker: InProcessWorker | PoolWorker, options: dict[str, Any]) -> bool:
         """Whether to begin. False when it was told to stop while it waited for ``migrate``."""
@@ -168,6 +177,21 @@ class Command(BaseCommand):
         self.stdout.write(escaped(sentence))
         self.stdout.flush()
 
+    def _tell_what_is_left(self, options: dict[str, Any]) -> None:
+        backend, queues = _asked_for(options)
+        try:
+            for line in leftovers(backend, queues.watched):
+                self.stdout.write(line)
+        except (Error, OSError) as error:
+            self.stderr.write(f"what is left could not be asked for: {error}")
+
+    def _warn_of_queues(self, options: dict[str, Any]) -> None:
+        """Of a name that may be misspelt. No error: jobs may be enqueued to it later."""
+        backend, queues = _asked_for(options)
+        with suppress(Error, OSError):  # the worker waits for what is away, and says so
+            for line in unheard_of(queues, backend, get_settings()):
+                self.stderr.write(self.style.WARNING(line))
+
     def _watch(self) -> None:
         if not getattr(self, "_called_from_command_line", False):
             raise CommandError("--reload starts a command line anew, and there is none here")
@@ -177,8 +201,7 @@ class Command(BaseCommand):
 
     def _worker(self, options: dict[str, Any]) -> InProcessWorker | PoolWorker:
         settings = get_settings()
-        backend = backends[options["backend"] or settings.default_backend]
-        queues = parse(options["queue"], backend, settings)
+        backend, queues = _asked_for(options)
         limits = Limits(
             once=options["once"],
             until_empty=options["until_empty"],
@@ -239,7 +262,8 @@ def _add_ends(parser: ArgumentParser) -> None:
     add(
         "--until-empty",
         action="store_true",
-        help="end when nothing is due; jobs that are due later are not waited for",
+        help="end when nothing is due, and say what is left and why; jobs that are due later "
+        "are not waited for",
     )
     add(
         "--with-cron",
@@ -258,6 +282,12 @@ def _add_ends(parser: ArgumentParser) -> None:
         help="where migrate has not been run yet, wait for it, at most S seconds; default: "
         "end with exit code 1",
     )
+
+
+def _asked_for(options: dict[str, Any]) -> tuple[Backend, QueueOrder]:
+    settings = get_settings()
+    backend = backends[options["backend"] or settings.default_backend]
+    return backend, parse(options["queue"], backend, settings)
 
 
 def _confirm_site(options: dict[str, Any]) -> None:

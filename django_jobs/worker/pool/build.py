@@ -87,6 +87,7 @@ class PoolWorker:
     ) -> None:
         self.stop = Stop()
         self.processed = 0
+        self.why = ""
         self._backend = backend
         self._settings = settings
         self._relay = build_relay(backend, settings)
@@ -131,6 +132,7 @@ class PoolWorker:
             events.emit(events.WorkerBroken(backend=alias, why=supervisor.broken))
         if self.stop.urgent:
             why = "stopped at once by a second signal"
+        self.why = why
         events.emit(events.WorkerStopped(backend=alias, processed=self.processed, why=why))
         return self.stop.exit_code or (BROKEN if supervisor.broken else 0)
 

@@ -38,7 +38,7 @@ class Looking:
         poll_interval: float,
         changed: threading.Condition,
     ) -> None:
-        self.fetching = False
+        self.fetching = self.waits_for_limits = False
         self.waiter = Waiter(backend, queues, poll_interval, self.hint)
         self._backend = backend
         self._settings = settings
@@ -223,10 +223,13 @@ class Looking:
         return self._backend.wait(self._queues.watched, 0.0)
 
     def _nothing(self, changes: int, hints: int) -> None:
+        watched = self._queues.watched
+        withheld = self.waits_for_limits and self._backend.withholds(watched)
+        still_comes = withheld or self._backend.misses(watched)
         with self._changed:
             if changes != self._changes:
                 return
-            self._seen_empty = -1 if self._backend.misses(self._queues.watched) else changes
+            self._seen_empty = -1 if still_comes else changes
             if hints == self._hints:
                 self._look_at = float("inf")
                 self.waiter.arm()

@@ -157,6 +157,10 @@ class StoreThreads:
         """
         self._get.looking.wish(received, wanted, idle)
 
+    def wait_for_limits(self) -> None:
+        """From now on it is not ``empty`` while a limit holds up jobs that it will let go."""
+        self._get.looking.waits_for_limits = True
+
     def look_again(self) -> None:
         """There may be work again; until it was looked for, this is not ``empty``."""
         self._get.looking.something_ended()

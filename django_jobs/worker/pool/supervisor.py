@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.backends.base import Settled
 from django_jobs.telemetry import events
 from django_jobs.worker.happening import tell_claimed
+from django_jobs.worker.loop import NOTHING_DUE
 from django_jobs.worker.pool import clocks
 from django_jobs.worker.pool.births import MOST_FAILURES, Births, clear_desk
 from django_jobs.worker.pool.companion import Scheduler
@@ -77,6 +78,8 @@ class Supervisor:
         self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
         self._why = ""
         self._idle_since = self._look_at = 0.0
+        if limits.until_empty:
+            store.wait_for_limits()
         for slot in range(places.processes):
             self._births.wish(slot)
 
@@ -154,7 +157,7 @@ class Supervisor:
             ),
             (limits.once and processed > 0, "one cycle was asked for"),
             (time.monotonic() >= self._ends_at, f"{limits.max_seconds or 0:g} seconds are over"),
-            ((limits.once or limits.until_empty) and self._nothing_due(), "nothing is due"),
+            ((limits.once or limits.until_empty) and self._nothing_due(), NOTHING_DUE),
         )
         return next((why for holds, why in reasons if holds), "")
 

@@ -10,7 +10,7 @@ import pytest
 
 from django_jobs import enqueue_many, operations
 from django_jobs.backends.registry import backends
-from django_jobs.models import FailedJob, JobAttempt, Worker
+from django_jobs.models import FailedJob, JobAttempt, QueueControl, Worker
 from django_jobs.operations import health
 from testproject.shop import jobs as shop
 from tests.integration.worker.pool.conftest import is_alive, until
@@ -26,6 +26,33 @@ def test_every_job_runs_exactly_once(jobs, start, diary, processes):
     assert pool.ended() == 0, pool.said
     assert Counter(diary.words) == {f"n{number}": 1 for number in range(300)}
     assert backends["redis"].queues() == []
+
+
+@pytest.mark.parametrize("processes", [0, 4])
+@pytest.mark.parametrize("limit", [{"concurrency": 2}, {"rate_limit": "2/s"}])
+def test_until_empty_what_a_limit_holds_up_is_still_run(jobs, start, diary, limit, processes):
+    QueueControl.objects.create(backend="redis", queue="default", **limit)
+    enqueue_many([gang.nap.prepare(str(diary), 0.02, f"n{number}") for number in range(6)])
+    assert start("--until-empty", processes=processes, **jobs).ended() == 0
+    assert backends["redis"].queues() == []
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_until_empty_a_place_that_another_worker_has_is_not_waited_for(
+    jobs, start, diary, processes
+):
+    QueueControl.objects.create(backend="redis", queue="default", concurrency=1)
+    gang.hold.enqueue(str(diary), str(diary.gate))
+    gang.note.enqueue(str(diary))
+    start(processes=1, **jobs)
+    until(lambda: "hold-begins" in diary.words)
+    gang.note.using(delay=3600, queue="later").enqueue(str(diary))
+    pool = start("--until-empty", processes=processes, **jobs)
+    assert pool.ended() == 0
+    said = pool.said
+    assert "left in the queue default: 1 job that another worker runs" in said
+    assert "left in the queue default: 1 job held up, for the queue lets 1 run at a time" in said
+    assert "left in the queue later: 1 job not due yet; the next one is due at " in said
 
 
 def test_results_retries_and_dead_letters_are_as_on_the_database(jobs, start, diary):

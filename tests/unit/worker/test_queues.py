@@ -77,7 +77,13 @@ def test_without_names_every_queue_comes_first_in_its_turn(backend):
 
 
 def test_without_any_queue_there_is_the_default_one(backend):
-    assert list(parse("", backend, settings()).next()) == ["default"]
+    assert list(parse(None, backend, settings()).next()) == ["default"]
+
+
+@pytest.mark.parametrize("text", ["", " ", ",", " , "])
+def test_a_text_that_names_no_queue_is_refused(backend, text):
+    with pytest.raises(InvalidOption, match="leave --queue out to serve every queue"):
+        parse(text, backend, settings())
 
 
 def test_configured_queues_of_this_backend_are_served_though_they_are_empty(backend):

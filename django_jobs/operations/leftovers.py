@@ -1,0 +1,83 @@
+"""What is left in a backend when nothing is due for one worker, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_jobs.clock import to_datetime
+from django_jobs.operations.breakers import open_breakers
+from django_jobs.operations.causes import span
+from django_jobs.operations.database import jobs_database, moments
+from django_jobs.operations.depths import COUNTED_AT_MOST, overview_of_some
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from django_jobs.backends.base import Backend
+    from django_jobs.operations.depths import QueueOverview
+
+PEEKED_AT_MOST = 100
+
+
+def leftovers(backend: Backend, served: Collection[str] | None) -> Iterator[str]:
+    """A line for each reason why jobs are left. ``served``: the worker's queues, None for all."""
+    at = moments()
+    now = at.get(getattr(backend, "database", None) or "", at[jobs_database()])
+    for queue in overview_of_some(COUNTED_AT_MOST, at=at, breakers=open_breakers()).queues:
+        if queue.backend != backend.alias:
+            continue
+        for told in _of(queue, backend, now, is_served=served is None or queue.queue in served):
+            yield f"left in the queue {queue.queue}: {told}"
+
+
+def _of(queue: QueueOverview, backend: Backend, now: int, *, is_served: bool) -> Iterator[str]:
+    if queue.problem:
+        yield f"nobody knows what, for it could not be asked: {queue.problem}"
+        return
+    if not is_served:
+        waiting = queue.ready + queue.scheduled + queue.blocked
+        if waiting:
+            yield f"{_jobs(queue, waiting)} that this worker does not serve: --queue leaves it out"
+        return
+    if queue.running:
+        yield f"{_jobs(queue, queue.running, 'running')} that another worker runs"
+    due = _next_due(queue, backend) if queue.scheduled else None
+    is_late = due is not None and due <= now
+    if queue.scheduled and not is_late:
+        told = f"{_jobs(queue, queue.scheduled, 'scheduled')} not due yet"
+        moment = f"; the next one is due at {to_datetime(due):%Y-%m-%d %H:%M:%S} UTC" if due else ""
+        yield told + (f"{moment}, in {span(due - now)}" if due else "")
+    if queue.ready or is_late:
+        count = queue.ready + (queue.scheduled if is_late else 0)
+        yield f"{_jobs(queue, count)} {_why_not_started(queue)}"
+    if queue.blocked:
+        blocked = _jobs(queue, queue.blocked, "blocked")
+        yield f"{blocked} waiting for a key that jobs of another worker hold"
+
+
+def _why_not_started(queue: QueueOverview) -> str:
+    """Why jobs that are due were not started by a worker that serves their queue."""
+    if queue.paused:
+        why = f" ({queue.paused_reason})" if queue.paused_reason else ""
+        return f"held up, for the queue is paused{why}; jobs_queue resume {queue.queue} lets it go"
+    if queue.breaker:
+        return (
+            f"held up, for its circuit breaker is {queue.breaker}; it closes when a job goes well, "
+            f"or by jobs_queue reset-breaker {queue.queue}"
+        )
+    if queue.concurrency is not None and queue.running >= queue.concurrency:
+        return f"held up, for the queue lets {queue.concurrency} run at a time"
+    return "due since just now, or locked; start a worker again, or ask jobs_explain"
+
+
+def _next_due(queue: QueueOverview, backend: Backend) -> int | None:
+    """When the first of the jobs that are not ready is due, if that can be seen."""
+    if not backend.capabilities.peek:
+        return None
+    seen = backend.peek(queue.queue, min(queue.ready, PEEKED_AT_MOST) + 1)
+    return next((one.due for one in seen if one.state == "scheduled"), None)
+
+
+def _jobs(queue: QueueOverview, count: int, *names: str) -> str:
+    more = "+" if set(names or ("ready", "scheduled", "blocked")) & set(queue.at_least) else ""
+    return f"{count:,}{more} job{'' if count == 1 and not more else 's'}"
