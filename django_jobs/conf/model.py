@@ -165,7 +165,7 @@ class JobsSettings:
     allowed_urls: tuple[UrlEntry, ...] = ()
     task_modules: tuple[str, ...] = ()
 
-    retry: RetrySpec = "none"
+    retry: RetrySpec = "exponential"
     max_retries: int = 0
     timeout: float | None = 300.0
     kill_grace: float = 5.0

@@ -208,7 +208,7 @@ class Attempt:
             raise
         except BaseException as raised:  # noqa: BLE001 - a broken policy must not lose the job
             emit(RetryPolicyFailed(error=raised, **self._identity()))
-            return 0.0, True
+            return None, True
 
 
 def _bounded(delay: float) -> float:

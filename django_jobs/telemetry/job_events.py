@@ -120,6 +120,6 @@ class CommitHookFailed(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicyFailed(JobEvent):
-    """A user's retry policy raised; the job is retried at once."""
+    """A user's retry policy raised; the retry waits as with "exponential"."""
 
     error: BaseException

@@ -68,7 +68,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.RetryPolicyFailed: (
         "policy.failed",
         logging.ERROR,
-        f"the retry policy of {_JOB} raised; the job is retried at once",
+        f"the retry policy of {_JOB} raised; the retry waits as with 'exponential'",
     ),
     events.Reaped: (
         "lease.reaped",

@@ -43,7 +43,13 @@ class Place:
 
     def sound(self, job: str = JOBS[0], payload: Any = ..., **terms: Any) -> Outgoing:
         payload = SOUND_PAYLOADS[job] if payload is ... else payload
-        stated = {"job": job, "backend": self.backend, "site": self.site, "max_retries": 3}
+        stated = {
+            "job": job,
+            "backend": self.backend,
+            "site": self.site,
+            "max_retries": 3,
+            "retry": "none",
+        }
         return make_outgoing(self.queue, payload, signer=self.signer, **{**stated, **terms})
 
     def signed(self, outgoing: Outgoing, body: str) -> Outgoing:

@@ -13,7 +13,7 @@ from django_jobs.worker import process_once
 RUNS = settling.ATTEMPTS_KEPT + 3
 
 
-@job(key="tests.attempts.failing", max_retries=RUNS - 1)
+@job(key="tests.attempts.failing", max_retries=RUNS - 1, retry="none")
 def failing():
     raise ValueError("again")
 
@@ -32,7 +32,7 @@ def test_a_job_that_fails_for_ever_keeps_its_latest_attempts():
 def test_housekeeping_drops_a_result_and_the_failed_runs_before_it():
     runs = []
 
-    @job(key="tests.attempts.second_time", max_retries=1, result_ttl=1)
+    @job(key="tests.attempts.second_time", max_retries=1, retry="none", result_ttl=1)
     def second_time():
         runs.append(1)
         if len(runs) == 1:

@@ -17,7 +17,7 @@ from testproject.shop.models import Order
 SYNC = "django_jobs.backends.sync.SyncBackend"
 
 
-@job(key="signals.fail", max_retries=1)
+@job(key="signals.fail", max_retries=1, retry="none")
 def fail():
     raise ValueError("no stamp")
 

@@ -105,7 +105,7 @@ def test_the_trace_is_in_the_log_of_the_job_too(tracer, caplog):
 
 
 def test_every_run_of_a_job_has_a_span_of_its_own(tracer):
-    look.using(max_retries=1).enqueue("again")
+    look.using(max_retries=1, retry="none").enqueue("again")
     look.enqueue("snooze")
     for _ in range(3):
         process_once()

@@ -123,7 +123,7 @@ def test_a_queue_overrides_what_it_names_and_nothing_more():
     assert settings.queue("fast").timeout == 5
     assert settings.queue("unlisted").timeout is UNSET
     assert settings.effective_retry("fast") == "fixed"
-    assert settings.effective_retry("endless") == "none"
+    assert settings.effective_retry("endless") == "exponential"
     assert settings.effective_lease("fast") == 9
     assert settings.effective_lease("endless") == 30
     assert settings.queue("endless").handlers == ()

@@ -210,7 +210,11 @@ def test_a_retried_dependency_is_waited_for_until_its_retry_succeeds(
     clock: ManualClock, declare: Declare
 ) -> None:
     declare("report", depends_on=("load",), dependency=Dependency.SUCCEEDED)
-    declare("load", handler="fails_once", options={"queue": "loading", "max_retries": 1})
+    declare(
+        "load",
+        handler="fails_once",
+        options={"queue": "loading", "max_retries": 1, "retry": "none"},
+    )
     ticker = Ticker()
     ticker.tick()
     process_once("loading")

@@ -220,7 +220,7 @@ def test_it_succeeded_and_its_return_value_is_not_kept():
 
 
 def test_it_succeeded():
-    handle = flaky.using(max_retries=3, retry=None).enqueue()
+    handle = flaky.using(max_retries=3, retry="none").enqueue()
     for _ in range(3):
         process_once()
     assert operations.explain(handle.id).state == "succeeded"

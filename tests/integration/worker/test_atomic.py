@@ -33,7 +33,7 @@ def order():
     return "placed"
 
 
-@job(key="atomic.fail", atomic=True, timeout=5, max_retries=1)
+@job(key="atomic.fail", atomic=True, timeout=5, max_retries=1, retry="none")
 def fail():
     place()
     raise ValueError("after the write")

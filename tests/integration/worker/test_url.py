@@ -47,7 +47,7 @@ def test_an_address_that_is_not_allowed_is_refused_at_once(server):
 
 
 def test_what_is_no_longer_allowed_when_it_runs_is_not_called_and_not_retried(server, settings):
-    handle = hook(server, max_retries=3).enqueue()
+    handle = hook(server, max_retries=3, retry="none").enqueue()
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ALLOWED_URLS": []}
     process_once("hooks")
     assert server.requests == []
@@ -57,7 +57,7 @@ def test_what_is_no_longer_allowed_when_it_runs_is_not_called_and_not_retried(se
 def test_a_name_that_leads_inside_is_not_called_and_not_retried(server, settings):
     url = f"http://localhost:{server.port}/"
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ALLOWED_URLS": [f"{url}*"]}
-    handle = define("url", {"url": url}, queue="hooks", max_retries=3).enqueue()
+    handle = define("url", {"url": url}, queue="hooks", max_retries=3, retry="none").enqueue()
     process_once("hooks")
     assert server.requests == []
     dead = FailedJob.objects.get(job_id=handle.id)
@@ -68,7 +68,7 @@ def test_a_name_that_leads_inside_is_not_called_and_not_retried(server, settings
 
 def test_a_failure_is_retried_and_its_answer_is_in_the_output(server):
     server.script = b'HTTP/1.1 503 Busy\r\nContent-Length: 15\r\n\r\n{"secret": "s"}'
-    handle = hook(server, max_retries=1).enqueue()
+    handle = hook(server, max_retries=1, retry="none").enqueue()
     process_once("hooks")
     assert handle.status == "ready"
     process_once("hooks")
@@ -82,7 +82,7 @@ def test_a_failure_is_retried_and_its_answer_is_in_the_output(server):
 
 def test_a_failure_is_followed_by_success(server):
     server.script = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
-    handle = hook(server, max_retries=1).enqueue()
+    handle = hook(server, max_retries=1, retry="none").enqueue()
     process_once("hooks")
     server.script = OK
     process_once("hooks")

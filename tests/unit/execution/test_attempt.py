@@ -348,9 +348,9 @@ def test_an_own_policy_that_says_none_gives_up():
 
 
 @pytest.mark.parametrize("answer", [RuntimeError("broken"), SystemExit(1), "soon", object()])
-def test_a_broken_policy_is_told_and_the_job_is_retried_at_once(answer, told_events):
+def test_a_broken_policy_is_reported_and_leaves_the_wait_to_the_default(answer, told_events):
     outcome = run(raising(ValueError("the job's")), own_policy=Policy(answer))
-    assert (outcome.retryable, outcome.delay) == (True, 0.0)
+    assert (outcome.retryable, outcome.delay) == (True, None)
     assert outcome.error.message == "the job's"
     assert [type(event) for event in told_events] == [events.RetryPolicyFailed]
 
@@ -362,7 +362,7 @@ def test_a_policy_that_hangs_is_interrupted(monkeypatch, told_events):
         def delay(self, retry_number):
             time.sleep(30)
 
-    assert run(raising(ValueError()), own_policy=Slow()).delay == 0.0
+    assert run(raising(ValueError()), own_policy=Slow()).delay is None
     assert [type(event) for event in told_events] == [events.RetryPolicyFailed]
 
 

@@ -345,7 +345,7 @@ def test_without_verification_the_rest_is_put_off_all_the_same(works, made):
 
 def test_an_unknown_handler_can_be_a_failure_with_retries():
     works = Works(handlers={"tests.other": lambda: 1}, unknown_handler="fail")
-    job = works.enqueue(max_retries=1)
+    job = works.enqueue(max_retries=1, retry="none")
     assert works.once().status == "requeued"
     assert job.attempts == 1
     assert works.once().status == "dead-lettered"

@@ -84,7 +84,7 @@ class Desk:
 @pytest.mark.parametrize("timed_out", [True, False])
 @pytest.mark.parametrize("max_retries", [0, 1, 3])
 def test_a_job_runs_once_and_as_often_again_as_it_has_retries(max_retries, retryable, timed_out):
-    desk = Desk(max_retries=max_retries)
+    desk = Desk(max_retries=max_retries, retry="none")
     failed = Failed(ERROR, retryable=retryable, timed_out=timed_out, fingerprint="f" * 32)
     runs = max_retries + 1 if retryable else 1
     for run in range(1, runs):
@@ -137,6 +137,15 @@ def test_a_job_without_a_policy_has_the_one_of_the_site():
         waits.append(desk.wait)
         desk.clock.advance(desk.wait)
     assert waits == [3, 7, 7]
+
+
+def test_without_any_policy_a_job_that_has_retries_backs_off():
+    desk = Desk(max_retries=3)
+    for base in (5, 10, 20):
+        desk.settle(Failed(ERROR))
+        assert desk.live.state == "scheduled"
+        assert desk.wait == pytest.approx(base, rel=0.15)
+        desk.clock.advance(desk.wait)
 
 
 def test_a_delay_that_came_with_the_outcome_goes_before_every_policy():

@@ -23,7 +23,7 @@ def work(context, diary, name, seconds=0.02):
     return name
 
 
-@job(key="crowd.moody", takes_context=True, max_retries=20)
+@job(key="crowd.moody", takes_context=True, max_retries=20, retry="none")
 def moody(context, diary, name):
     """Fails now and then, before its work is done."""
     write(diary, "begin", name, context.fence)

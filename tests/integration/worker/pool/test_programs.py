@@ -59,7 +59,9 @@ def pids(note):
 def test_commands_and_programs_run_and_fail(start, open_to_programs):
     define("command", ["check", "--tag", "jobs"]).enqueue()
     define("shell", ["/bin/sh", "-c", "echo $0 $1", "a", "b c"]).enqueue()
-    define("shell", ["sh", "-c", "echo oh >&2; exit 7"]).using(max_retries=1).enqueue()
+    define("shell", ["sh", "-c", "echo oh >&2; exit 7"]).using(
+        max_retries=1, retry="none"
+    ).enqueue()
     assert start("--until-empty", **open_to_programs).ended() == 0
     outputs = set(JobResult.objects.values_list("handler", "output"))
     assert ("shell", "a b c\n") in outputs

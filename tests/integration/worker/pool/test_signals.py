@@ -37,7 +37,7 @@ def errors_told(diary):
 
 def test_a_death_is_told_once_and_where_no_job_runs(listening, start, diary):
     gang.note.enqueue(str(diary))
-    handle = gang.fail.using(max_retries=1, queue="mail").enqueue("no stamp")
+    handle = gang.fail.using(max_retries=1, retry="none", queue="mail").enqueue("no stamp")
     pool = start("--until-empty")
     assert pool.ended() == 0
     ((pid, facts),) = told(diary)
