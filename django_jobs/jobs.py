@@ -7,8 +7,6 @@ from django_jobs.execution.outcome import Snooze
 from django_jobs.models import ResolutionRun
 from django_jobs.operations import run_steps, runs
 
-AT_LEAST = 0.05
-
 
 @job(key=runs.CARRY_ON)
 def carry_on(run_id: int, using: str) -> None:
@@ -18,4 +16,4 @@ def carry_on(run_id: int, using: str) -> None:
     except ResolutionRun.DoesNotExist:
         return  # deleted by hand; nothing is left to carry on
     if run.state == ResolutionRun.State.RUNNING:
-        raise Snooze(max(wait, AT_LEAST))
+        raise Snooze(wait)

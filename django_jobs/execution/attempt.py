@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 LOOP_GRACE = 1.0
 POLICY_SECONDS = 5.0
 MAX_REASON = 4096
+SHORTEST_SNOOZE = 1.0
+"""A snooze consumes nothing: without a pause it could keep a worker busy for ever."""
 
 
 class StopNow(BaseException):
@@ -115,7 +117,8 @@ class Attempt:
             case Retry():
                 return self._failed(error, delay=error.delay)
             case Snooze():
-                return Snoozed(_bounded(error.delay), _told(error.reason))
+                delay = max(_bounded(error.delay), SHORTEST_SNOOZE)
+                return Snoozed(delay, _told(error.reason))
             case Cancel():
                 return Cancelled(_told(error.reason))
             case JobTimeout():

@@ -143,7 +143,10 @@ class Retry(HandlerSignal):
 
 
 class Snooze(HandlerSignal):
-    """Put the job back for ``delay`` (seconds or timedelta) without consuming an attempt."""
+    """Put the job back for ``delay`` (seconds or timedelta) without consuming an attempt.
+
+    It waits for a second at least: it may be repeated without end.
+    """
 
     def __init__(self, delay: float | timedelta, reason: str = "") -> None:
         super().__init__(reason or "the handler asked to be run later")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 STEP_SECONDS = 5.0
 _HELD = 60 * SECOND
-_SLACK = SECOND // 4  # between one step and the next
+_SLACK = SECOND * 3 // 2  # between one step and the next: a snooze takes a second at least
 _READ_AT_ONCE = 50
 _PROBLEMS_KEPT = 20
 
@@ -78,7 +78,7 @@ class _Step:
 
     def _through(self, run: ResolutionRun, deadline: float) -> float:
         # What was not used of the pace while nobody stepped is not caught up with.
-        due = max(run.next_at, self.now() - _SLACK)
+        due = max(run.next_at, self.now() - (_SLACK if run.next_at else 0))
         for failed_id in self._keys(run):
             wait = max(due - self.now(), 0) / SECOND
             if time.monotonic() + wait >= deadline:

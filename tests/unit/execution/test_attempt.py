@@ -122,7 +122,8 @@ def test_retry_fails_the_attempt_with_the_delay_that_was_asked_for(signal, delay
 
 
 @pytest.mark.parametrize(
-    ("asked", "delay"), [(5, 5), (float("inf"), LONGEST_DELAY), (1e300, LONGEST_DELAY)]
+    ("asked", "delay"),
+    [(5, 5), (0, 1), (0.01, 1), (1.5, 1.5), (float("inf"), LONGEST_DELAY), (1e300, LONGEST_DELAY)],
 )
 def test_snooze_waits_as_long_as_asked_within_reason(asked, delay):
     assert run(raising(Snooze(asked, "not yet"))) == Snoozed(delay, "not yet")
