@@ -221,7 +221,7 @@ def job(
     """
     given: dict[str, Any] = dict(options)
     conduct_options = {name: given.pop(name) for name in _CONDUCT if name in given}
-    checked = Options().using(**given)
+    checked = Options().declared(**given)
     conduct = conduct_of(conduct_options, checked)
 
     def decorate(function: Callable[..., Any]) -> Any:

@@ -122,6 +122,16 @@ class Options:
 
     def using(self, **given: Any) -> Options:
         """A copy with the given options, each checked; raises InvalidOption."""
+        changed = self.declared(**given)
+        if given.get("on_conflict", "return") != "return" and changed.unique_key is None:
+            raise InvalidOption(
+                f"on_conflict {changed.on_conflict!r} says what to do where a live job has the "
+                "same unique_key, and there is none; give unique_key too, or leave it out"
+            )
+        return changed
+
+    def declared(self, **given: Any) -> Options:
+        """As ``using``, for what stands in code: the unique_key may come with each enqueue."""
         if not given:
             return self
         if given.get("delay") is not None and given.get("run_at") is not None:

@@ -34,6 +34,7 @@ def check(
     """Raise InvalidJob for what cannot be had."""
     _check_capabilities(options, backend)
     _check_retry(options, handler, settings)
+    _check_times(options)
     if way(settings, backend, queue).outbox is not None:
         ttl = settings.result_ttl if options.result_ttl is None else options.result_ttl
         check_outbox(backend, options.unique_key, ttl)
@@ -67,6 +68,32 @@ def _check_retry(options: Options, handler: Handler, settings: JobsSettings) -> 
             f"retry {spec!r} is a policy of your own; name it in the @job decorator, in "
             "QUEUES or as RETRY, so that workers know it without trusting a message"
         )
+
+
+def _check_times(options: Options) -> None:
+    """Refuse a job whose time is over before it may run."""
+    if options.expires is None:
+        return
+    now = _clock.now()
+    expires_at, told = _expires_at(options, now) or 0, _told_moment(options.expires)
+    if expires_at <= now:
+        raise InvalidOption(
+            f"expires {told} is over already: the job would never run; give a later moment, or a "
+            "number of seconds from now"
+        )
+    due = from_datetime(options.run_at) if options.run_at else 0
+    due = now + to_microseconds(options.delay) if options.delay else due
+    if expires_at <= due:
+        given = "delay" if options.delay else "run_at"
+        raise InvalidOption(
+            f"expires {told} is over before the job may run ({given} "
+            f"{_told_moment(options.delay or options.run_at or 0)}): it would never run; let it "
+            "expire later. Seconds count from the enqueue"
+        )
+
+
+def _told_moment(value: datetime | float | None) -> str:
+    return value.isoformat() if isinstance(value, datetime) else f"{value:g}"
 
 
 def _check_atomic(
@@ -115,7 +142,7 @@ def resolved(
         result_ttl=options.result_ttl,
         tenant=options.tenant,
         meta=_meta(handler, options),
-        expires_at=_expires_at(options),
+        expires_at=_expires_at(options, _clock.now()),
         trace_id=options.trace_id,
     )
 
@@ -143,9 +170,9 @@ def _meta(handler: str, options: Options) -> Any:
     return options.meta
 
 
-def _expires_at(options: Options) -> int | None:
+def _expires_at(options: Options, now: int) -> int | None:
     if options.expires is None:
         return None
     if isinstance(options.expires, datetime):
         return from_datetime(options.expires)
-    return _clock.now() + to_microseconds(options.expires)
+    return now + to_microseconds(options.expires)

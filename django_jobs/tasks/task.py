@@ -97,7 +97,7 @@ class JobsTask(_Remembering[P, T]):
         **given: Any,
     ) -> None:
         code: dict[str, Any] = {name: given.pop(name) for name in OF_THE_CODE if name in given}
-        options = (options or Options()).using(**_ours(given))
+        options = (options or Options()).declared(**_ours(given))
         values = {
             "func": func,
             "priority": priority,

@@ -146,8 +146,9 @@ def test_of_many_jobs_all_are_stored_or_none(around):
     assert Job.objects.count() == MANY
     Job.objects.filter(unique_key=None).delete()
 
-    jobs = [noop.using(on_conflict="raise").prepare(number) for number in range(MANY - 1)]
-    jobs.append(noop.using(unique_key="taken", on_conflict="raise").prepare())
+    raising = noop.using(unique_key="taken", on_conflict="raise")
+    jobs = [raising.using(unique_key=f"u{number}").prepare() for number in range(MANY - 1)]
+    jobs.append(raising.prepare())
     with pytest.raises(DuplicateJob), around():
         enqueue_many(jobs)
     assert Job.objects.count() == 1

@@ -106,7 +106,10 @@ def refusal_of(**options) -> str:
 
 @cases(GOOD)
 def test_a_good_value_is_taken_as_it_is(name, value):
-    needed = {"concurrency_key": "key"} if name == "concurrency" else {}
+    needed = {
+        "concurrency": {"concurrency_key": "key"},
+        "on_conflict": {"unique_key": "key"},
+    }.get(name, {})
     assert getattr(Options().using(**{name: value, **needed}), name) == value
 
 

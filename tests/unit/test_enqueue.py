@@ -117,7 +117,7 @@ def test_every_option_arrives_in_the_body():
     body = body_of(
         send.using(
             queue="slow", priority=-5, max_retries=7, retry=[1, 2], timeout=None, run_at=moment,
-            expires=moment, unique_key="u", result_ttl=60, max_crashes=1,
+            expires=moment + timedelta(hours=1), unique_key="u", result_ttl=60, max_crashes=1,
             trace_id="t", name="N", meta={"a": [1]},
         ).enqueue(1)
     )  # fmt: skip
@@ -125,7 +125,8 @@ def test_every_option_arrives_in_the_body():
     assert {name: body[name] for name in body.keys() - {"identifier", "enqueuedAt"}} == {
         "v": 1, "payload": {"args": [1], "kwargs": {}}, "job": f"{__name__}.send",
         "queue": "slow", "backend": "memory", "site": "tests.enqueue", "priority": -5,
-        "maxRetries": 7, "retry": [1, 2], "timeout": 0, "schedule": at, "expiresAt": at,
+        "maxRetries": 7, "retry": [1, 2], "timeout": 0, "schedule": at,
+        "expiresAt": at + 3600 * SECOND,
         "uniqueKey": "u", "resultTtl": 60, "maxCrashes": 1, "traceId": "t",
         "name": "N", "meta": {"a": [1]},
     }  # fmt: skip

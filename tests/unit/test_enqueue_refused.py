@@ -10,6 +10,7 @@ from django_jobs.backends.base import Capabilities
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import (
+    DuplicateJob,
     HandlerRefused,
     InvalidBackend,
     InvalidOption,
@@ -162,3 +163,52 @@ def test_of_many_jobs_none_is_stored_when_one_is_refused():
     with pytest.raises(InvalidPayload):
         enqueue_many([send.prepare(1), send.prepare({1, 2}), count.prepare(1)])
     assert nothing_was_stored()
+
+
+# -- times -----------------------------------------------------------------------------------------
+
+PAST = datetime(2020, 1, 1, tzinfo=UTC)
+FUTURE = datetime(2090, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"expires": 0}, "expires 0 is over already"),
+        ({"expires": PAST}, r"expires 2020-01-01T00:00:00\+00:00 is over already"),
+        ({"expires": 60, "delay": 60}, r"over before the job may run \(delay 60\)"),
+        ({"expires": 60, "delay": 90}, r"expires 60 is over before the job may run \(delay 90\)"),
+        ({"expires": 60, "run_at": FUTURE}, r"may run \(run_at 2090-01-01T00:00:00\+00:00\)"),
+        ({"expires": FUTURE, "run_at": FUTURE}, "over before the job may run"),
+    ],
+)
+def test_a_job_whose_time_is_over_before_it_may_run_is_refused(options, says):
+    with pytest.raises(InvalidOption, match=says):
+        send.using(**options).enqueue(1)
+    assert nothing_was_stored()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"expires": 60, "delay": 59}, {"expires": 1e-6}, {"run_at": PAST, "expires": 5}],
+)
+def test_a_job_that_has_time_left_is_not(options):
+    assert send.using(**options).enqueue(1).created
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", ["raise", "replace"])
+def test_on_conflict_without_a_unique_key_is_refused(answer):
+    with pytest.raises(InvalidOption, match="give unique_key too, or leave it out"):
+        send.using(on_conflict=answer)
+    with pytest.raises(InvalidOption, match="give unique_key too"):
+        define(send.key, on_conflict=answer)
+
+
+def test_a_decorator_may_say_on_conflict_for_keys_that_come_with_each_enqueue():
+    send_once = job(key="refused.once", on_conflict="raise")(lambda: None)
+    first = send_once.using(unique_key="k").enqueue()
+    with pytest.raises(DuplicateJob, match=first.id):
+        send_once.using(unique_key="k").enqueue()
