@@ -6,17 +6,19 @@ the worker checks again, because it does not trust what it reads.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 
 from django_jobs import terms
 from django_jobs.backends.base import OnConflict
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SystemClock
 from django_jobs.conf import get_settings
-from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidPayload, QueueRefused
+from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob, InvalidPayload, QueueRefused
 from django_jobs.handle import Handle
 from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import check_allowed, registry
@@ -29,7 +31,7 @@ from django_jobs.wire.envelope import Outgoing, Seal
 from django_jobs.wire.signing import Signer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from django_jobs.backends.base import Backend, Enqueued
     from django_jobs.conf import JobsSettings
@@ -141,7 +143,21 @@ def enqueue_many(jobs: Iterable[PreparedJob[Any]]) -> list[Handle[Any]]:
     promise of all or none holds for each backend by itself; on Redis, for 10,000 jobs: of
     more, some may run before the last are stored, and what is refused half-way is taken back.
     """
-    return enqueue_prepared(list(jobs))
+    return enqueue_prepared(_all_prepared(jobs))
+
+
+def _all_prepared(jobs: object) -> list[PreparedJob[Any]]:
+    """What is to be enqueued as a list; raises InvalidJob for what is no prepared job."""
+    wanted = "enqueue_many() takes prepared jobs: enqueue_many(send.prepare(n) for n in numbers)"
+    if isinstance(jobs, PreparedJob) or not isinstance(jobs, Iterable):
+        raise InvalidJob(f"{wanted}, and not {jobs!r} alone")
+    prepared = list(jobs)
+    for job in prepared:
+        if not isinstance(job, PreparedJob):
+            given = f"a {type(job).__name__}"
+            way_out = " is none yet; call its prepare()" if hasattr(job, "prepare") else " is none"
+            raise InvalidJob(f"{wanted}; {job!r}, {given},{way_out}")
+    return prepared
 
 
 async def aenqueue_many(jobs: Iterable[PreparedJob[Any]]) -> list[Handle[Any]]:
@@ -153,6 +169,17 @@ def enqueue_prepared(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     """Seal and store jobs, grouped by what carries them."""
     if not jobs:
         return []
+    try:
+        return _enqueued(jobs)
+    except SynchronousOnlyOperation:
+        raise SynchronousOnlyOperation(
+            "enqueue() waits for the database, and a coroutine must not: write `await "
+            "….aenqueue(…)`, or `await aenqueue_many(…)` for many. To stay in one transaction call "
+            "a function that does both through asgiref's sync_to_async"
+        ) from None
+
+
+def _enqueued(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     # If one of them was tried before, all are asked for, so that all or none is kept.
     again = any(job.tried for job in jobs)
     for job in jobs:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.definition import Options
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
 
     from django_jobs.handlers.base import JobContext
 
+_OPTIONS = {field.name for field in fields(Options)}
+OPTIONS_BY_ANOTHER_NAME = {
+    "countdown": "delay",
+    "eta": "run_at",
+    "queue_name": "queue",
+    "run_after": "run_at",
+    "task_id": "unique_key",
+}
+"""How other libraries call what our options do."""
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
@@ -83,8 +93,26 @@ class FunctionHandler:
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidCall(f"{self.takes} cannot be called so: {error}") from None
+            why = self._unknown_argument(args, kwargs) or str(error)
+            raise InvalidCall(f"{self.takes} cannot be called so: {why}") from None
         return {"args": list(args), "kwargs": kwargs}
+
+    def _unknown_argument(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """A misspelt argument, or an option of the job: rather than the one that is missing."""
+        parameters = self._signature.parameters
+        if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+            return ""
+        unknown = next((name for name in kwargs if name not in parameters), "")
+        if not unknown:
+            return ""
+        if option := OPTIONS_BY_ANOTHER_NAME.get(unknown) or (unknown in _OPTIONS and unknown):
+            return (
+                f"it has no argument {unknown!r}; to give the job a {option} write "
+                f"using({option}=…).enqueue(…)"
+            )
+        near = difflib.get_close_matches(unknown, parameters, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"it has no argument {unknown!r}{hint}"
 
     def validate(self, payload: Any) -> None:
         self.admit(payload)

@@ -281,3 +281,47 @@ def test_a_function_without_a_first_argument_cannot_take_the_context():
     with pytest.raises(InvalidJob, match="cannot take the context"):
         job(takes_context=True, key="tests.contextless")(lambda: None)
     assert "tests.contextless" not in registry
+
+
+# -- in the words of other libraries ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("delay", r"no attribute 'delay'; write enqueue\(…\), which takes what the function takes"),
+        ("apply_async", r"write using\(delay=…\)\.enqueue\(…\): options first"),
+        ("delay_on_commit", "inside a transaction the job belongs to it"),
+        ("send", r"write enqueue\(…\)"),
+        ("schedule", r"write using\(delay=…\)\.enqueue\(…\), or using\(run_at=…\)"),
+        ("no_such_thing", "the job bare has no attribute 'no_such_thing'$"),
+    ],
+)
+def test_what_other_libraries_call_it_is_answered_with_the_way_to_do_it_here(name, says):
+    assert not hasattr(bare, name)
+    with pytest.raises(AttributeError, match=says):
+        getattr(bare, name)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"user_id": 1, "delay": 5}, r"no argument 'delay'; .* a delay write using\(delay=…\)"),
+        ({"user_id": 1, "countdown": 5}, r"'countdown'; .* a delay write using\(delay=…\)"),
+        ({"user_id": 1, "eta": 5}, r"'eta'; .* a run_at write using\(run_at=…\)\.enqueue"),
+        ({"usr_id": 1}, "it has no argument 'usr_id'; did you mean 'user_id'"),
+        ({"odd": 1}, "it has no argument 'odd'$"),
+        ({}, "missing a required argument: 'user_id'"),
+    ],
+)
+def test_an_argument_that_the_function_does_not_take_is_named_first(given, says):
+    with pytest.raises(InvalidPayload, match=says):
+        with_options.enqueue(**given)
+
+
+def test_options_that_the_function_does_take_are_its_own():
+    @job(key="tests.delays")
+    def takes(delay, **others):
+        return delay, others
+
+    assert takes.prepare(delay=5, eta=7).payload["kwargs"] == {"delay": 5, "eta": 7}

@@ -13,6 +13,7 @@ from django_jobs.exceptions import (
     DuplicateJob,
     HandlerRefused,
     InvalidBackend,
+    InvalidJob,
     InvalidOption,
     InvalidPayload,
     NotSupported,
@@ -212,3 +213,25 @@ def test_a_decorator_may_say_on_conflict_for_keys_that_come_with_each_enqueue():
     first = send_once.using(unique_key="k").enqueue()
     with pytest.raises(DuplicateJob, match=first.id):
         send_once.using(unique_key="k").enqueue()
+
+
+# -- many ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([send], "a JobFunction, is none yet; call its prepare"),
+        ([send.using(delay=5)], "a JobFunction, is none yet; call its prepare"),
+        ([define("refused.once")], "a DefinedJob, is none yet; call its prepare"),
+        ([send.prepare(1), 5], "5, a int, is none"),
+        (send.prepare(1), "alone"),
+        (send, "alone"),
+    ],
+    ids=["function", "using", "defined", "number", "one alone", "function alone"],
+)
+def test_enqueue_many_says_what_it_takes(given, says):
+    with pytest.raises(InvalidJob, match=says) as refused:
+        enqueue_many(given)
+    assert "enqueue_many(send.prepare(n) for n in numbers)" in str(refused.value)
+    assert nothing_was_stored()

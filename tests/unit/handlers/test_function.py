@@ -75,7 +75,7 @@ WRONG = [
     (plain, (), {}, "missing a required argument: 'user_id'"),
     (plain, (1, 2, 3), {}, "too many positional arguments"),
     (plain, (1,), {"user_id": 1}, "multiple values for argument 'user_id'"),
-    (plain, (1,), {"colour": 1}, "got an unexpected keyword argument 'colour'"),
+    (plain, (1,), {"colour": 1}, "it has no argument 'colour'"),
     (many, (), {"key": 1}, "missing a required argument: 'first'"),
     (positional_only, (), {"a": 1}, "'a'"),
     (keyword_only, (1,), {}, "too many positional arguments"),
