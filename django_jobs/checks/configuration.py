@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
+import os
+import sys
 from typing import TYPE_CHECKING
 
+from django.conf import ENVIRONMENT_VARIABLE
+from django.conf import settings as django_settings
 from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
 from django.utils.module_loading import import_string
 
 from django_jobs.backends.base import Backend
 from django_jobs.conf import Kind
-from django_jobs.conf.reading import STATE_STORES
+from django_jobs.conf.reading import SETTING_NAMES, STATE_STORES
 from django_jobs.routers import shipped_parent
 
 if TYPE_CHECKING:
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
     from django_jobs.conf import BackendConfig, JobsSettings, Problem
 
 SHORTEST_LEASE = 3
+NAME = "DJANGO_JOBS"
+ALIKE = 0.8
 
 _IDS = {
     Kind.UNKNOWN_KEY: "django_jobs.E001",
@@ -35,6 +42,48 @@ def check_values(_settings: JobsSettings, problems: Sequence[Problem]) -> Iterat
     """What the reader of the settings refused."""
     for problem in problems:
         yield Error(f"{problem.message}.", hint=problem.hint, id=_IDS[problem.kind])
+
+
+def check_name(_settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
+    """Nothing looks like DJANGO_JOBS under another name while that itself is not set."""
+    if hasattr(django_settings, NAME):
+        return
+    for name in _names_alike():
+        yield Warning(
+            f"The setting {name} looks like {NAME}, which is not set: nothing reads it.",
+            hint=f"Name it {NAME}. Where it is meant for something else, silence this warning.",
+            id="django_jobs.W019",
+        )
+
+
+def _names_alike() -> list[str]:
+    """Settings whose name is much the same, and which hold what DJANGO_JOBS would.
+
+    Those of the module too, where Django passes over what is not in capitals.
+    """
+    path = getattr(django_settings, "SETTINGS_MODULE", None)
+    module = sys.modules.get(path or os.environ.get(ENVIRONMENT_VARIABLE, ""))
+    found = dict(vars(module)) if module else {}
+    found |= {
+        name: getattr(django_settings, name) for name in dir(django_settings) if _is_near(name)
+    }
+    return sorted(name for name, value in found.items() if _is_near(name) and _is_alike(value))
+
+
+def _is_near(name: str) -> bool:
+    bare = name.upper().replace("_", "")
+    if bare in {"JOBS", "JOBSSETTINGS", "JOBSCONFIG"} or bare.startswith("DJANGOJOBS"):
+        return True
+    ratio = difflib.SequenceMatcher(None, bare, NAME.replace("_", "")).ratio()
+    return ratio >= ALIKE
+
+
+def _is_alike(value: object) -> bool:
+    """Whether at least half of what it holds are keys of ours; many settings are called alike."""
+    if not isinstance(value, dict) or not value:
+        return False
+    known = sum(isinstance(key, str) and key.upper() in SETTING_NAMES for key in value)
+    return 2 * known >= len(value)
 
 
 def check_state_store(
@@ -160,6 +209,7 @@ def _leases(settings: JobsSettings) -> dict[str, float]:
 
 
 CONFIGURATION_CHECKS = (
+    check_name,
     check_values,
     check_backend_classes,
     check_state_store,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from django_jobs.conf import JobsSettings, Problem
 
+JOBS_NAMED = 3
 _OWN_LISTS = {
     "command": "allowed_commands",
     "shell": "allowed_shell_commands",
@@ -63,6 +64,27 @@ def check_allowed_keys(
                     "installed apps, and in HANDLERS.",
                     id="django_jobs.W005",
                 )
+
+
+def check_queues_of_jobs(
+    settings: JobsSettings, _problems: Sequence[Problem]
+) -> Iterator[CheckMessage]:
+    """A job is for a queue that there is. One that names none may be given one when enqueued."""
+    refused: dict[str, list[str]] = {}
+    for key in registry:
+        queue = getattr(getattr(registry.get(key), "options", None), "queue", None)
+        if queue and settings.queue_problem(queue):
+            refused.setdefault(queue, []).append(key)
+    for queue, keys in sorted(refused.items()):
+        more = len(keys) - JOBS_NAMED
+        named = ", ".join(sorted(keys)[:JOBS_NAMED]) + (f" and {more} more" if more > 0 else "")
+        yield Warning(
+            f"The queue {queue!r} of {named} is not in QUEUES{nearest(queue, settings.queues)}: "
+            "an enqueue to it is refused.",
+            hint="Correct the queue in the decorator, add it to QUEUES, or set STRICT_QUEUES to "
+            "False.",
+            id="django_jobs.W018",
+        )
 
 
 def check_own_lists(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
@@ -124,6 +146,7 @@ def _why_not_made(found: type) -> str:
 HANDLER_CHECKS = (
     check_handler_paths,
     check_allowed_keys,
+    check_queues_of_jobs,
     check_own_lists,
     check_retry_policies,
 )

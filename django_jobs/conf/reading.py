@@ -286,5 +286,6 @@ _SETTINGS: Mapping[str, Parser[Any]] = {
     "STATE_STORE": p.optional(_state_store),
 }
 
+SETTING_NAMES = frozenset(_SETTINGS)
 STATE_STORES = ("database", "redis")
 """Where guards can keep their state."""

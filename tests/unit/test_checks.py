@@ -12,8 +12,11 @@ from django.db import connections
 from django.db.backends.postgresql.psycopg_any import IsolationLevel
 
 from django_jobs import checks
-from django_jobs.checks import databases
+from django_jobs.checks import databases, handlers
 from django_jobs.conf import DATABASE_BACKEND, read
+from django_jobs.definition import Options
+from django_jobs.handlers.function import FunctionHandler
+from django_jobs.handlers.registry import Registry
 from tests.unit import backends_of_tests as own
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +87,7 @@ ON_A_DATABASE = {
 ON_REDIS = {"E060", "E061", "W015", "W060", "W061"}  # tests/integration/redis
 TESTED_WITH_FILES = {"E021", "W023"}  # tests/unit/test_checks_reach.py
 OF_SCHEDULES = {*(f"E04{n}" for n in range(5)), "W040", "W041", "W042"}  # tests/unit/cron
+OF_JOBS_AND_NAMES = {"W018", "W019"}  # below
 ON_AN_OUTBOX = {"E070", "W070"}  # tests/unit/test_outbox_settings.py
 
 ON_TASKS = {
@@ -103,6 +107,14 @@ def ids(messages):
 @pytest.fixture(autouse=True)
 def no_key_in_the_environment(monkeypatch):
     monkeypatch.delenv("JOBS_SIGNING_KEY", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def jobs(monkeypatch):
+    """The jobs of no other test."""
+    registry = Registry()
+    monkeypatch.setattr(handlers, "registry", registry)
+    return registry
 
 
 @pytest.fixture
@@ -154,7 +166,8 @@ def test_every_id_has_a_test_and_every_id_is_documented_in_order():
     used = set()
     for source in SOURCES:
         used |= set(re.findall(r"django_jobs\.([EW]\d{3})", source.read_text()))
-    files = {WITHOUT_THE_APP} | TESTED_WITH_FILES | OF_SCHEDULES | ON_REDIS | ON_AN_OUTBOX
+    files = TESTED_WITH_FILES | OF_JOBS_AND_NAMES | OF_SCHEDULES | ON_REDIS | ON_AN_OUTBOX
+    files |= {WITHOUT_THE_APP}
     tested = ON_A_DATABASE.keys() | ON_TASKS.keys() | files
     assert used == triggered.keys() | tested
     documented = re.findall(r"^### `django_jobs\.([EW]\d{3})`", DOCS.read_text(), re.MULTILINE)
@@ -441,3 +454,81 @@ def test_an_entry_without_a_readable_url_is_reported_once(settings, plain_databa
     assert [message.msg.split("]")[0] for message in messages] == [
         *("ALLOWED_URLS[0", "ALLOWED_URLS[1", "ALLOWED_URLS[2", "ALLOWED_URLS[3"),
     ]
+
+
+# -- jobs and names --------------------------------------------------------------------------------
+
+
+def register(jobs, key, queue):
+    jobs.register(FunctionHandler(key, print, takes_context=False, options=Options(queue=queue)))
+
+
+def test_a_job_whose_queue_is_not_in_queues_is_noticed(settings, plain_database, jobs):
+    for key, queue in {
+        "a.send": "mial",
+        "a.note": "mial",
+        "a.other": "mail",
+        "a.bare": None,
+    }.items():
+        register(jobs, key, queue)
+    settings.DJANGO_JOBS = {"QUEUES": {"mail": {}}}
+    (message,) = checks.check_jobs()
+    assert (message.id, message.level) == ("django_jobs.W018", django_checks.WARNING)
+    assert message.msg == (
+        "The queue 'mial' of a.note, a.send is not in QUEUES (did you mean 'mail'?): "
+        "an enqueue to it is refused."
+    )
+    assert "STRICT_QUEUES" in message.hint
+
+
+def test_of_many_jobs_of_such_a_queue_some_are_named(settings, plain_database, jobs):
+    for number in range(5):
+        register(jobs, f"a.n{number}", "mial")
+    settings.DJANGO_JOBS = {"QUEUES": {"mail": {}}}
+    assert "of a.n0, a.n1, a.n2 and 2 more is not" in checks.check_jobs()[0].msg
+
+
+@pytest.mark.parametrize("raw", [{}, {"QUEUES": {"mail": {}}, "STRICT_QUEUES": False}])
+def test_where_every_queue_is_allowed_none_is_noticed(settings, plain_database, jobs, raw):
+    register(jobs, "a.send", "mial")
+    settings.DJANGO_JOBS = raw
+    assert checks.check_jobs() == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["DJANGO_JOB", "DJANGOJOBS", "JOBS", "DJANGO_JOBS_SETTINGS", "DJANGO_JBOS", "JANGO_JOBS"],
+)
+def test_a_setting_with_nearly_the_name_of_ours_is_noticed(settings, plain_database, name):
+    del settings.DJANGO_JOBS
+    setattr(settings, name, {"QUEUES": {"mail": {}}, "MAX_RETRIES": 3, "TIMEOT": 5})
+    (message,) = checks.check_jobs()
+    assert message.id == "django_jobs.W019"
+    assert message.msg.startswith(f"The setting {name} looks like DJANGO_JOBS, which is not set")
+    assert "Name it DJANGO_JOBS." in message.hint
+
+
+@pytest.mark.parametrize("name", ["django_jobs", "Django_Jobs"])
+def test_a_name_that_is_not_in_capitals_is_noticed_too(settings, plain_database, monkeypatch, name):
+    del settings.DJANGO_JOBS
+    monkeypatch.setattr("testproject.settings." + name, {"TIMEOUT": 5}, raising=False)
+    (message,) = checks.check_jobs()
+    assert (message.id, name in message.msg) == ("django_jobs.W019", True)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"JOBS": {"nightly": {}, "weekly": {}}},
+        {"JOBS": ["a", "b"]},
+        {"DJANGO_JOBS_BASE": {}},
+        {"CRONJOBS": {"TIMEOUT": 3}},
+        {"DJANGO_RQ": {"TIMEOUT": 3}},
+        {"DJANGO_JOBS": {}, "JOBS": {"TIMEOUT": 3}},
+    ],
+)
+def test_settings_of_others_are_not(settings, plain_database, others):
+    del settings.DJANGO_JOBS
+    for name, value in others.items():
+        setattr(settings, name, value)
+    assert checks.check_jobs() == []
