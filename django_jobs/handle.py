@@ -65,6 +65,21 @@ class Handle(Generic[T_co]):
             raise ResultNotKept(self.id, why)
         return cast("T_co", json.loads(ended.value_json))
 
+    @property
+    def reason(self) -> str:
+        """Why the job is cancelled, skipped or dead, asked anew each time; empty otherwise.
+
+        Of one that its handler called off, what ``Cancel`` was given. Of a dead one a stable
+        word; its error is with the dead letter, and with what ``result()`` raises.
+        """
+        with naming_missing_tables(self.backend):
+            ended = self._ended()
+        return ended.reason if ended else ""
+
+    async def areason(self) -> str:
+        """``reason`` for coroutines."""
+        return await sync_to_async(lambda: self.reason)()
+
     async def astatus(self) -> str:
         """``status`` for coroutines."""
         return await sync_to_async(lambda: self.status)()

@@ -70,7 +70,7 @@ def result(job_id: str) -> JobResult | None:
         handler=account.handler,
         status=account.status,
         value=account.value_json,
-        output=account.reason,
+        output=account.output,
         attempts=account.failed_attempts,
         worker=account.worker,
         started_at=moment_of(account.started_at),

@@ -18,7 +18,7 @@ from django_jobs.admin.base import ReadOnlyAdmin, may_view_payload, recent_value
 from django_jobs.admin.cells import error_text, handler_cell, in_full, moment_cell, moment_of
 from django_jobs.admin.databases import PARAMETER, all_databases
 from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened, visible
-from django_jobs.backends.values import why_not_kept
+from django_jobs.backends.values import reason_of, why_not_kept
 from django_jobs.ids import made_at, parse_id
 from django_jobs.models import JobAttempt, JobResult, OperatorEvent
 from django_jobs.operations import jobs_database
@@ -102,6 +102,7 @@ class JobResultAdmin(OfAJob):
     search_fields = ("job_id",)
     hidden = ("body", "value", "expires", "enqueued_at", "started_at", "finished_at")
     derived = (
+        "reason",
         "enqueued_in_full",
         "started_in_full",
         "finished_in_full",
@@ -150,6 +151,11 @@ class JobResultAdmin(OfAJob):
             for event, query in _events_about(result)
         ]
         return format_html_join("", '<a href="{}">{}</a> by {}, {}: {}<br>', told) or "–"
+
+    @admin.display(description="reason")
+    def reason(self, result: JobResult) -> str:
+        """Why it was cancelled or skipped."""
+        return visible(reason_of(result.status, result.output)) or "–"
 
     @admin.display(description="enqueued at")
     def enqueued_in_full(self, result: JobResult) -> str:

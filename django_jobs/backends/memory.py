@@ -17,7 +17,7 @@ from django_jobs.backends import base
 from django_jobs.backends.base import Charge, Enqueued, Lease, OnConflict, ResultRecord, Settled
 from django_jobs.backends.charged import crash_delay, tell_of
 from django_jobs.backends.memory_jobs import READY, RUNNING, SCHEDULED, Dead, Job, has_place
-from django_jobs.backends.values import CLAIM_BYTES
+from django_jobs.backends.values import CLAIM_BYTES, reason_of
 from django_jobs.clock import SECOND, Clock, SystemClock, to_microseconds
 from django_jobs.exceptions import DuplicateJob
 from django_jobs.wire.envelope import Outgoing, index_of
@@ -333,8 +333,12 @@ class MemoryBackend(base.Backend):
     def result(self, job_id: str) -> base.Ended | None:
         with self._lock:
             if (record := self.results.get(job_id)) is not None:
-                why = "" if record.status == "succeeded" else record.output
-                return base.Ended(status=record.status, value_json=record.value_json, reason=why)
+                return base.Ended(
+                    status=record.status,
+                    value_json=record.value_json,
+                    reason=reason_of(record.status, record.output),
+                    output=record.output,
+                )
             dead = self.dead.get(job_id)
             return None if dead is None else base.Ended(status="dead", reason=dead.failure.reason)
 

@@ -249,6 +249,11 @@ class Ended:
     finished_at: datetime | None = None
 
 
+def reason_of(status: str, output: str) -> str:
+    """Why a job was cancelled or skipped: the first line of what is kept as its output."""
+    return "" if status == "succeeded" else output.partition("\n")[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """All that a store knows of one job, from its enqueue to its end.
@@ -273,3 +278,4 @@ class Account:
     error_type: str = ""
     error_message: str = ""
     traceback: str = ""
+    output: str = ""

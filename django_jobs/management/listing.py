@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.database.glance import all_queues
 from django_jobs.backends.registry import backends
+from django_jobs.backends.values import reason_of
 from django_jobs.clock import SECOND, SystemClock, from_datetime
 from django_jobs.conf import get_settings
 from django_jobs.management.output import aware, error_in_short, from_now, iso
@@ -37,7 +38,8 @@ HEADERS = ("id", "state", "handler", "queue", "attempts", "due", "error")
 class Listed:
     """One job. ``due`` is when it may run; a job that ended has ``ended`` instead.
 
-    ``in_outbox``: its backend has not been given it yet.
+    ``in_outbox``: its backend has not been given it yet. ``reason``: why it was cancelled or
+    skipped.
     """
 
     id: str
@@ -55,6 +57,7 @@ class Listed:
     error_message: str
     now: int
     in_outbox: bool = False
+    reason: str = ""
 
     def row(self) -> tuple[object, ...]:
         """The cells under HEADERS."""
@@ -64,7 +67,7 @@ class Listed:
             when = f"ended {when}"
         also = "suspect" if self.suspect else "outbox" if self.in_outbox else ""
         state = f"{self.state} ({also})" if also else self.state
-        error = error_in_short(self.error_type, self.error_message)
+        error = error_in_short(self.error_type, self.error_message or self.reason)
         return (self.id, state, self.handler, self.queue, self.attempts, when, error)
 
     def document(self) -> dict[str, Any]:
@@ -78,6 +81,7 @@ class Listed:
             "ended": iso(self.ended),
             "error": error if any(error.values()) else None,
             "outbox": self.in_outbox,
+            "reason": self.reason,
         }
 
 
@@ -248,6 +252,7 @@ def _ended(alias: str, wanted: Wanted) -> Iterator[Listed]:
             error_type="",
             error_message="",
             now=now,
+            reason=reason_of(result.status, result.output),
         )
 
 
@@ -298,6 +303,7 @@ def _kept(backend: Backend, state: str, queue: str | None, handler: str | None) 
             error_type="",
             error_message="",
             now=SystemClock().now(),
+            reason=account.reason,
         )
 
 

@@ -89,8 +89,9 @@ def _of_queue(queue: str, backend: str, handler: str) -> Iterator[Cause]:
 
 def of_ended(account: Account) -> Cause:
     """How a job ended whose result the broker keeps."""
-    told = {"succeeded": "It succeeded.", "cancelled": "It was cancelled."}
+    told = {"succeeded": "It succeeded", "cancelled": "It was cancelled"}
     way_out = "Nothing is left to run. Enqueue it again if the work is wanted once more."
-    said = told.get(account.status, f"It ended: {account.status}.")
+    said = told.get(account.status, f"It ended: {account.status}")
+    said += f": {account.reason}" if account.reason else "."
     said += not_kept(account.value_json)
     return Cause("cancelled" if account.status == "cancelled" else "ended", said, way_out)

@@ -14,6 +14,7 @@ from django.db.models.functions import Left
 from django_jobs import outbox
 from django_jobs.backends.database.unreadable import of_known_kinds
 from django_jobs.backends.registry import backends
+from django_jobs.backends.values import reason_of
 from django_jobs.clock import to_datetime
 from django_jobs.conf import get_settings
 from django_jobs.ids import parse_id
@@ -112,10 +113,12 @@ def _ended(key: str, alias: str) -> Explanation | None:
     results = JobResult.objects.using(alias).filter(pk=key).defer("body", "value")
     result = results.annotate(value_begins=Left("value", VALUE_BEGINS)).first()
     if result is not None:
+        why = reason_of(result.status, result.output)
         cause = Cause(
             ENDED if result.status != "cancelled" else "cancelled",
             f"It {_ENDINGS.get(result.status, 'ended')}"
-            + (f" at {result.finished_at:%Y-%m-%d %H:%M:%S %Z}".rstrip() + ".")
+            + f" at {result.finished_at:%Y-%m-%d %H:%M:%S %Z}".rstrip()
+            + (f": {why}" if why else ".")
             + not_kept(result.value_begins),
             "Nothing is left to run. Enqueue it again if the work is wanted once more.",
         )

@@ -213,7 +213,8 @@ class Settler:
                 record = self._record(run, "skipped", reason)
                 return Ending("skipped-idempotent", record, reason)
             case Cancelled(reason, output):
-                record = self._record(run, "cancelled", _joined(reason, output))
+                told = _joined(" ".join(reason.splitlines()), output)  # see values.reason_of
+                record = self._record(run, "cancelled", told)
                 return Ending("cancelled", record, reason)
 
     def ack(self, endings: Sequence[tuple[Run, Ending]]) -> list[Settled]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils import timezone
 
 from django_jobs.backends.base import Account, AttemptRecord
+from django_jobs.backends.values import reason_of
 from django_jobs.clock import from_datetime
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
 
@@ -48,7 +49,8 @@ def _ended_well(alias: str, backend: str, job_id: str) -> Account | None:
         started_at=_microseconds(started),
         finished_at=_microseconds(finished),
         value_json=value,
-        reason="" if status == "succeeded" else output,
+        reason=reason_of(status, output),
+        output=output,
     )
 
 

@@ -10,6 +10,7 @@ from django_jobs.backends.base import Ended, QueueStats
 from django_jobs.backends.database.counts import bands, counts, suspects
 from django_jobs.backends.database.rows import ROW_FIELDS, glimpse_of
 from django_jobs.backends.database.unreadable import Rows, readable
+from django_jobs.backends.values import reason_of
 from django_jobs.clock import SECOND
 from django_jobs.models import EndedIds, FailedJob, Job, JobResult, JobState, QueueControl
 
@@ -106,7 +107,7 @@ def ended(alias: str, backend: str, job_id: str) -> Ended | None:
         return Ended(
             status=result.status,
             value_json=result.value,
-            reason="" if result.status == "succeeded" else result.output,
+            reason=reason_of(result.status, result.output),
             output=result.output,
             attempts=result.attempts,
             finished_at=result.finished_at,

@@ -12,6 +12,7 @@ from django_jobs.backends.database.rows import maybe_for_people
 from django_jobs.backends.redis.endings import attempts_of, result_of
 from django_jobs.backends.redis.packing import glimpse_of
 from django_jobs.backends.redis.relaying import Parked, parked_of
+from django_jobs.backends.values import reason_of
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.routers import job_databases
@@ -147,6 +148,7 @@ class Reader:
             error_type=account.error_type,
             error_message=account.error_message,
             traceback=account.traceback,
+            output=account.output,
             attempts=account.failed_attempts,
             finished_at=maybe_for_people(account.finished_at),
         )
@@ -225,7 +227,7 @@ class Reader:
 
 def _account_of(job_id: str, queue: str, told: dict[str, Any]) -> Account:
     """What a result tells of its job."""
-    status = str(told.get("status"))
+    status, output = str(told.get("status")), str(told.get("output") or "")
     return Account(
         id=job_id,
         queue=queue,
@@ -237,7 +239,8 @@ def _account_of(job_id: str, queue: str, told: dict[str, Any]) -> Account:
         started_at=_whole(told.get("started_at")),
         finished_at=_whole(told.get("finished_at")),
         value_json=str(told.get("value_json") or "null"),
-        reason="" if status == "succeeded" else str(told.get("output") or ""),
+        reason=reason_of(status, output),
+        output=output,
     )
 
 

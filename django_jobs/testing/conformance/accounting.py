@@ -168,6 +168,18 @@ class Accounting(Suite):
             self.assertEqual((ended.status, ended.reason), ("cancelled", why))
             self.assertEqual(self.existing(self.result_of(job_id), "record").output, why)
 
+    def test_the_reason_of_a_cancelled_job_is_the_first_line_of_its_output(self) -> None:
+        self.needs("results")
+        self.put()
+        lease = self.take()
+        told = "nothing left to do\nwhat it printed\nbefore"
+        self.backend.ack([lease], {lease.id: ResultRecord(status="cancelled", output=told)})
+        ended = self.existing(self.backend.result(lease.id), "result")
+        self.assertEqual((ended.reason, ended.output), ("nothing left to do", told))
+        if self.backend.capabilities.accounts:
+            account = self.existing(self.backend.account(lease.id), "account")
+            self.assertEqual((account.reason, account.output), ("nothing left to do", told))
+
     def test_there_is_no_account_of_what_never_was(self) -> None:
         self.needs("accounts")
         self.assertIsNone(self.backend.account(new_id()))

@@ -15,7 +15,7 @@ from tests.integration.commands.conftest import HOSTILE, assert_harmless
 pytestmark = pytest.mark.django_db
 KEYS = [
     *("id", "state", "handler", "queue", "backend", "name", "priority", "attempts"),
-    *("suspect", "due", "ended", "error", "outbox"),
+    *("suspect", "due", "ended", "error", "outbox", "reason"),
 ]
 
 

@@ -1,11 +1,13 @@
 """How a job on Redis ended, in the admin: Redis keeps it, and no table does."""
 
+import json
 import uuid
 
 import pytest
+from django.core.management import call_command
 from django.urls import reverse
 
-from django_jobs import job, operations
+from django_jobs import Cancel, job, operations
 from django_jobs.models import FailedJob
 from django_jobs.worker.build import process_once
 from testproject.shop.jobs import doomed
@@ -17,6 +19,12 @@ RESULTS = "/admin/django_jobs/jobresult/"
 @job(key="shown.add")
 def add(one, other):
     return one + other
+
+
+@job(key="shown.call-off")
+def call_off(why):
+    print("printed")
+    raise Cancel(why)
 
 
 def page_of(job_id, table="jobresult"):
@@ -49,6 +57,17 @@ def test_who_called_it_off_stands_beside_it(jobs, admin_client):
     shown = admin_client.get(page_of(handle.id)).text
     assert "cancelled" in shown
     assert "of no use" in shown
+
+
+def test_why_its_handler_called_it_off_is_told(jobs, admin_client, capsys):
+    handle = call_off.enqueue("nothing left to do")
+    assert process_once().status == "cancelled"
+    assert handle.reason == "nothing left to do"
+    assert admin_client.get(page_of(handle.id)).text.count("nothing left to do") >= 1
+    assert operations.explain(handle.id).causes[0].told == "It was cancelled: nothing left to do"
+    call_command("jobs_list", "--state", "cancelled", "--json")
+    (listed,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert listed["reason"] == "nothing left to do"
 
 
 def test_what_it_was_given_is_for_those_who_may_see_it(jobs, someone):

@@ -1,0 +1,72 @@
+"""Why a handler called its job off can be read wherever the job is looked for."""
+
+import asyncio
+
+import pytest
+from django.urls import reverse
+
+from django_jobs import Cancel, job, operations
+from django_jobs.exceptions import JobFailed
+from django_jobs.models import JobResult
+from django_jobs.worker import process_once
+
+pytestmark = pytest.mark.django_db
+WHY = "the order was <b>withdrawn</b>"
+
+
+@job(key="cancelled-reason.calls-off")
+def calls_off(why=WHY):
+    print("it printed this")
+    raise Cancel(why)
+
+
+@pytest.fixture
+def handle():
+    handle = calls_off.enqueue()
+    assert process_once().status == "cancelled"
+    return handle
+
+
+def test_the_handle_tells_it(handle):
+    assert (handle.status, handle.reason) == ("cancelled", WHY)
+    with pytest.raises(JobFailed) as failed:
+        handle.result()
+    assert failed.value.reason == WHY
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_handle_tells_it_in_a_coroutine(handle):
+    assert asyncio.run(handle.areason()) == WHY
+
+
+def test_what_it_printed_is_kept_apart(handle):
+    assert JobResult.objects.get().output == f"{WHY}\nit printed this\n"
+
+
+def test_of_a_reason_of_many_lines_nothing_is_lost():
+    handle = calls_off.enqueue("first\nsecond")
+    process_once()
+    assert handle.reason == "first second"
+
+
+def test_a_job_that_was_not_called_off_has_none(handle):
+    assert calls_off.enqueue().reason == ""
+
+
+def test_jobs_explain_tells_it(handle, run):
+    (cause,) = operations.explain(handle.id).causes
+    assert cause.told.endswith(f": {WHY}")
+    assert WHY in run("jobs_explain", handle.id).out
+    assert WHY in run("jobs_explain", handle.id, "--json").json()["causes"][0]["told"]
+
+
+def test_jobs_list_tells_it(handle, run):
+    (listed,) = run("jobs_list", "--state", "cancelled", "--json").json()["jobs"]
+    assert (listed["reason"], listed["error"]) == (WHY, None)
+    assert "the order was" in run("jobs_list", "--state", "cancelled").out
+
+
+def test_the_page_of_its_result_tells_it(handle, admin_client):
+    page = reverse("admin:django_jobs_jobresult_change", args=[handle.id])
+    shown = admin_client.get(page).content.decode()
+    assert "the order was &lt;b&gt;withdrawn&lt;/b&gt;" in shown
