@@ -23,7 +23,7 @@ from typing import (
 from asgiref.sync import async_to_sync, sync_to_async
 
 from django_jobs.definition import Options, name_among_tasks
-from django_jobs.enqueue import DEFAULT_QUEUE, Plan, PreparedJob
+from django_jobs.enqueue import DEFAULT_QUEUE, Plan, PreparedJob, no_attribute
 from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidOption
 from django_jobs.handlers.base import Conduct, JobContext
 from django_jobs.handlers.classes import class_handler
@@ -45,18 +45,6 @@ T = TypeVar("T")
 H = TypeVar("H", bound=JobHandler[Any, Any])
 
 LONGEST_KEY = 255
-IN_OTHER_WORDS = {
-    "delay": "enqueue(…), which takes what the function takes",
-    "delay_on_commit": "enqueue(…): inside a transaction the job belongs to it",
-    "apply_async": "using(delay=…).enqueue(…): options first, then what the function takes",
-    "s": "prepare(…), for a job that is to be enqueued later",
-    "send": "enqueue(…), which takes what the function takes",
-    "send_with_options": "using(…).enqueue(…): options first, then what the function takes",
-    "schedule": "using(delay=…).enqueue(…), or using(run_at=…) for a moment",
-    "defer": "enqueue(…), which takes what the function takes",
-    "apply": "call(…), which runs it here and now",
-}
-"""What other libraries call it, and how it is done here."""
 
 
 class JobFunction(Generic[P, R_co, T_co]):
@@ -85,10 +73,7 @@ class JobFunction(Generic[P, R_co, T_co]):
     if not TYPE_CHECKING:  # a type checker is to go on finding what is not there
 
         def __getattr__(self, name: str) -> Any:
-            told = f"the job {self.__dict__.get('__name__', '')} has no attribute {name!r}"
-            if name in IN_OTHER_WORDS:
-                told += f"; write {IN_OTHER_WORDS[name]}"
-            raise AttributeError(told, name=name, obj=self)
+            raise no_attribute(self, f"the job {self.__dict__.get('__name__', '')}", name)
 
     @property
     def task(self) -> Any:

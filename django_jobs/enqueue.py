@@ -42,6 +42,18 @@ T_co = TypeVar("T_co", covariant=True)
 DEFAULT_QUEUE = "default"
 SEALED_AT_ONCE = 1000
 _clock = SystemClock()
+IN_OTHER_WORDS = {
+    "delay": "enqueue(…), which takes what the function takes",
+    "delay_on_commit": "enqueue(…): inside a transaction the job belongs to it",
+    "apply_async": "using(delay=…).enqueue(…): options first, then what the function takes",
+    "s": "prepare(…), for a job that is to be enqueued later",
+    "send": "enqueue(…), which takes what the function takes",
+    "send_with_options": "using(…).enqueue(…): options first, then what the function takes",
+    "schedule": "using(delay=…).enqueue(…), or using(run_at=…) for a moment",
+    "defer": "enqueue(…), which takes what the function takes",
+    "apply": "call(…), which runs it here and now",
+}
+"""What other libraries call it, and how it is done here."""
 
 
 class Plan:
@@ -96,6 +108,14 @@ class PreparedJob(Generic[T_co]):
         return await sync_to_async(self.enqueue)()
 
 
+def no_attribute(job: object, called: str, name: str) -> AttributeError:
+    """The error for a missing attribute of a job, with the way to do it here where it is known."""
+    told = f"{called} has no attribute {name!r}"
+    if name in IN_OTHER_WORDS:
+        told += f"; write {IN_OTHER_WORDS[name]}"
+    return AttributeError(told, name=name, obj=job)
+
+
 class DefinedJob:
     """What ``define()`` returns: a handler key, its payload and options."""
 
@@ -104,6 +124,11 @@ class DefinedJob:
     def __init__(self, handler: str, payload: Any, options: Options) -> None:
         self._plan = Plan(handler, options)
         self.payload = payload
+
+    if not TYPE_CHECKING:  # a type checker is to go on finding what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, "a job made by define()", name)
 
     @property
     def handler(self) -> str:

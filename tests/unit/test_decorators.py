@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from django_jobs import JobFunction, JobHandler, job
+from django_jobs import JobFunction, JobHandler, define, job
 from django_jobs.exceptions import (
     ConfigurationError,
     InvalidJob,
@@ -301,6 +301,11 @@ def test_what_other_libraries_call_it_is_answered_with_the_way_to_do_it_here(nam
     assert not hasattr(bare, name)
     with pytest.raises(AttributeError, match=says):
         getattr(bare, name)
+
+
+def test_a_defined_job_answers_so_too():
+    with pytest.raises(AttributeError, match=r"define\(\) has no attribute 'delay'; write enqueue"):
+        _ = define(bare.key).delay
 
 
 @pytest.mark.parametrize(
