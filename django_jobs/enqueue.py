@@ -6,7 +6,6 @@ the worker checks again, because it does not trust what it reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -18,11 +17,12 @@ from django_jobs.backends.base import OnConflict
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SystemClock
 from django_jobs.conf import get_settings
-from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob, InvalidPayload, QueueRefused
+from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidPayload, QueueRefused
 from django_jobs.handle import Handle
 from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
+from django_jobs.misuse import IN_A_COROUTINE, all_prepared, no_attribute
 from django_jobs.outbox.ways import Way, way
 from django_jobs.pushing import Route
 from django_jobs.telemetry import tracing
@@ -31,7 +31,7 @@ from django_jobs.wire.envelope import Outgoing, Seal
 from django_jobs.wire.signing import Signer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from django_jobs.backends.base import Backend, Enqueued
     from django_jobs.conf import JobsSettings
@@ -42,18 +42,6 @@ T_co = TypeVar("T_co", covariant=True)
 DEFAULT_QUEUE = "default"
 SEALED_AT_ONCE = 1000
 _clock = SystemClock()
-IN_OTHER_WORDS = {
-    "delay": "enqueue(…), which takes what the function takes",
-    "delay_on_commit": "enqueue(…): inside a transaction the job belongs to it",
-    "apply_async": "using(delay=…).enqueue(…): options first, then what the function takes",
-    "s": "prepare(…), for a job that is to be enqueued later",
-    "send": "enqueue(…), which takes what the function takes",
-    "send_with_options": "using(…).enqueue(…): options first, then what the function takes",
-    "schedule": "using(delay=…).enqueue(…), or using(run_at=…) for a moment",
-    "defer": "enqueue(…), which takes what the function takes",
-    "apply": "call(…), which runs it here and now",
-}
-"""What other libraries call it, and how it is done here."""
 
 
 class Plan:
@@ -108,14 +96,6 @@ class PreparedJob(Generic[T_co]):
         return await sync_to_async(self.enqueue)()
 
 
-def no_attribute(job: object, called: str, name: str) -> AttributeError:
-    """The error for a missing attribute of a job, with the way to do it here where it is known."""
-    told = f"{called} has no attribute {name!r}"
-    if name in IN_OTHER_WORDS:
-        told += f"; write {IN_OTHER_WORDS[name]}"
-    return AttributeError(told, name=name, obj=job)
-
-
 class DefinedJob:
     """What ``define()`` returns: a handler key, its payload and options."""
 
@@ -168,21 +148,7 @@ def enqueue_many(jobs: Iterable[PreparedJob[Any]]) -> list[Handle[Any]]:
     promise of all or none holds for each backend by itself; on Redis, for 10,000 jobs: of
     more, some may run before the last are stored, and what is refused half-way is taken back.
     """
-    return enqueue_prepared(_all_prepared(jobs))
-
-
-def _all_prepared(jobs: object) -> list[PreparedJob[Any]]:
-    """What is to be enqueued as a list; raises InvalidJob for what is no prepared job."""
-    wanted = "enqueue_many() takes prepared jobs: enqueue_many(send.prepare(n) for n in numbers)"
-    if isinstance(jobs, PreparedJob) or not isinstance(jobs, Iterable):
-        raise InvalidJob(f"{wanted}, and not {jobs!r} alone")
-    prepared = list(jobs)
-    for job in prepared:
-        if not isinstance(job, PreparedJob):
-            given = f"a {type(job).__name__}"
-            way_out = " is none yet; call its prepare()" if hasattr(job, "prepare") else " is none"
-            raise InvalidJob(f"{wanted}; {job!r}, {given},{way_out}")
-    return prepared
+    return enqueue_prepared(all_prepared(jobs, PreparedJob))
 
 
 async def aenqueue_many(jobs: Iterable[PreparedJob[Any]]) -> list[Handle[Any]]:
@@ -197,11 +163,7 @@ def enqueue_prepared(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     try:
         return _enqueued(jobs)
     except SynchronousOnlyOperation:
-        raise SynchronousOnlyOperation(
-            "enqueue() waits for the database, and a coroutine must not: write `await "
-            "….aenqueue(…)`, or `await aenqueue_many(…)` for many. To stay in one transaction call "
-            "a function that does both through asgiref's sync_to_async"
-        ) from None
+        raise SynchronousOnlyOperation(IN_A_COROUTINE) from None
 
 
 def _enqueued(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:

@@ -1,0 +1,50 @@
+"""What is said to who enqueues in the way of another library, or in the wrong place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from django_jobs.exceptions import InvalidJob
+
+T = TypeVar("T")
+
+IN_OTHER_WORDS = {
+    "delay": "enqueue(…), which takes what the function takes",
+    "delay_on_commit": "enqueue(…): inside a transaction the job belongs to it",
+    "apply_async": "using(delay=…).enqueue(…): options first, then what the function takes",
+    "s": "prepare(…), for a job that is to be enqueued later",
+    "send": "enqueue(…), which takes what the function takes",
+    "send_with_options": "using(…).enqueue(…): options first, then what the function takes",
+    "schedule": "using(delay=…).enqueue(…), or using(run_at=…) for a moment",
+    "defer": "enqueue(…), which takes what the function takes",
+    "apply": "call(…), which runs it here and now",
+}
+"""What other libraries call it, and how it is done here."""
+
+IN_A_COROUTINE = (
+    "enqueue() waits for the database, and a coroutine must not: write `await ….aenqueue(…)`, or "
+    "`await aenqueue_many(…)` for many. To stay in one transaction call a function that does both "
+    "through asgiref's sync_to_async"
+)
+
+
+def no_attribute(job: object, called: str, name: str) -> AttributeError:
+    """The error for a missing attribute of a job, with the way to do it here where it is known."""
+    told = f"{called} has no attribute {name!r}"
+    if name in IN_OTHER_WORDS:
+        told += f"; write {IN_OTHER_WORDS[name]}"
+    return AttributeError(told, name=name, obj=job)
+
+
+def all_prepared(jobs: Any, kind: type[T]) -> list[T]:
+    """What is to be enqueued as a list; raises InvalidJob for what is no prepared job."""
+    wanted = "enqueue_many() takes prepared jobs: enqueue_many(send.prepare(n) for n in numbers)"
+    if isinstance(jobs, kind) or not isinstance(jobs, Iterable):
+        raise InvalidJob(f"{wanted}, and not {jobs!r} alone")
+    prepared = list(jobs)
+    for job in prepared:
+        if not isinstance(job, kind):
+            why = "is none yet; call its prepare()" if hasattr(job, "prepare") else "is none"
+            raise InvalidJob(f"{wanted}; {job!r}, a {type(job).__name__}, {why}")
+    return prepared
