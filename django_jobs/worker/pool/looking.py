@@ -223,9 +223,9 @@ class Looking:
         return self._backend.wait(self._queues.watched, 0.0)
 
     def _nothing(self, changes: int, hints: int) -> None:
-        watched = self._queues.watched
-        withheld = self.waits_for_limits and self._backend.withholds(watched)
-        still_comes = withheld or self._backend.misses(watched)
+        backend, watched = self._backend, self._queues.watched
+        still_comes = backend.misses(watched)  # then it may not answer what comes next
+        still_comes = still_comes or (self.waits_for_limits and backend.withholds(watched))
         with self._changed:
             if changes != self._changes:
                 return
