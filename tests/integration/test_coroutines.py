@@ -1,8 +1,7 @@
 """Enqueueing from a coroutine: the sync way says what the other one is."""
 
-import asyncio
-
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.exceptions import SynchronousOnlyOperation
 
 from django_jobs import aenqueue_many, enqueue_many
@@ -22,7 +21,7 @@ def test_enqueue_in_a_coroutine_names_the_way_to_do_it(enqueue):
         enqueue()
 
     with pytest.raises(SynchronousOnlyOperation, match=r"await ….aenqueue\(…\)"):
-        asyncio.run(work())
+        async_to_sync(work)()
 
 
 def test_the_ways_that_it_names_work():
@@ -30,5 +29,5 @@ def test_the_ways_that_it_names_work():
         await doomed.aenqueue()
         await aenqueue_many([doomed.prepare(), doomed.prepare()])
 
-    asyncio.run(work())
+    async_to_sync(work)()
     assert Job.objects.count() == 3

@@ -1,8 +1,7 @@
 """Why a handler called its job off can be read wherever the job is looked for."""
 
-import asyncio
-
 import pytest
+from asgiref.sync import async_to_sync
 from django.urls import reverse
 
 from django_jobs import Cancel, job, operations
@@ -36,7 +35,7 @@ def test_the_handle_tells_it(handle):
 
 @pytest.mark.django_db(transaction=True)
 def test_the_handle_tells_it_in_a_coroutine(handle):
-    assert asyncio.run(handle.areason()) == WHY
+    assert async_to_sync(handle.areason)() == WHY
 
 
 def test_what_it_printed_is_kept_apart(handle):
