@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from django_jobs.conf import parsers as p
 from django_jobs.conf.model import shown
-from django_jobs.conf.reach import ANY, Arguments, ShellConfig
+from django_jobs.conf.reach import ANY, Arguments, ShellConfig, compiled
 from django_jobs.wire.rules import MAX_COUNT
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def _pattern(place: Place, value: object) -> str:
     if not isinstance(value, str):
         raise place.refused(f"is {shown(value)}, not a pattern", hint)
     try:
-        re.compile(value)
-    except (re.error, RecursionError, OverflowError) as error:
+        compiled(value)
+    except (re.error, ValueError, RecursionError, OverflowError) as error:
         raise place.refused(f"is {shown(value)}, no regular expression: {error}", hint) from None
     return value
 

@@ -22,8 +22,20 @@ class Arguments:
     def fit(self, given: Sequence[str]) -> bool:
         """Whether the given arguments have one of the forms, each of them in full."""
         return self.forms is None or any(
-            len(form) == len(given) and all(map(re.fullmatch, form, given)) for form in self.forms
+            len(form) == len(given) and all(map(_fits, form, given)) for form in self.forms
         )
+
+
+def _fits(pattern: str, argument: str) -> bool:
+    return compiled(pattern).fullmatch(argument) is not None
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    r"""A site's pattern, in which ``\d`` and ``\w`` mean what they mean to most programs.
+
+    Digits and letters of other scripts pass where the site names them.
+    """
+    return re.compile(pattern, re.ASCII)
 
 
 ANY = Arguments()
