@@ -50,6 +50,7 @@ _CLOSED_IPV6 = tuple(
         "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarks
         "2001:db8::/32",  # documentation
         "2002::/16",  # 6to4
+        "2620:4f:8000::/48",  # AS112
         "3ffe::/16",  # 6bone
         "3fff::/20",  # documentation
     )

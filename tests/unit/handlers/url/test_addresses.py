@@ -37,6 +37,7 @@ CLOSED_IPV6 = [
     ("2001::", "2001:1ff:ffff:ffff:ffff:ffff:ffff:ffff"),
     ("2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"),
     ("2002::", "2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+    ("2620:4f:8000::", "2620:4f:8000:ffff:ffff:ffff:ffff:ffff"),
     ("3ffe::", "3ffe:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
     ("3fff::", "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff"),
 ]
@@ -116,6 +117,8 @@ def test_tunnels_are_never_public(inside):
         "2a00:1450:4001:800::200e",
         "2001:4860:4860::8888",
         "2001:200::1",
+        "2620:4f:7fff::1",
+        "2620:4f:8001::1",
         "64:ff9b::8.8.8.8",
         "64:ff9b::168.63.129.17",
         "2a00::5eff:1:1",
