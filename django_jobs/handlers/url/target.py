@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from django_jobs.exceptions import UrlRefused
 from django_jobs.handlers.url.host import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAX_URL = 2048
 MAX_PORT = 65_535
@@ -17,7 +22,18 @@ _PORT = re.compile(r":([1-9][0-9]{0,4})")
 _IN_PATH = r"[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2}"
 _PATH = re.compile(rf"(?:{_IN_PATH})*")
 _QUERY = re.compile(rf"(?:{_IN_PATH}|\?)*")
-_WANDERS = ". \t\x00"
+# UTF-8 of more bytes than needed, which careless decoders read all the same, some of them
+# whatever the second byte is.
+_OVERLONG = re.compile(
+    r"[\xc0\xc1].|(?:\xe0|\xf0\x80|\xf8\x80{2}|\xfc\x80{3})[\x80\x81][\x80-\xbf]", re.DOTALL
+)
+_IN_SCRIPTS = re.compile("%u([0-9A-Fa-f]{4})")
+# What some servers take for a slash beside what Unicode says is one.
+_SLASHES = str.maketrans("\\\u2044\u2215\u2216\u29f5\u29f8\u29f9", "///////")
+_DOTS = str.maketrans("\u3002", ".")
+_UNSEEN = r"\x00-\x20\x7f-\xa0\xad\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\ufe00-\ufe0f\ufeff"
+# A server may drop what is not seen, or read no further than a mark or a control character.
+_WANDERS = re.compile(rf"[{_UNSEEN}]+|[{_UNSEEN}]*\.[.{_UNSEEN}]*(?:[;#?\x00-\x1f].*)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +127,37 @@ def _query(text: str | None) -> str | None:
 
 def _wanders(path: str) -> bool:
     """Whether some server, however often it decodes, could read a dot segment in the path."""
-    decoded, again = path, unquote(path, "latin-1")
-    while again != decoded:
-        decoded, again = again, unquote(again, "latin-1")
-    segments = decoded.replace("\\", "/").split("/")
-    names = [segment.partition(";")[0] for segment in segments]
-    return any(name and not name.strip(_WANDERS) for name in names)
+    return any(_holds_dots(_read(path, decoded)) for decoded in (_decoded, _decoded_carelessly))
+
+
+def _read(path: str, decoded: Callable[[str], str]) -> str:
+    """What is left when nothing more can be decoded: bytes, which stand as characters."""
+    before, after = path, decoded(path)
+    while after != before:
+        before, after = after, decoded(after)
+    return after
+
+
+def _holds_dots(read: str) -> bool:
+    text = unicodedata.normalize("NFKC", read.encode("latin-1").decode("utf-8", "replace"))
+    segments = text.translate(_SLASHES).translate(_DOTS).split("/")
+    return any(map(_WANDERS.fullmatch, segments))
+
+
+def _decoded(text: str) -> str:
+    return _IN_SCRIPTS.sub(_as_bytes, unquote(text, "latin-1"))
+
+
+def _decoded_carelessly(text: str) -> str:
+    """May swallow a slash that others see, and so comes beside the other reading."""
+    return _OVERLONG.sub(_in_short, _decoded(text))
+
+
+def _in_short(found: re.Match[str]) -> str:
+    """The ASCII character of a sequence that is too long for it: its last seven bits."""
+    before, last = map(ord, found[0][-2:])
+    return chr((before & 1) << 6 | last & 0x3F)
+
+
+def _as_bytes(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)).encode("utf-8", "surrogatepass").decode("latin-1")
