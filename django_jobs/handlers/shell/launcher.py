@@ -5,7 +5,9 @@ between fork and exec, and here limits have to be set just there. It imports not
 the package. Over the socket whose number it is given it reads what to start, and says how
 that ended. When nobody holds the other end any more, however that came about, everything
 is killed. What the program left behind becomes this process's child (on Linux) and is
-killed too, sessions of its own or not.
+killed too, sessions of its own or not. It ends with exit code 0 when none of that is left. A
+program may kill or stop this process; what it cannot do is to read it, or to take off the
+mark by which the worker then finds what is left.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 SWEEP_SECONDS = 3.0
 _RESTORED = ("SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGINT", "SIGHUP", "SIGCHLD", "SIGUSR1")
@@ -54,17 +57,21 @@ class Launcher:
         self._kill_at: float | None = None
         self._abandoned = False
 
-    def run(self) -> None:
-        order = self._orders.readline()
-        if not order:
-            return
-        said = self._started(json.loads(order))
+    def run(self) -> bool:
+        """Whether nothing is left."""
+        line = self._orders.readline()
+        if not line:
+            return True
+        order = json.loads(line)
+        _mark(order["marks"], "launcher")
+        said = self._started(order)
         if said is None:
             said = _ending(self._watched())
-        self._sweep()
+        all_gone = self._sweep()
         if not self._abandoned:
             with suppress(OSError):
                 self._control.sendall(json.dumps(said).encode())
+        return all_gone
 
     def _started(self, order: dict[str, Any]) -> dict[str, Any] | None:
         """Start the program; what went wrong, if anything did."""
@@ -114,27 +121,30 @@ class Launcher:
                     found = ended[1]
         return found
 
-    def _sweep(self) -> None:
+    def _sweep(self) -> bool:
         """Kill what is left. What loses its parent thereby comes here, and is next."""
         _signal_group(self._pid, signal.SIGKILL)
         until = time.monotonic() + SWEEP_SECONDS
         while time.monotonic() < until:
             for pid in _children():
                 with suppress(OSError):
+                    _signal_group(os.getpgid(pid), signal.SIGKILL)
                     os.kill(pid, signal.SIGKILL)
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
             except ChildProcessError:
-                return
+                return True
             select.select([self._woken], [], [], 0.01)
             with suppress(BlockingIOError):
                 self._woken.recv(4096, socket.MSG_DONTWAIT)
+        return False
 
 
 def _become(order: dict[str, Any], tells: int) -> NoReturn:
     try:
         os.setsid()
+        _mark(order["marks"], "program")
         _ask_system(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         for name in _RESTORED:
@@ -161,9 +171,17 @@ def _limit(limits: dict[str, int | None]) -> None:
         resource.setrlimit(which, (allowed, final))
 
 
-def _signal_group(pid: int, number: int) -> None:
-    with suppress(OSError):
-        os.killpg(pid, number)
+def _mark(marks: dict[str, int], what: str) -> None:
+    """Lower the limit that is the mark; where there is none, nothing is marked."""
+    if marks:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(marks["limit"], (marks[what], marks[what]))
+
+
+def _signal_group(group: int, number: int) -> None:
+    if group != os.getpgrp():
+        with suppress(OSError):
+            os.killpg(group, number)
 
 
 def _children() -> list[int]:
@@ -185,13 +203,15 @@ def _ask_system(option: int, value: int) -> None:
 
 
 def main() -> None:
+    _ask_system(_PR_SET_DUMPABLE, 0)  # an order may hold secrets
     control = socket.socket(fileno=int(sys.argv[1]))
     control.settimeout(None)  # a default timeout of who made it would have left it non-blocking
     control.set_inheritable(False)
     launcher = Launcher(control)
     _ask_system(_PR_SET_CHILD_SUBREAPER, 1)
     _ask_system(_PR_SET_PDEATHSIG, signal.SIGUSR1)
-    launcher.run()
+    if not launcher.run():
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Its output is read as it comes, so that it never waits for room, and passed on to
 ``sys.stdout`` and ``sys.stderr``, which keep what an attempt may print. Whatever happens
 here, also at any moment an alarm: once the socket to the launcher is closed, everything
-is killed.
+is killed. Where the launcher cannot do that, as the program killed or stopped it, it is done
+here.
 """
 
 from __future__ import annotations
@@ -16,26 +17,30 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
+from django_jobs import offspring
 from django_jobs.execution.outcome import JobTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from django_jobs.conf import ShellConfig
 
 CHUNK = 1 << 16
 TAIL = 2000
 LOOK_SECONDS = 0.5
+LEAVE_SECONDS = 1.0
+"""A launcher that has not ended by then, with all that is below it, is stopped or worse."""
 LATE_SECONDS = 0.2
 """The alarm of the attempt, where there is one, comes first and knows the exact time."""
 
 _LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 _PYTHON = ("-I", "-S", "-B", "-X", "utf8")
+_OF_PYTHON = ("LD_LIBRARY_PATH",)  # it may need that to find itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class Order:
             "directory": self.surroundings.directory,
             "environment": environment(self.surroundings, os.environ),
             "limits": {name: getattr(self.surroundings, name) for name in LIMITS},
+            "marks": MARKS if offspring.HAS_MARKS else {},
         }
         return json.dumps(told).encode() + b"\n"
 
@@ -69,6 +75,12 @@ LIMITS = (
     "processes",
     "core_bytes",
 )
+
+MARKS = {
+    "limit": offspring.RLIMIT_LOCKS,
+    "launcher": offspring.LAUNCHER,
+    "program": offspring.PROGRAM,
+}
 
 
 def environment(surroundings: ShellConfig, mine: Mapping[str, str]) -> dict[str, str]:
@@ -123,6 +135,7 @@ class Run:
     def to_its_end(self) -> Ended:
         """Wait for it; JobTimeout, and whatever else is raised meanwhile, ends it first."""
         with ExitStack() as stack:
+            stack.enter_context(offspring.kept_to_itself())
             ours, theirs = socket.socketpair()
             ours.settimeout(None)
             self._control = stack.enter_context(ours)
@@ -186,16 +199,39 @@ class Run:
         return Ended(**told, tail=self._err.tail)
 
 
-def _launched(control: socket.socket) -> subprocess.Popen[bytes]:
+@contextmanager
+def _launched(control: socket.socket) -> Iterator[subprocess.Popen[bytes]]:
     number = control.fileno()
-    return subprocess.Popen(  # noqa: S603 - our own script; what it starts was looked up in the allow-list
+    launcher = subprocess.Popen(  # noqa: S603 - our own script; what it starts was looked up in the allow-list
         [sys.executable, *_PYTHON, _LAUNCHER, str(number)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         pass_fds=[number],
+        env={name: os.environ[name] for name in _OF_PYTHON if name in os.environ},
         start_new_session=True,
     )
+    try:
+        yield launcher
+    finally:
+        try:
+            _see_off(launcher)
+        except BaseException:  # an alarm, and none to spare for a while
+            _see_off(launcher)
+            raise
+
+
+def _see_off(launcher: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a launcher that should end now, and of what it should have ended."""
+    _pipe(launcher.stdout).close()
+    _pipe(launcher.stderr).close()
+    try:
+        launcher.wait(LEAVE_SECONDS)
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+        launcher.wait()
+    if launcher.returncode:
+        offspring.end_strays()
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

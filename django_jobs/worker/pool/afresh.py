@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import django
 from django.conf import settings as django_settings
 
+from django_jobs import offspring
 from django_jobs.worker.pool.nursery import (
     STOP_SIGNALS,
     Nursery,
@@ -70,6 +71,7 @@ def nursery_afresh(backend: str, places: Places, memory: int) -> Nursery:
         "places": [places.processes, places.concurrency],
         "socket": theirs.fileno(),
         "memory": memory,
+        "kept_to_itself": offspring.is_kept_to_itself(),
     }
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": django_settings.SETTINGS_MODULE}
     sys.stdout.flush()
@@ -86,6 +88,7 @@ def nursery_afresh(backend: str, places: Places, memory: int) -> Nursery:
 
 def nursery_main(told: dict[str, Any]) -> None:
     """What the new nursery does."""
+    _begin(told)
     sock = socket.socket(fileno=told["socket"])
     sock.set_inheritable(False)
     os.set_inheritable(told["memory"], True)  # noqa: FBT003 - its only way to say so
@@ -101,6 +104,7 @@ def nursery_main(told: dict[str, Any]) -> None:
 
 def child_main(told: dict[str, Any]) -> None:
     """What a new child does."""
+    _begin(told)
     leave_signals_to_parent()
     for descriptor in (told["socket"], told["memory"]):
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - as above
@@ -120,6 +124,12 @@ def child_main(told: dict[str, Any]) -> None:
         run(sock, slot, memory)
 
     live(told["socket"], told["slot"], main, told["memory"], parent=told["parent"])
+
+
+def _begin(told: dict[str, Any]) -> None:
+    """What a fork would have inherited."""
+    if told["kept_to_itself"]:
+        offspring.keep_to_itself()
 
 
 def _command(main: str, told: dict[str, Any]) -> list[str]:

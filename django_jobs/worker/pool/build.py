@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
+from django_jobs import offspring
 from django_jobs.telemetry import events, logs, metering
 from django_jobs.worker.announcing import sent_by
 from django_jobs.worker.build import build_asker, build_cycle, build_relay, worker_name
@@ -101,6 +102,8 @@ class PoolWorker:
     def run(self) -> int:
         """Work until told to stop or a limit is reached; the exit code."""
         connections.close_all()
+        if self._settings.allowed_shell_commands:
+            offspring.keep_to_itself()
         memory = shared_memory(self._places.slots)
         nursery = self._nursery(memory)
         database = getattr(self._backend, "database", None)

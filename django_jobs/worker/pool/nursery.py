@@ -2,15 +2,14 @@
 
 It is forked from the parent before the parent has any of these, and forks children, the
 first ones and their replacements alike, when the parent asks. It tells the parent how
-each of them ended, and sees to it that nothing of their process groups is left. When the
-parent is gone so is the nursery, and with it the children.
+each of them ended, and sees to it that nothing is left of their process groups and of the programs
+that their jobs ran. When the parent is gone so is the nursery, and with it the children.
 """
 
 from __future__ import annotations
 
 import array
 import contextlib
-import ctypes
 import gc
 import os
 import select
@@ -22,6 +21,7 @@ import traceback
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from django_jobs.offspring import LAUNCHER, PAUSE_SECONDS, SWEEP_SECONDS, Sweep, ask_system, mark_of
 from django_jobs.telemetry.errors import cleaned
 from django_jobs.worker.pool.channel import Channel
 
@@ -135,7 +135,7 @@ def serve(sock: socket.socket, bear: Bear) -> NoReturn:
         # A session of its own: a Ctrl-C at the terminal is for the parent alone.
         if os.getsid(0) != os.getpid():
             os.setsid()
-        _ask_system(_PR_SET_CHILD_SUBREAPER, 1)  # what handlers leave behind is reaped here
+        ask_system(_PR_SET_CHILD_SUBREAPER, 1)  # what handlers leave behind is reaped here
         _no_input()
         gc.freeze()
         leave_signals_to_parent()
@@ -155,6 +155,7 @@ class _Serving:
         self._channel = Channel(sock)
         self._bear = bear
         self._pids: set[int] = set()
+        self._sweep: Sweep | None = None
         self._woken, self._wakes = socket.socketpair()
         for end in (self._woken, self._wakes):
             end.setblocking(False)  # noqa: FBT003 - its only way to say so
@@ -163,16 +164,34 @@ class _Serving:
         signal.signal(signal.SIGCHLD, _unmoved)
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         try:
-            while self._turn(None):
+            while self._turn():
                 pass
         except OSError:  # the parent is gone in the middle of a sentence
             pass
         finally:
-            for pid in self._pids:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)
+            self._end_all()
 
-    def _turn(self, timeout: float | None) -> bool:
+    def _end_all(self) -> None:
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        until = time.monotonic() + SWEEP_SECONDS
+        while (self._pids or self._sweep) and time.monotonic() < until:
+            self._ended()
+            self._end_strays()
+            time.sleep(PAUSE_SECONDS)
+
+    def _end_strays(self) -> None:
+        """Kill what came here from below a child or a launcher that ended badly, if one did.
+
+        A launcher may be here too. It would end by itself, unless its program has stopped it.
+        """
+        if self._sweep and not self._sweep.goes_on():
+            self._sweep = None
+
+    def _turn(self) -> bool:
+        self._end_strays()
+        timeout = PAUSE_SECONDS if self._sweep else None
         readable, _, _ = select.select([self._sock, self._woken], [], [], timeout)
         if self._woken in readable:
             with contextlib.suppress(BlockingIOError):
@@ -224,7 +243,10 @@ class _Serving:
                 if pid in self._pids:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.killpg(pid, signal.SIGKILL)  # what its handlers started
+                marked = mark_of(pid) <= LAUNCHER
                 _, status = os.waitpid(pid, 0)
+                if marked or (pid in self._pids and status):
+                    self._sweep = Sweep({os.getpid()}, LAUNCHER)
                 if pid in self._pids:
                     self._pids.discard(pid)
                     ended.append((pid, status))
@@ -254,7 +276,7 @@ def live(
 def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> None:
     """Ask the system for a signal to this process when its parent ends, where it can be asked."""
     parent = os.getppid() if parent is None else parent
-    _ask_system(_PR_SET_PDEATHSIG, number)
+    ask_system(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it ended meanwhile
         os._exit(1)
 
@@ -267,11 +289,6 @@ def leave_signals_to_parent() -> None:
     for number in STOP_SIGNALS:
         signal.signal(number, _unmoved)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-
-
-def _ask_system(option: int, value: int) -> None:
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _no_input() -> None:

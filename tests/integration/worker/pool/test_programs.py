@@ -10,6 +10,7 @@ import pytest
 from django_jobs import define
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from tests.integration.worker.pool.conftest import children_of, is_alive, until
+from tests.integration.worker.pool.gang import jobs as gang
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,11 +36,11 @@ def stubborn(tmp_path):
 
 
 @pytest.fixture
-def open_to_programs(settings, stubborn):
+def open_to_programs(settings, stubborn, hostile):
     """What the settings of this process and of the workers say."""
     jobs = {
         "QUEUES": {"default": {"HANDLERS": ["shell", "command", "event"]}},
-        "ALLOWED_SHELL_COMMANDS": [stubborn, "/bin/sh"],
+        "ALLOWED_SHELL_COMMANDS": [stubborn, hostile, "/bin/sh"],
         "ALLOWED_COMMANDS": ["check"],
         "MAX_CRASHES": 1,
     }
@@ -121,6 +122,73 @@ def test_h10_nothing_of_a_program_outlives_its_worker(start, open_to_programs, s
     until(lambda: not any(map(is_alive, first)), patience=10)
     print(f"{end.__name__}: all of it gone after {time.monotonic() - began:.3f} s")
     assert Job.objects.exists() or FailedJob.objects.exists()
+
+
+ATTACKS = """
+import ctypes, os, signal, sys, time
+note, *attacks = sys.argv[1:]
+def parent(pid): return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+launcher = os.getppid()
+above = {"launcher": launcher, "child": parent(launcher)}
+ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # outlive the parent
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    os.fork()
+with open(note, "a") as file: file.write(f"{os.getpid()}\\n")
+while len(open(note).read().split()) < 3: time.sleep(0.01)
+if os.getppid() == launcher:
+    for attack in attacks:
+        number, _, whom = attack.partition("-")
+        os.kill(above[whom], getattr(signal, number))
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A program that kills or stops what stands above it."""
+    path = tmp_path / "hostile"
+    path.write_text(f"#!{sys.executable} -ISB\n{ATTACKS}")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("attacks", "concurrency", "timeout", "reason"),
+    [
+        (["SIGKILL-launcher"], 1, 20, "exhausted"),
+        (["SIGKILL-launcher"], 3, 20, "exhausted"),
+        (["SIGSTOP-launcher"], 1, 1, "timed-out"),
+        (["SIGSTOP-launcher"], 3, 1, "timed-out"),
+        (["SIGKILL-launcher", "SIGKILL-child"], 1, 20, "crashed"),
+        (["SIGSTOP-launcher", "SIGKILL-child"], 1, 20, "crashed"),
+        (["SIGKILL-launcher", "SIGSTOP-child"], 1, 1, "timed-out"),
+        (["SIGSTOP-launcher", "SIGSTOP-child"], 1, 1, "timed-out"),
+    ],
+    ids=str,
+)
+def test_h10_a_program_outlives_no_attack_on_its_launcher_or_on_the_process_of_its_job(
+    start, open_to_programs, hostile, note, attacks, concurrency, timeout, reason
+):
+    define("shell", [hostile, str(note), *attacks]).using(timeout=timeout).enqueue()
+    start("--concurrency", str(concurrency), processes=1, **open_to_programs)
+    dead = until(FailedJob.objects.first, patience=30)
+    assert dead.reason == reason
+    assert len(pids(note)) == FAMILY
+    until(lambda: not any(map(is_alive, pids(note))), patience=5)
+    define("shell", ["/bin/sh", "-c", "echo well"]).enqueue()
+    assert until(JobResult.objects.first).output == "well\n"
+
+
+@pytest.mark.parametrize("thread", ["", "1"], ids=["forked", "started afresh"])
+@pytest.mark.parametrize("allowed", [[], ["/bin/sh"]], ids=["no programs", "programs"])
+def test_a_worker_of_a_site_with_programs_lets_none_of_them_read_it(start, thread, allowed):
+    asked = gang.kept.enqueue()
+    environment = {"GANG_THREAD": thread}
+    pool = start("--until-empty", environment=environment, ALLOWED_SHELL_COMMANDS=allowed)
+    assert pool.ended() == 0
+    assert asked.result() is bool(allowed)
 
 
 def test_a_signal_to_everybody_is_heeded_by_the_worker_and_not_by_a_launcher(

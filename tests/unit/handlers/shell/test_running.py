@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from django_jobs import offspring
+from django_jobs.conf import ShellConfig
 from django_jobs.execution.outcome import Failed, Succeeded
+from django_jobs.handlers.shell.running import Order, Run
 
 ABOUT_ITSELF = """
 import json, os, resource, signal, sys
@@ -282,32 +286,188 @@ def test_in_a_thread_where_no_alarm_rings_the_time_is_watched_all_the_same(run, 
     assert not any(map(is_alive, written(note)))
 
 
-KILLS_ITS_LAUNCHER = """
-import os, signal, sys, time
-def tell():
-    with open(sys.argv[1], "a") as file: file.write(f"{os.getpid()}\\n")
+ATTACKS = """
+import ctypes, os, signal, sys, time
+what, note = sys.argv[1:3]
 launcher = os.getppid()
+ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # outlive the parent
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def tell():
+    with open(note, "a") as file: file.write(f"{os.getpid()}\\n")
 tell()
 if os.fork() == 0:
     os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        tell()
+        os.execve(sys.executable, ["python", "-c", "import time; time.sleep(1000)"], {})
     tell()
-    os.kill(launcher, signal.SIGKILL)
+    time.sleep(1000)
+while len(open(note).read().split()) < 3: time.sleep(0.01)
+os.kill(launcher, getattr(signal, what))
 time.sleep(1000)
 """
 
 
-def test_a_launcher_that_is_killed_fails_the_job_and_the_program_dies_with_it(
+def test_h10_a_program_that_kills_its_launcher_fails_the_job_and_nothing_of_it_lives_on(
     run, script, tmp_path
 ):
     note = str(tmp_path / "pids")
-    outcome = run(script(KILLS_ITS_LAUNCHER), note, timeout=20)
-    program, escaped = written(note)
-    until(lambda: not is_alive(program))
-    # Whom nobody watches any more keeps the pipes open, and is not waited for.
-    os.kill(escaped, signal.SIGKILL)
+    outcome = run(script(ATTACKS), "SIGKILL", note, timeout=20)
     assert isinstance(outcome, Failed)
     assert not outcome.timed_out
     assert "its launcher ended before it did" in outcome.error.message
+    assert len(written(note)) == 3
+    assert not any(map(is_alive, written(note)))
+
+
+def test_h10_a_program_that_stops_its_launcher_ends_in_time_with_all_of_it(run, script, tmp_path):
+    note = str(tmp_path / "pids")
+    before, began = children(), time.monotonic()
+    outcome = run(script(ATTACKS), "SIGSTOP", note, timeout=1)
+    print(f"ended {time.monotonic() - began - 1:.3f} s after its timeout")
+    assert outcome.timed_out
+    assert time.monotonic() - began < 8
+    assert not any(map(is_alive, written(note)))
+    assert children() == before  # no zombie either
+
+
+def children():
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+def test_an_alarm_while_a_stopped_launcher_is_waited_for_lets_nothing_live_on(script, tmp_path):
+    note, rings = tmp_path / "pids", []
+
+    class Alarm(BaseException):
+        pass
+
+    def ring(*_):
+        rings.append(time.monotonic())
+        if len(rings) < 3:  # the first interrupts the job, the second its end
+            raise Alarm
+
+    def when_attacked():
+        until(lambda: note.exists() and len(written(note)) == 3)
+        signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
+
+    path = script(ATTACKS)
+    order = Order(path=path, argv=[path, "SIGSTOP", str(note)], surroundings=ShellConfig())
+    before = signal.signal(signal.SIGALRM, ring)
+    watcher = threading.Thread(target=when_attacked)
+    watcher.start()
+    try:
+        with pytest.raises(Alarm):
+            Run(order).to_its_end()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        watcher.join()
+    assert len(rings) > 2
+    assert not any(map(is_alive, written(note)))
+
+
+COMET = """
+import os, signal, sys
+launcher, note = os.getppid(), open(sys.argv[1], "ab", 0)
+before = os.fstat(note.fileno()).st_size
+if os.fork() == 0:
+    while True:
+        if os.fork(): os._exit(0)
+        os.setsid()
+        note.write(b"x")
+while os.fstat(note.fileno()).st_size < before + 5: pass
+os.kill(launcher, signal.SIGKILL)
+signal.pause()
+"""
+
+
+def test_a_program_that_forks_and_ends_all_the_time_does_not_outrun_its_end(run, script, tmp_path):
+    note = tmp_path / "steps"
+    for _ in range(3):
+        assert isinstance(run(script(COMET), str(note), timeout=20), Failed)
+        steps = note.stat().st_size
+        assert isinstance(run(script("", "later")), Succeeded)  # time enough for many more
+        assert note.stat().st_size == steps
+
+
+WAITS = """
+import os, sys, time
+open(sys.argv[1], "a").write(f"{os.getpid()}\\n")
+while not os.path.exists(sys.argv[2]): time.sleep(0.01)
+print("done")
+"""
+
+
+def test_what_others_of_the_process_run_is_let_live_when_a_launcher_is_killed(
+    run, script, tmp_path
+):
+    """Another program in a thread, a process of a handler's own, and an orphan of one."""
+    note, gate, other = tmp_path / "beside", tmp_path / "gate", str(tmp_path / "pids")
+    waits, attacks = script(WAITS, "waits"), script(ATTACKS, "attacks")
+    outcomes = []
+    beside = threading.Thread(
+        target=lambda: outcomes.append(
+            run(waits, str(note), str(gate), timeout=60, allowed=[waits, attacks])
+        )
+    )
+    orphan = "import subprocess as s, sys; print(s.Popen(sys.argv[1:], stdout=s.DEVNULL).pid)"
+    command = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    mine = subprocess.Popen(command, start_new_session=True)
+    told = subprocess.run(
+        [sys.executable, "-c", orphan, "sleep", "1000"], stdout=subprocess.PIPE, check=True
+    )
+    adopted = int(told.stdout)
+    beside.start()
+    until(lambda: note.exists() and written(note))
+    try:
+        assert isinstance(run(attacks, "SIGKILL", other, allowed=[waits, attacks]), Failed)
+        assert not any(map(is_alive, written(other)))
+        assert is_alive(written(note)[0])
+        assert mine.poll() is None
+        assert is_alive(adopted)
+    finally:
+        gate.touch()
+        beside.join(30)
+        os.kill(adopted, signal.SIGKILL)
+        mine.terminate()
+    assert mine.wait(10) == -signal.SIGTERM
+    assert isinstance(outcomes[0], Succeeded)
+    assert outcomes[0].output == "done\n"
+
+
+PEEKS = """
+import os, resource, time
+def read(path):
+    try: return open(path).read()
+    except OSError: return "denied"
+print(read(f"/proc/{os.getppid()}/environ"))
+"""
+
+
+def test_the_environment_of_the_worker_is_not_in_the_launcher(run, script, monkeypatch):
+    monkeypatch.setenv("DATABASE_PASSWORD", "hunter-2")
+    outcome = run(script(PEEKS), timeout=20)
+    assert isinstance(outcome, Succeeded)
+    assert outcome.output in {"\n", "denied\n"}  # root may read it, and finds nothing
+
+
+def test_the_process_is_kept_to_itself_while_a_program_runs(run, script, tmp_path):
+    note, gate = tmp_path / "pids", tmp_path / "gate"
+    waits = script(WAITS)
+    threads = [
+        threading.Thread(target=lambda: run(waits, str(note), str(gate), timeout=60))
+        for _ in range(2)
+    ]
+    assert not offspring.is_kept_to_itself()
+    for thread in threads:
+        thread.start()
+    until(lambda: note.exists() and len(written(note)) == 2)
+    assert offspring.is_kept_to_itself()
+    gate.touch()
+    for thread in threads:
+        thread.join(30)
+    assert not offspring.is_kept_to_itself()
 
 
 def test_a_launcher_that_cannot_start_fails_the_job(run, monkeypatch):

@@ -20,7 +20,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 from django.utils import timezone, translation
 
-from django_jobs import Cancel, job
+from django_jobs import Cancel, job, offspring
 from django_jobs.backends.registry import backends
 from django_jobs.worker.pool.channel import Channel
 from testproject.shop.models import Order
@@ -394,3 +394,8 @@ async def awatch(diary, word="awatch"):
 def claimed(context, diary):
     """When it was claimed, by the clock of Redis."""
     write(diary, f"claimed-{backends['redis'].find(context.id).extra['leased_at']}")
+
+
+@job(key="gang.kept")
+def kept():
+    return offspring.is_kept_to_itself()
