@@ -181,6 +181,20 @@ def test_h10_a_program_outlives_no_attack_on_its_launcher_or_on_the_process_of_i
     assert until(JobResult.objects.first).output == "well\n"
 
 
+@pytest.mark.parametrize(
+    ("attack", "reason"), [("SIGKILL-launcher", "exhausted"), ("SIGSTOP-launcher", "timed-out")]
+)
+def test_a_worker_without_children_ends_a_program_that_attacks_its_launcher_too(
+    start, open_to_programs, hostile, note, attack, reason
+):
+    define("shell", [hostile, str(note), attack]).using(timeout=2).enqueue()
+    pool = start("--until-empty", processes=0, **open_to_programs)
+    assert pool.ended() == 0
+    assert FailedJob.objects.get().reason == reason
+    assert len(pids(note)) == FAMILY
+    assert not any(map(is_alive, pids(note)))
+
+
 @pytest.mark.parametrize("thread", ["", "1"], ids=["forked", "started afresh"])
 @pytest.mark.parametrize("allowed", [[], ["/bin/sh"]], ids=["no programs", "programs"])
 def test_a_worker_of_a_site_with_programs_lets_none_of_them_read_it(start, thread, allowed):
