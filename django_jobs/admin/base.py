@@ -13,6 +13,7 @@ from django.db.models import UUIDField
 from django.http import HttpResponse, HttpResponseNotAllowed
 
 from django_jobs.admin.databases import DatabaseFilter, all_databases, asked_for
+from django_jobs.admin.lists import OfferingAdmin
 from django_jobs.ids import parse_id
 from django_jobs.operations import jobs_database
 
@@ -21,11 +22,9 @@ if TYPE_CHECKING:
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest
 
-    AnyAdmin = admin.ModelAdmin[Any]
     AnyPaginator = Paginator[Any]
 else:
-    AnyAdmin = admin.ModelAdmin  # generic in its type stubs only
-    AnyPaginator = Paginator
+    AnyPaginator = Paginator  # generic in its type stubs only
 
 COUNTED_AT_MOST = 10_000
 RECENT_ROWS = 2_000
@@ -42,7 +41,7 @@ class CappedPaginator(AnyPaginator):
         return int(rows.order_by()[: self.limit].count())
 
 
-class ReadOnlyAdmin(AnyAdmin):
+class ReadOnlyAdmin(OfferingAdmin):
     """A table to look at, in the database that carries the jobs."""
 
     actions_on_top = True
@@ -71,6 +70,8 @@ class ReadOnlyAdmin(AnyAdmin):
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> Any:
         """A row of the database that was asked for; what no other row has as a key, of any."""
+        if "\0" in object_id:
+            return None  # no key has it, and PostgreSQL does not even look for it
         row = super().get_object(request, object_id, from_field)
         unique = isinstance(self.opts.pk, UUIDField)
         if row is not None or not (self.in_each_database and unique):

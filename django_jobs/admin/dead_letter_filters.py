@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
 from django.contrib import admin
-from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, ORDER_VAR, PAGE_VAR, ChangeList
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
+from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, ORDER_VAR, PAGE_VAR
 
 from django_jobs.admin.base import RECENT_ROWS, may_view_payload
 from django_jobs.admin.cells import error_text
 from django_jobs.admin.databases import PARAMETER
+from django_jobs.admin.lists import OfferedList, moment_of
 from django_jobs.operations import Matching, groups, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from django.contrib.admin.views.main import ChangeList
     from django.db.models import QuerySet
     from django.http import HttpRequest, QueryDict
 
@@ -32,7 +31,7 @@ _RUN_BY = {*OFFERED, "fingerprint", "failed_at__gte", "failed_at__lt", "q", "res
 _NO_MATTER = {PAGE_VAR, ORDER_VAR, ALL_VAR, ERROR_FLAG, PARAMETER}
 
 
-class LetterList(ChangeList):
+class LetterList(OfferedList):
     """Finds the keys of a page first, and reads the dead letters of those keys then.
 
     All that a list is narrowed and ordered by stands in the indexes, so keys are found
@@ -139,6 +138,8 @@ def matching_of(given: QueryDict, alias: str, request: HttpRequest) -> Matching:
     """
     if unknown := set(given) - _RUN_BY - _NO_MATTER:
         raise ValueError(f"a run cannot be narrowed by {', '.join(sorted(unknown))}")
+    if impossible := [name for name in sorted(given) if "\0" in given[name]]:
+        raise ValueError(f"{impossible[0]} is {given[impossible[0]]!r}, which no column holds")
     said: dict[str, Any] = {name: given.get(name) or None for name in (*OFFERED, "fingerprint")}
     since, until = _moment(given.get("failed_at__gte")), _moment(given.get("failed_at__lt"))
     if given.get("resolution", "open") in {"replayed", "discarded"}:
@@ -157,11 +158,4 @@ def matching_of(given: QueryDict, alias: str, request: HttpRequest) -> Matching:
 
 
 def _moment(text: str | None) -> datetime | None:
-    if not text:
-        return None
-    moment = parse_datetime(text)
-    if moment is None:
-        raise ValueError(f"{text!r} is no moment")
-    if settings.USE_TZ and timezone.is_naive(moment):
-        return timezone.make_aware(moment)
-    return moment
+    return moment_of(text) if text else None

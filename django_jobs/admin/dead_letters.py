@@ -25,6 +25,7 @@ from django_jobs.admin.dead_letter_filters import (
     offered,
 )
 from django_jobs.admin.editing import EditingAdmin
+from django_jobs.admin.lists import MomentFilter
 from django_jobs.admin.run_beginnings import BeginningAdmin
 from django_jobs.models import FailedJob
 from django_jobs.operations import groups, search
@@ -59,7 +60,7 @@ class FailedJobAdmin(BeginningAdmin, EditingAdmin):
         offered("queue"),
         offered("handler"),
         offered("reason"),
-        "failed_at",
+        ("failed_at", MomentFilter),
     )
     ordering = ("-failed_at", "-id")
     sortable_by = ("failed_at",)

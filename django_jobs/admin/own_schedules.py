@@ -11,7 +11,7 @@ from django.db import transaction
 from django.http import JsonResponse
 from django.urls import path
 
-from django_jobs.admin.base import AnyAdmin
+from django_jobs.admin.lists import OfferingAdmin
 from django_jobs.clock import to_datetime
 from django_jobs.cron import stored
 from django_jobs.cron.problems import unreadable
@@ -87,7 +87,7 @@ class AdminScheduleForm(AnyForm):
 
 
 @admin.register(AdminSchedule)
-class AdminScheduleAdmin(AnyAdmin):
+class AdminScheduleAdmin(OfferingAdmin):
     """Made, changed and deleted here; everything else about schedules is on their own page."""
 
     form = AdminScheduleForm

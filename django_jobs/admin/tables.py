@@ -17,6 +17,7 @@ from django_jobs.admin import broker_jobs
 from django_jobs.admin.base import ReadOnlyAdmin, may_view_payload, recent_values
 from django_jobs.admin.cells import error_text, handler_cell, in_full, moment_cell, moment_of
 from django_jobs.admin.databases import PARAMETER, all_databases
+from django_jobs.admin.lists import MomentFilter
 from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened, visible
 from django_jobs.backends.values import reason_of, why_not_kept
 from django_jobs.ids import made_at, parse_id
@@ -224,7 +225,7 @@ class JobAttemptAdmin(OfAJob):
     trace_field = None
     search_help_text = "The id of a job."
     list_display = ("job_id", "number", "outcome", "error", "finished", "worker")
-    list_filter = (recent_values("outcome"), "finished_at")
+    list_filter = (recent_values("outcome"), ("finished_at", MomentFilter))
     ordering = ("-finished_at", "-id")
     search_fields = ("job_id",)
 
@@ -236,7 +237,7 @@ class OperatorEventAdmin(ReadOnlyAdmin):
     as_cards = True
     in_each_database = True
     list_display = ("when", "actor", "action", "subject", "queue", "shown_reason")
-    list_filter = (recent_values("action"), recent_values("actor"), "at")
+    list_filter = (recent_values("action"), recent_values("actor"), ("at", MomentFilter))
     ordering = ("-at", "-id")
 
     @admin.display(description="at")
