@@ -70,7 +70,9 @@ class Handler(Protocol):
 
     Beside these a handler may have ``is_coroutine``, what ``Conduct`` names, ``encode(payload)``,
     which turns what a caller gave into plain JSON, and ``admit(payload)``, which refuses once
-    more before a run: it raises as ``validate`` does, quickly and without user code.
+    more before a run: it raises as ``validate`` does, quickly and without user code; and
+    ``destination(payload)``, what decides who gets the values of a payload: where that changes,
+    an editor has to write anew what was hidden from him.
     """
 
     key: str

@@ -28,6 +28,10 @@ class CommandHandler:
     def validate(self, payload: Any) -> None:
         self._allowed(payload)
 
+    def destination(self, payload: Any) -> list[str]:
+        """Every word: any of them may say where another one goes."""
+        return words_of(self.key, payload)
+
     def admit(self, payload: Any) -> None:
         self._allowed(payload)
 

@@ -48,6 +48,10 @@ class EventHandler:
     def validate(self, payload: Any) -> None:
         self._allowed(payload)
 
+    def destination(self, payload: Any) -> str:
+        """The event, whose receivers get the data."""
+        return self._allowed(payload)
+
     def admit(self, payload: Any) -> None:
         self._allowed(payload)
 

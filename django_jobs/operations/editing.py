@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from django_jobs.exceptions import InvalidPayload
+from django_jobs.exceptions import HandlerRefused, InvalidPayload
 from django_jobs.redaction import HIDDEN, redacted
+
+if TYPE_CHECKING:
+    from django_jobs.handlers.base import Handler
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,32 @@ class Edited:
     """
 
     payload: Any
+
+
+def put_back(edited: Any, original: Any, handler: Handler | None) -> Any:
+    """An edited payload for its handler, with what was redacted put back; raises InvalidPayload.
+
+    Not where the handler would send it elsewhere than before: whoever edits never saw it, and
+    would find it out that way.
+    """
+    payload = restored(edited, original)
+    if payload != edited and _destination(handler, payload) != _destination(handler, original):
+        raise InvalidPayload(
+            "hidden values (••••) stay with what they were meant for: where a request goes, which "
+            "event is sent, or any word of a command line was changed here; write the values "
+            "themselves, or change nothing but other parts"
+        )
+    return payload
+
+
+def _destination(handler: Handler | None, payload: Any) -> Any:
+    destination = getattr(handler, "destination", None)
+    if destination is None:
+        return None
+    try:
+        return destination(payload)
+    except (InvalidPayload, HandlerRefused):
+        return object()  # no other is the same
 
 
 def restored(edited: Any, original: Any) -> Any:
@@ -38,7 +67,12 @@ def _restored(edited: Any, original: Any, shown: Any, place: str) -> Any:
     if isinstance(edited, list):
         # An item of another place must not take the secret of this one's neighbour.
         return [
-            _restored(value, _at(original, place_in), _at(shown, place_in), f"{place}[{place_in}]")
+            _restored(
+                value,
+                _at(original, place_in),
+                _seen(edited, shown, place_in),
+                f"{place}[{place_in}]",
+            )
             for place_in, value in enumerate(edited)
         ]
     if isinstance(edited, str) and edited == shown:
@@ -49,6 +83,13 @@ def _restored(edited: Any, original: Any, shown: Any, place: str) -> Any:
             "write the value itself, or leave the dots where they were"
         )
     return edited
+
+
+def _seen(edited: list[Any], shown: Any, place: int) -> Any:
+    """What was shown in a place; nothing where the word before it, which names it, is another."""
+    seen = _at(shown, place)
+    renamed = seen == HIDDEN and place and edited[place - 1] != _at(shown, place - 1)
+    return None if renamed else seen
 
 
 def _at(values: Any, place: int) -> Any:

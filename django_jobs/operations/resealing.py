@@ -9,7 +9,7 @@ from django_jobs.conf import get_settings
 from django_jobs.enqueue import payload_text
 from django_jobs.exceptions import QueueRefused
 from django_jobs.handlers.registry import check_allowed, registry
-from django_jobs.operations.editing import restored
+from django_jobs.operations.editing import put_back
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import Header, Message, Seal
 from django_jobs.wire.opening import Opener
@@ -45,7 +45,8 @@ def checked(failed: FailedJob, edited: Edited | None = None) -> Envelope:
     """
     envelope = verified(failed)
     if edited is not None:
-        payload = restored(edited.payload, envelope.payload)
+        handler = registry.get(envelope.terms.job)
+        payload = put_back(edited.payload, envelope.payload, handler)
         payload_text(envelope.terms.job, payload, get_settings())
         envelope = envelope._replace(payload=payload)
     settings, terms = get_settings(), envelope.terms

@@ -28,6 +28,10 @@ class ShellHandler:
     def validate(self, payload: Any) -> None:
         _allowed(payload, get_settings())
 
+    def destination(self, payload: Any) -> list[str]:
+        """Every word: any of them may say where another one goes."""
+        return words_of(self.key, payload)
+
     def admit(self, payload: Any) -> None:
         _allowed(payload, get_settings())
 

@@ -41,6 +41,10 @@ class UrlHandler:
         """
         rule_for(Request.of(payload), rules_of(get_settings()))
 
+    def destination(self, payload: Any) -> tuple[str, str, int]:
+        """The origin that gets headers and body."""
+        return Request.of(payload).target.origin
+
     def admit(self, payload: Any) -> None:
         """The same once more, before a run: what is allowed may have changed."""
         self.validate(payload)

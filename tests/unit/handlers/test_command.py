@@ -155,3 +155,9 @@ def test_no_colours_are_kept_whatever_the_command_would_like(handler, monkeypatc
     outcome = attempt(handler, ["greet", "ada"])
     assert "to whom it may concern" in outcome.output
     assert "\\x1b" not in outcome.output
+
+
+def test_the_whole_command_line_decides_where_a_word_of_it_goes(handler):
+    words = ["greet", "--password", PASSWORD, "--times", 2]
+    assert handler.destination(words) == handler.destination([*words[:4], "2"])
+    assert handler.destination(words) != handler.destination([*words[:4], "3"])

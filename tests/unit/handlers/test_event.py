@@ -164,3 +164,7 @@ def test_the_first_ten_receivers_that_failed_are_named(handler, connect, count):
         connect(fussy())
     outcome = send(handler)
     assert outcome.error.message.count(": ValueError: not like this") == min(count, 10)
+
+
+def test_its_name_decides_who_gets_the_data_of_an_event(handler):
+    assert handler.destination({"name": "order.paid", "data": PASSWORD}) == "order.paid"

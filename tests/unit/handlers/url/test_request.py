@@ -178,3 +178,11 @@ def test_a_payload_is_judged_when_it_is_enqueued_without_a_lookup(allow):
                 check(payload)
         with pytest.raises(InvalidPayload, match="of the form"):
             check({})
+
+
+def test_the_origin_decides_who_gets_headers_and_body():
+    def origin(url):
+        return UrlHandler().destination({"method": "POST", "url": url, "body": "b"})
+
+    assert origin("https://A.test/x?y") == origin("https://a.test:443/") == ("https", "a.test", 443)
+    assert len({origin(f"{url}/") for url in ("http://a.test", "https://a.test:8443", URL)}) == 3
