@@ -8,10 +8,13 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
+from django.forms.fields import InvalidJSONInput
 from django.http import JsonResponse
 from django.urls import path
 
+from django_jobs.admin.base import may_view_payload
 from django_jobs.admin.lists import OfferingAdmin
+from django_jobs.admin.presentation import in_editor, laid_out
 from django_jobs.clock import to_datetime
 from django_jobs.cron import stored
 from django_jobs.cron.problems import unreadable
@@ -19,13 +22,17 @@ from django_jobs.cron.registry import declared, exposed_handlers
 from django_jobs.cron.schedule import Missed, Overlap, Schedule
 from django_jobs.cron.zones import zone_of
 from django_jobs.definition import JobDefinition
+from django_jobs.exceptions import InvalidPayload
+from django_jobs.handlers.registry import registry
 from django_jobs.models import AdminSchedule
 from django_jobs.operations import jobs_database
 from django_jobs.operations.database import record, store_now
+from django_jobs.operations.editing import put_back
 from django_jobs.operations.schedules import next_runs
+from django_jobs.redaction import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest, HttpResponse
@@ -40,18 +47,32 @@ RUNS_PREVIEWED = 10
 LONGEST_EXPRESSION = LONGEST_NAME = 255
 
 
+class PayloadField(forms.JSONField):
+    """JSON over several lines, in which nothing hides."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return value if isinstance(value, InvalidJSONInput) else in_editor(value)
+
+
 class AdminScheduleForm(AnyForm):
     """What is saved could run: the same checks as for schedules in code."""
 
     class Meta:
         model = AdminSchedule
         exclude = ("changed_by", "changed_at")
-        widgets: ClassVar[dict[str, Any]] = {"description": forms.Textarea(attrs={"rows": 2})}
+        field_classes: ClassVar[dict[str, Any]] = {"payload": PayloadField}
+        widgets: ClassVar[dict[str, Any]] = {
+            "description": forms.Textarea(attrs={"rows": 2}),
+            "payload": forms.Textarea(
+                attrs={"class": "vLargeTextField dj-code", "spellcheck": "false"}
+            ),
+        }
         help_texts: ClassVar[dict[str, str]] = {
             "expression": "Minute, hour, day of the month, month, day of the week.",
             "timezone": "A zone of the IANA database, such as Europe/Paris.",
             "queue": "Without one it runs in a child of the scheduler, once.",
-            "payload": 'For a function: {"args": [], "kwargs": {}}.',
+            "payload": 'For a function: {"args": [], "kwargs": {}}. Leave hidden values (••••) as '
+            "they are to keep them.",
             "deadline": "Seconds after which a missed tick is not made up for.",
             "timeout": "Seconds; without it, that of the handler or the queue.",
         }
@@ -70,20 +91,41 @@ class AdminScheduleForm(AnyForm):
                 self.fields[name] = forms.ChoiceField(choices=choices, initial=initial)
         if "payload" in self.fields:
             self.fields["payload"].initial = dict(NO_ARGUMENTS)
+        if "payload" in self.initial:
+            self.initial["payload"] = redacted(self.initial["payload"])
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if not self.errors and "payload" in self.fields:
+            try:
+                cleaned["payload"] = self._payload(cleaned)
+            except InvalidPayload as refusal:
+                self.add_error("payload", str(refusal))
         if self.errors:
             return cleaned
         name = cleaned["name"]
         if any(schedule.name == name for schedule in declared()):
             self.add_error("name", f"a schedule in code or settings is named {name!r} already")
-        if cleaned.get("payload") is None:
-            cleaned["payload"] = dict(NO_ARGUMENTS)
-        row = AdminSchedule(**{key: cleaned[key] for key in cleaned if key != "id"})
-        for problem in stored.problems(row):
+        kept = {field.name: getattr(self.instance, field.name) for field in self._row_fields()}
+        for problem in stored.problems(AdminSchedule(**{**kept, **cleaned})):
             self.add_error(None, problem)
         return cleaned
+
+    def _payload(self, cleaned: Mapping[str, Any]) -> Any:
+        """What was given, with what is hidden put back; raises InvalidPayload."""
+        given, before = cleaned.get("payload"), self.instance
+        if given is None:
+            return dict(NO_ARGUMENTS)
+        payload = put_back(given, before.payload, registry.get(before.handler))
+        if payload != given and cleaned["handler"] != before.handler:
+            raise InvalidPayload(
+                "hidden values (••••) stay with the handler they were meant for; write the values "
+                "themselves for another one"
+            )
+        return payload
+
+    def _row_fields(self) -> Iterator[Any]:
+        return (field for field in AdminSchedule._meta.concrete_fields if not field.primary_key)
 
 
 @admin.register(AdminSchedule)
@@ -107,6 +149,26 @@ class AdminScheduleAdmin(OfferingAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(jobs_database())
+
+    def get_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
+        """The payload as elsewhere: only for those who may see it, and masked."""
+        if obj is None:
+            return tuple(AdminScheduleForm.base_fields)
+        shown = "payload" if self.has_change_permission(request, obj) else "shown_payload"
+        hidden = not may_view_payload(request.user)
+        names = (shown if name == "payload" else name for name in AdminScheduleForm.base_fields)
+        return tuple(name for name in names if not (hidden and name == shown))
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> tuple[str, ...]:
+        if obj is None or may_view_payload(request.user):
+            return ("shown_payload",)
+        return ("handler",)  # another one would get a payload that this user does not see
+
+    @admin.display(description="payload")
+    def shown_payload(self, row: AdminSchedule) -> str:
+        return laid_out(row.payload)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return bool(exposed_handlers()) and super().has_add_permission(request)

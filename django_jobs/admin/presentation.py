@@ -102,7 +102,12 @@ def laid_out(value: Any) -> str:
 
 def editable(body: str) -> str:
     """The payload in a body as text to be edited: redacted, and JSON whatever is in it."""
-    text = json.dumps(redacted(_fields(body).get("payload")), indent=2, ensure_ascii=False)
+    return in_editor(redacted(_fields(body).get("payload")))
+
+
+def in_editor(value: Any) -> str:
+    """A value as JSON to be edited, with what cannot be seen written as JSON does."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
     return "".join([_escaped(c) if unicodedata.category(c) in _INVISIBLE else c for c in text])
 
 

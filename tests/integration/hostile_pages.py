@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 
 from django.utils.html import escape
 
-from django_jobs.admin.presentation import shortened, visible
+from django_jobs.admin.presentation import in_editor, shortened, visible
 
 CLOSERS = ["", '"', "'", '">', "'>", "</textarea>", "</pre>", "</title>", "-->", "]]>", "</script>",
            "</style>", "{{", "{%", "`", "\\", "&lt;", "&#60;", "\u202e", "\x9b", "</dd></dl>", "</td>",
@@ -126,6 +126,7 @@ def _forms(text):
     or quoted in a sentence.
     """
     yield _plain_lines(escape(text))
+    yield escape(in_editor(text)[1:-1])
     for form in (visible(text), repr(text)[1:-1]):
         yield _plain_lines(escape(form))
     for form in (text, visible(text)):

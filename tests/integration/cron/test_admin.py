@@ -19,6 +19,7 @@ from django_jobs.cron.schedule import Schedule
 from django_jobs.cron.ticking import Ticker
 from django_jobs.ids import new_id
 from django_jobs.models import AdminSchedule, Job, OperatorEvent, ScheduleState, schedule_key
+from django_jobs.redaction import HIDDEN
 from tests.integration.cron.conftest import JOBS
 
 pytestmark = pytest.mark.django_db
@@ -257,3 +258,98 @@ def test_the_preview_tells_ten_runs_or_what_is_wrong(
     assert wrong["runs"] == []
     assert "99 * * * *" in wrong["problem"]
     assert user("view_adminschedule").get(page).status_code == 403
+
+
+SECRET = {"args": [], "kwargs": {"order_id": {"token": "hush", "parcel": 1}}}
+MASKED = json.dumps(SECRET).replace("hush", HIDDEN)
+RECEIPT = "testproject.shop.jobs.send_receipt"
+SIGHTS = ("view_adminschedule", "view_payload")
+CHANGES = ("view_adminschedule", "change_adminschedule")
+
+
+@pytest.fixture
+def secretive(settings: Any) -> AdminSchedule:
+    """A schedule of the admin whose arguments hold a secret."""
+    settings.DJANGO_JOBS = {"SCHEDULE_HANDLERS": [RECEIPT, f"{JOBS}.chime"]}
+    given = {name: GIVEN[name] for name in ("name", "expression", "timezone", "queue")}
+    return AdminSchedule.objects.create(
+        **given, handler=RECEIPT, payload=SECRET, changed_at=datetime.now(UTC)
+    )
+
+
+def pages_of(row: AdminSchedule) -> list[str]:
+    names = ("change", "history", "delete")
+    return [url(f"adminschedule_{name}", str(row.pk)) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("permissions", "sees"),
+    [
+        (("view_adminschedule",), False),
+        (SIGHTS, True),
+        (CHANGES, False),
+        ((*CHANGES, "view_payload", "delete_adminschedule"), True),
+    ],
+)
+def test_the_arguments_of_a_schedule_are_masked_and_need_their_permission(
+    secretive: AdminSchedule, permissions: tuple[str, ...], sees: bool
+) -> None:
+    client = user(*permissions)
+    shown = client.get(pages_of(secretive)[0]).text
+    assert ("parcel" in shown, HIDDEN in shown.split("Leave hidden values")[0]) == (sees, sees)
+    for page in (*pages_of(secretive), url("adminschedule_changelist")):
+        assert "hush" not in client.get(page).text
+
+
+def test_hidden_arguments_of_a_schedule_are_kept_without_being_seen(
+    secretive: AdminSchedule, schedules: list[Schedule]
+) -> None:
+    client = user(*CHANGES, "view_payload")
+    given = {**GIVEN, "handler": RECEIPT, "payload": MASKED.replace("1", "2")}
+    answer = client.post(pages_of(secretive)[0], given)
+    assert answer.status_code == 302, answer.context["adminform"].form.errors
+    secretive.refresh_from_db()
+    assert secretive.payload == json.loads(json.dumps(SECRET).replace("1", "2"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"handler": f"{JOBS}.chime"}, "stay with the handler they were meant for"),
+        ({"payload": MASKED.replace("token", "text")}, "no hidden value in that place"),
+    ],
+)
+def test_hidden_arguments_of_a_schedule_go_to_no_other_handler_or_place(
+    secretive: AdminSchedule, schedules: list[Schedule], changed: dict[str, str], told: str
+) -> None:
+    client = user(*CHANGES, "view_payload")
+    answer = client.post(
+        pages_of(secretive)[0], {**GIVEN, "handler": RECEIPT, "payload": MASKED, **changed}
+    )
+    assert told in str(answer.context["adminform"].form.errors["payload"])
+    secretive.refresh_from_db()
+    assert (secretive.payload, secretive.handler) == (SECRET, RECEIPT)
+    anew = {**GIVEN, "payload": '{"args": [], "kwargs": {}}', "handler": f"{JOBS}.chime"}
+    assert client.post(pages_of(secretive)[0], anew).status_code == 302
+
+
+def test_who_may_not_see_the_arguments_changes_neither_them_nor_the_handler(
+    secretive: AdminSchedule, schedules: list[Schedule]
+) -> None:
+    given = {**GIVEN, "expression": "0 5 * * *", "handler": f"{JOBS}.chime"}
+    answer = user(*CHANGES).post(pages_of(secretive)[0], {**given, "payload": "{}"})
+    assert answer.status_code == 302, answer.context["adminform"].form.errors
+    secretive.refresh_from_db()
+    assert secretive.expression == "0 5 * * *"
+    assert (secretive.payload, secretive.handler) == (SECRET, RECEIPT)
+
+
+def test_a_form_that_comes_back_shows_what_was_written_and_nothing_that_was_not(
+    secretive: AdminSchedule, schedules: list[Schedule]
+) -> None:
+    client = user(*CHANGES, "view_payload")
+    for payload in (MASKED, MASKED.replace(HIDDEN, "written anew"), "{"):
+        given = {**GIVEN, "handler": RECEIPT, "payload": payload, "expression": "61 * * * *"}
+        page = client.post(pages_of(secretive)[0], given).text
+        assert "hush" not in page
+        assert ("written anew" in page) == ("written anew" in payload)
