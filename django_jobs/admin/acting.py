@@ -14,13 +14,13 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import router
 from django.http import HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, path, reverse
 from django.utils.http import urlencode
 
 from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.reasons import reason_field
+from django_jobs.redaction import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -170,14 +170,9 @@ class ActingAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(back_url)
         kinds = Counter(subject.kind for subject in subjects)
         context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "media": self.media,
-            "has_view_permission": True,
             "title": f"{doing.label}?",
             "original": doing.label,
             "doing": doing,
-            "subjects": subjects,
             "form": form,
             "kinds": [
                 (count, list(zip(self.kind_titles, kind, strict=True)))
@@ -186,11 +181,9 @@ class ActingAdmin(ReadOnlyAdmin):
             "more_kinds": max(len(kinds) - KINDS_SHOWN, 0),
             "kind_titles": self.kind_titles,
             "url": self.url_of(verb),
-            "back": back,
             "back_url": back_url,
         }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_jobs/confirm.html", context)
+        return self.page_of(request, "confirm.html", context, subjects=subjects, back=back)
 
     def _do(
         self, request: HttpRequest, verb: str, subjects: Sequence[Subject], data: dict[str, Any]
@@ -208,7 +201,7 @@ class ActingAdmin(ReadOnlyAdmin):
             level = messages.SUCCESS if status in doing.done else messages.WARNING
             messages.add_message(request, level, doing.sentences[status].format(count))
         for told in said[:5]:
-            messages.error(request, told)
+            messages.error(request, visible(told))
 
     def _back_url(self, back: str, ids: Sequence[str]) -> str:
         if back in BACK_TO:

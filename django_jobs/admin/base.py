@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+import json
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import UUIDField
+from django.db.models import CharField, JSONField, TextField, UUIDField
 from django.http import HttpResponse, HttpResponseNotAllowed
+from django.template.response import TemplateResponse
 
 from django_jobs.admin.databases import DatabaseFilter, all_databases, asked_for
 from django_jobs.admin.lists import OfferingAdmin
+from django_jobs.admin.presentation import shown
 from django_jobs.ids import parse_id
 from django_jobs.operations import jobs_database
+from django_jobs.redaction import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.contrib.admin.models import LogEntry
     from django.contrib.auth.models import AnonymousUser, User
-    from django.db.models import Model, QuerySet
+    from django.db.models import Field, Model, QuerySet
     from django.http import HttpRequest
 
     AnyPaginator = Paginator[Any]
@@ -41,7 +48,61 @@ class CappedPaginator(AnyPaginator):
         return int(rows.order_by()[: self.limit].count())
 
 
-class ReadOnlyAdmin(OfferingAdmin):
+class LegibleAdmin(OfferingAdmin):
+    """Pages on which every text from a table shows all its characters."""
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        return self._legible(super().get_list_display(request))
+
+    def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> list[Any]:
+        sets = super().get_fieldsets(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return list(sets)
+        return [(title, {**of, "fields": self._legible(of["fields"])}) for title, of in sets]
+
+    def _legible(self, columns: Any) -> list[Any]:
+        fields = {field.name: field for field in self.opts.concrete_fields}
+        return [
+            _text_of(field) if isinstance(field, CharField | TextField | JSONField) else name
+            for name in columns
+            for field in [fields.get(name)]
+        ]
+
+    def page_of(
+        self, request: HttpRequest, template: str, context: dict[str, Any], **as_it_is: Any
+    ) -> TemplateResponse:
+        """A page of our own in the site's frame. ``as_it_is``: what a form sends back, unseen."""
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "media": self.media,
+            "has_view_permission": True,
+            **shown(context),
+            **as_it_is,
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, f"admin/django_jobs/{template}", context)
+
+    def log_change(self, request: HttpRequest, obj: Model, message: Any) -> LogEntry:
+        return super().log_change(request, obj, shown(message))
+
+
+@cache
+def _text_of(field: Field[Any, Any]) -> Callable[[Model], str]:
+    """A column of texts, as a column that the admin asks for."""
+
+    @admin.display(description=field.verbose_name, ordering=field.name)
+    def text(row: Model) -> str:
+        value = getattr(row, field.attname)
+        if isinstance(field, JSONField):
+            return visible(json.dumps(value, ensure_ascii=False))
+        return visible(dict(field.flatchoices).get(value, value) or "") or "-"
+
+    text.__name__ = field.name
+    return text
+
+
+class ReadOnlyAdmin(LegibleAdmin):
     """A table to look at, in the database that carries the jobs."""
 
     actions_on_top = True
@@ -127,7 +188,8 @@ def recent_values(name: str) -> type[admin.SimpleListFilter]:
             found = set(latest.values_list(name, flat=True)[:RECENT_ROWS])
             if self.value():
                 found.add(self.value())
-            return [(value, value) for value in sorted(x for x in found if isinstance(x, str))]
+            texts = sorted(value for value in found if isinstance(value, str))
+            return [(value, visible(value)) for value in texts]
 
         def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
             value = self.value()

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.core.exceptions import PermissionDenied
-from django.template.response import TemplateResponse
 from django.urls import path, reverse
 
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.cells import away, handler_cell, moment_of
-from django_jobs.admin.presentation import visible
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobResult, JobState
 from django_jobs.operations import brokers
@@ -96,13 +94,9 @@ class BrokerJobsAdmin(ReadOnlyAdmin):
         told = brokers.peeked(backend, queue, SHOWN)
         seen = [] if isinstance(told, str) else told
         context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "media": self.media,
-            "has_view_permission": True,
             "title": f"Jobs in {queue} on {backend}",
             "original": f"{queue} on {backend}",
-            "problem": visible(told) if isinstance(told, str) else "",
+            "problem": told if isinstance(told, str) else "",
             # What somebody put there by hand may have no id to ask about it by.
             "jobs": [
                 self._row(job_of(backend, one))
@@ -113,8 +107,7 @@ class BrokerJobsAdmin(ReadOnlyAdmin):
             "whole": f"?{self._without_state(request)}",
             "shown": SHOWN if len(seen) >= SHOWN else 0,
         }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_jobs/job/broker.html", context)
+        return self.page_of(request, "job/broker.html", context)
 
     def _without_state(self, request: HttpRequest) -> str:
         narrowed = request.GET.copy()

@@ -11,7 +11,7 @@ from django_jobs.admin.base import may_view_payload
 from django_jobs.admin.cells import away
 from django_jobs.admin.databases import home_of, place, within
 from django_jobs.admin.dead_letter_filters import RESOLUTIONS
-from django_jobs.admin.presentation import meta_of, payload_of, verdict_of, visible, why_it_died
+from django_jobs.admin.presentation import meta_of, payload_of, verdict_of, why_it_died
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def told(request: HttpRequest, failed: FailedJob) -> dict[str, Any]:
         "payload": payload_of(failed.body) if may_view else None,
         "meta": meta_of(failed.body) if may_view else "",
         "error_type": failed.error_type.removeprefix("builtins."),
-        "message": visible(failed.error_message),
-        "traceback": visible(failed.traceback),
-        "output": visible(failed.output),
+        "message": failed.error_message,
+        "traceback": failed.traceback,
+        "output": failed.output,
         "attempts": [_attempt(row) for row in attempts.order_by("-number", "-pk")[:ATTEMPTS_SHOWN]],
         "age": away(failed.failed_at),
         "replay_of": _whereabouts(failed.replay_of, home_of(failed)),
@@ -52,9 +52,9 @@ def _attempt(row: JobAttempt) -> dict[str, Any]:
         "outcome": row.outcome,
         "began": row.started_at,
         "took": f"{max((row.finished_at - row.started_at).total_seconds(), 0):.3g} s",
-        "error": ": ".join(filter(None, (row.error_type, visible(row.error_message)))),
-        "traceback": visible(row.traceback),
-        "output": visible(row.output),
+        "error": ": ".join(filter(None, (row.error_type, row.error_message))),
+        "traceback": row.traceback,
+        "output": row.output,
         "worker": row.worker,
     }
 

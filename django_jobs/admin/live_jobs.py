@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.http import HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.timezone import is_aware, make_aware
@@ -19,7 +18,7 @@ from django_jobs.admin.base import may_view_payload, recent_values
 from django_jobs.admin.broker_jobs import BrokerJobsAdmin
 from django_jobs.admin.cells import badge, handler_cell, moment_cell, moment_of
 from django_jobs.admin.databases import all_databases
-from django_jobs.admin.presentation import meta_of, payload_of, visible
+from django_jobs.admin.presentation import meta_of, payload_of
 from django_jobs.admin.tables import OfAJob, is_kept, with_a_broker
 from django_jobs.backends.database.counts import keys_of_suspects
 from django_jobs.backends.database.glance import all_queues
@@ -31,6 +30,7 @@ from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.operations import jobs_database, live
 from django_jobs.operations.explaining import explain, explain_row
 from django_jobs.operations.live import SUSPECTS_AT_MOST
+from django_jobs.redaction import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,7 +168,7 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
         return [
             Subject(
                 id=str(job.pk),
-                kind=(JobState.label_of(job.state), visible(job.handler), job.queue),
+                kind=(JobState.label_of(job.state), job.handler, job.queue),
                 database=job._state.db or "",  # noqa: SLF001 - none for what is with a broker
             )
             for job in rows
@@ -224,17 +224,12 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
         if isinstance(job, HttpResponse):
             return job
         context = {
-            **self.admin_site.each_context(request),
             **self._detail(request, job),
-            "opts": self.opts,
-            "media": self.media,
-            "has_view_permission": True,
             "original": job.name or job.handler,
             "title": job.name or job.handler,
             **(extra_context or {}),
         }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_jobs/job/detail.html", context)
+        return self.page_of(request, "job/detail.html", context)
 
     def _detail(self, request: HttpRequest, job: Job) -> dict[str, Any]:
         may_view = may_view_payload(request.user)

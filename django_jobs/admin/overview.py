@@ -15,7 +15,7 @@ from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.charts import chart
 from django_jobs.admin.databases import jobs_url, narrowed_to
-from django_jobs.admin.presentation import shortened, visible
+from django_jobs.admin.presentation import shortened, shown
 from django_jobs.models import Overview
 from django_jobs.operations import jobs_database
 from django_jobs.operations.breakers import until
@@ -60,22 +60,16 @@ class OverviewAdmin(ReadOnlyAdmin):
     def page(self, request: HttpRequest) -> HttpResponse:
         """The whole page."""
         context = {
-            **self.admin_site.each_context(request),
             **self._live(request),
-            "opts": self.opts,
-            "media": self.media,
             "title": "Overview",
-            "has_view_permission": True,
             "refresh_seconds": REFRESH_SECONDS,
         }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_jobs/overview/page.html", context)
+        return self.page_of(request, "overview/page.html", context)
 
     def fragment(self, request: HttpRequest) -> HttpResponse:
         """The part of it that changes."""
-        answer = TemplateResponse(
-            request, "admin/django_jobs/overview/live.html", self._live(request)
-        )
+        live = shown(self._live(request))
+        answer = TemplateResponse(request, "admin/django_jobs/overview/live.html", live)
         answer["Cache-Control"] = "no-store"
         return answer
 
@@ -197,9 +191,9 @@ def _worker(seen: WorkerSeen, may: _Rights) -> dict[str, Any]:
     named = urlencode({"ids": str(worker.pk), "back": "overview"})
     state = "draining" if worker.draining else "here"
     return {
-        "name": visible(str(worker)),
+        "name": str(worker),
         "backend": worker.backend,
-        "queues": visible(worker.queues),
+        "queues": worker.queues,
         "size": f"{worker.processes} × {worker.concurrency}" if worker.processes else "1",
         "state": state if seen.is_present else "lost",
         "seen": span(seen.seconds_ago * _MICRO),

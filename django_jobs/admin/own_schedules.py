@@ -12,8 +12,7 @@ from django.forms.fields import InvalidJSONInput
 from django.http import JsonResponse
 from django.urls import path
 
-from django_jobs.admin.base import may_view_payload
-from django_jobs.admin.lists import OfferingAdmin
+from django_jobs.admin.base import LegibleAdmin, may_view_payload
 from django_jobs.admin.presentation import in_editor, laid_out
 from django_jobs.clock import to_datetime
 from django_jobs.cron import stored
@@ -29,7 +28,7 @@ from django_jobs.operations import jobs_database
 from django_jobs.operations.database import record, store_now
 from django_jobs.operations.editing import put_back
 from django_jobs.operations.schedules import next_runs
-from django_jobs.redaction import redacted
+from django_jobs.redaction import redacted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -91,11 +90,17 @@ class AdminScheduleForm(AnyForm):
                 self.fields[name] = forms.ChoiceField(choices=choices, initial=initial)
         if "payload" in self.fields:
             self.fields["payload"].initial = dict(NO_ARGUMENTS)
+        for name, value in self.initial.items():
+            if isinstance(value, str):
+                self.initial[name] = visible(value)
         if "payload" in self.initial:
             self.initial["payload"] = redacted(self.initial["payload"])
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if self.instance.pk is not None:
+            for name in cleaned.keys() - self.changed_data - {"payload"}:
+                cleaned[name] = getattr(self.instance, name)  # it may be shown written out
         if not self.errors and "payload" in self.fields:
             try:
                 cleaned["payload"] = self._payload(cleaned)
@@ -129,7 +134,7 @@ class AdminScheduleForm(AnyForm):
 
 
 @admin.register(AdminSchedule)
-class AdminScheduleAdmin(OfferingAdmin):
+class AdminScheduleAdmin(LegibleAdmin):
     """Made, changed and deleted here; everything else about schedules is on their own page."""
 
     form = AdminScheduleForm
@@ -154,17 +159,25 @@ class AdminScheduleAdmin(OfferingAdmin):
         """The payload as elsewhere: only for those who may see it, and masked."""
         if obj is None:
             return tuple(AdminScheduleForm.base_fields)
-        shown = "payload" if self.has_change_permission(request, obj) else "shown_payload"
-        hidden = not may_view_payload(request.user)
-        names = (shown if name == "payload" else name for name in AdminScheduleForm.base_fields)
-        return tuple(name for name in names if not (hidden and name == shown))
+        names = tuple(AdminScheduleForm.base_fields)
+        if not may_view_payload(request.user):
+            replaced = {"handler": "shown_handler", "payload": ""}
+        elif self.has_change_permission(request, obj):
+            return names
+        else:
+            replaced = {"payload": "shown_payload"}
+        return tuple(filter(None, (replaced.get(name, name) for name in names)))
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: Model | None = None
     ) -> tuple[str, ...]:
         if obj is None or may_view_payload(request.user):
             return ("shown_payload",)
-        return ("handler",)  # another one would get a payload that this user does not see
+        return ("shown_handler",)  # another would get a payload that this user does not see
+
+    @admin.display(description="handler")
+    def shown_handler(self, row: AdminSchedule) -> str:
+        return visible(row.handler)
 
     @admin.display(description="payload")
     def shown_payload(self, row: AdminSchedule) -> str:
@@ -178,7 +191,7 @@ class AdminScheduleAdmin(OfferingAdmin):
         """Why it is not scheduled: what was right when it was saved may be so no more."""
         if any(schedule.name == row.name for schedule in declared()):
             return "a schedule in code or settings has its name, and is the one that runs"
-        return next(iter(stored.problems(row)), None)
+        return visible(next(iter(stored.problems(row)), "")) or None
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         row: Any = obj
@@ -218,7 +231,7 @@ class AdminScheduleAdmin(OfferingAdmin):
         name = request.GET.get("name", "")[:LONGEST_NAME].strip() or "preview"
         schedule = Schedule(name=name, expression=expression, timezone=zone, job=job)
         if problem := unreadable(schedule):
-            return JsonResponse({"problem": problem.message, "runs": []})
+            return JsonResponse({"problem": visible(problem.message), "runs": []})
         now = to_datetime(store_now(jobs_database()))
         local = zone_of(zone)
         runs = next_runs(schedule, now, RUNS_PREVIEWED)

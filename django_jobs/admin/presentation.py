@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from types import MethodType
 from typing import TYPE_CHECKING, Any
+
+from django.db.models import Model, QuerySet
+from django.utils.safestring import SafeString, mark_safe
 
 from django_jobs.exceptions import InvalidJob, Rejection
 from django_jobs.operations.resealing import checked, verified
-from django_jobs.redaction import redacted
+from django_jobs.redaction import INVISIBLE, redacted, visible
 from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:
     from django_jobs.models import FailedJob
-
-_INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp"})
 
 _WHY = {
     "exhausted": "Every run it was allowed has failed. The error below is that of the last one.",
@@ -108,7 +110,7 @@ def editable(body: str) -> str:
 def in_editor(value: Any) -> str:
     """A value as JSON to be edited, with what cannot be seen written as JSON does."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return "".join([_escaped(c) if unicodedata.category(c) in _INVISIBLE else c for c in text])
+    return "".join([_escaped(c) if unicodedata.category(c) in INVISIBLE else c for c in text])
 
 
 def from_editor(text: str) -> Any:
@@ -120,20 +122,32 @@ def _escaped(character: str) -> str:
     return character if character == "\n" else json.dumps(character)[1:-1]
 
 
-def visible(text: str) -> str:
-    """A text in which control and direction characters are written out.
+def shown(value: Any) -> Any:
+    """The same for a template, with every text in it visible, and those of rows as well."""
+    if isinstance(value, str):
+        text = visible(value)
+        return mark_safe(text) if isinstance(value, SafeString) else text  # noqa: S308 - it was
+    if isinstance(value, dict):
+        return {shown(name): shown(item) for name, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(shown, value))
+    if isinstance(value, list | tuple | QuerySet):
+        return [shown(item) for item in value]
+    return Shown(value) if isinstance(value, Model) or is_dataclass(value) else value
 
-    They could hide what is there, or turn it round on the screen.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join([_written_out(character) for character in text])
 
+class Shown:
+    """A row, or another thing with fields, whose texts are visible."""
 
-def _written_out(character: str) -> str:
-    if character in "\n\t" or unicodedata.category(character) not in _INVISIBLE:
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+    def __init__(self, it: Any) -> None:
+        self._it = it
+
+    def __str__(self) -> str:
+        return visible(str(self._it))
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._it, name)
+        return (lambda: shown(value())) if isinstance(value, MethodType) else shown(value)
 
 
 def shortened(text: str, length: int = 90) -> str:

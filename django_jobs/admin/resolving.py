@@ -13,7 +13,6 @@ from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import router
 from django.http import HttpResponseRedirect, QueryDict
-from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.http import urlencode
 from django.utils.translation import ngettext
@@ -21,14 +20,15 @@ from django.utils.translation import ngettext
 from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.databases import home_of, place, told_in, within
-from django_jobs.admin.presentation import visible
 from django_jobs.admin.reasons import reason_field
+from django_jobs.redaction import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
+    from django.template.response import TemplateResponse
     from django.urls import URLPattern
 
     from django_jobs.models import FailedJob
@@ -86,17 +86,9 @@ class ResolvingAdmin(ReadOnlyAdmin):
     def _page(
         self, request: HttpRequest, template: str, context: dict[str, Any]
     ) -> TemplateResponse:
-        """One of the pages beside the list, in the site's frame."""
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "media": self.media,
-            "has_view_permission": True,
-            "here": urlencode(place(self._alias(request))),
-            **context,
-        }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, f"admin/django_jobs/failedjob/{template}", context)
+        """One of the pages beside the list."""
+        here = urlencode(place(self._alias(request)))
+        return self.page_of(request, f"failedjob/{template}", {"here": here, **context})
 
     @property
     def _url(self) -> str:
@@ -152,7 +144,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
             "resolved": len(found) - len(waiting),
             "refused": seen.refused,
             "going": max(len(waiting) - seen.refused, 0),
-            "why": [(count, visible(why)) for why, count in seen.why.most_common(REASONS_SHOWN)],
+            "why": [(count, why) for why, count in seen.why.most_common(REASONS_SHOWN)],
             "kinds": [(count, *kind) for kind, count in kinds.most_common(KINDS_SHOWN)],
             "more_kinds": max(len(kinds) - KINDS_SHOWN, 0),
             "url": within(reverse(f"admin:{self._url}_{verb}"), letters.db),
@@ -200,7 +192,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
                 level = messages.ERROR
             messages.add_message(request, level, sentence.format(counted(count)))
         for job, why in [(job, why) for _status, job, why in answers if why][:REASONS_SHOWN]:
-            messages.error(request, f"{job}: {why}")
+            messages.error(request, visible(f"{job}: {why}"))
 
     def _list_url(self, filters: str) -> str:
         query = QueryDict(filters).urlencode()

@@ -14,7 +14,6 @@ from django.urls import path, reverse
 from django_jobs import operations
 from django_jobs.admin.databases import within
 from django_jobs.admin.dead_letter_filters import matching_of
-from django_jobs.admin.presentation import visible
 from django_jobs.admin.resolving import (
     DONE,
     REASONS_SHOWN,
@@ -26,6 +25,7 @@ from django_jobs.admin.run_log import log_begun
 from django_jobs.operations.foreseeing import LOOKED_AT_MOST
 from django_jobs.operations.runs import MOST_A_SECOND
 from django_jobs.operations.searching import FOUND_AT_MOST
+from django_jobs.redaction import visible
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -140,7 +140,7 @@ def _conditions(matching: Matching) -> list[tuple[str, str]]:
         ("Failed before", matching.until and str(matching.until)),
         ("Search", None if matching.keys is None else f"{len(matching.keys):,} found by it"),
     ]
-    return [(name, visible(value)) for name, value in said if value]
+    return [(name, value) for name, value in said if value]
 
 
 def _told(seen: Foreseen, total: int) -> dict[str, Any]:
@@ -149,5 +149,5 @@ def _told(seen: Foreseen, total: int) -> dict[str, Any]:
         "partly": total > LOOKED_AT_MOST,
         "would": seen.would,
         "refused": seen.refused,
-        "why": [(count, visible(why)) for why, count in seen.why.most_common(REASONS_SHOWN)],
+        "why": [(count, why) for why, count in seen.why.most_common(REASONS_SHOWN)],
     }

@@ -8,15 +8,13 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
-from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.http import urlencode
 
 from django_jobs import operations
-from django_jobs.admin.base import ReadOnlyAdmin
+from django_jobs.admin.base import ReadOnlyAdmin, recent_values
 from django_jobs.admin.cells import away, badge, moment_cell, two_lines
 from django_jobs.admin.databases import home_of, place, within
-from django_jobs.admin.presentation import visible
 from django_jobs.admin.resolving import ReasonForm
 from django_jobs.admin.run_log import log_stopped
 from django_jobs.models import JobState, ResolutionRun
@@ -36,7 +34,7 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
     as_cards = True
     in_each_database = True
     list_display = ("shown_run", "shown_progress", "shown_state", "shown_rate", "begun")
-    list_filter = ("state", "verb")
+    list_filter = ("state", recent_values("verb"))
     ordering = ("-id",)
 
     def has_view_permission(self, request: HttpRequest, obj: ResolutionRun | None = None) -> bool:
@@ -91,24 +89,19 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
             return run
         may = self._may(request, run)
         context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "media": self.media,
-            "has_view_permission": True,
             "title": f"{run.verb.capitalize()} {run.total:,} dead letters",
             "original": f"Run {run.pk}",
             "run": run,
             "here": urlencode(place(home_of(run))),
             "progress": _progress(run),
-            "matching": [(name, visible(str(value))) for name, value in _narrowed(run)],
-            "problems": [(key, visible(why)) for key, why in run.problems],
+            "matching": [(name, str(value)) for name, value in _narrowed(run)],
+            "problems": run.problems,
             "form": ReasonForm(),
             "may": may,
             **_carried(request, run),
             **(extra_context or {}),
         }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_jobs/resolutionrun/run.html", context)
+        return self.page_of(request, "resolutionrun/run.html", context)
 
     def progress_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """How far a run is, for the page's script. A POST makes a short step before."""

@@ -13,7 +13,6 @@ from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db import router
 from django.http import Http404, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import path, reverse
 
 from django_jobs.admin.base import ReadOnlyAdmin
@@ -33,6 +32,7 @@ from django_jobs.operations.schedules import (
     run_schedule_now,
     schedule_history,
 )
+from django_jobs.redaction import visible
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -99,7 +99,6 @@ class ScheduleAdmin(ReadOnlyAdmin):
             "title": "Schedules",
             "rows": [_row(one) for one in found],
             "page": page,
-            "wanted": request.GET.get("q", ""),
             "unreadable": stored.unreadable_rows(),
             **(extra_context or {}),
         }
@@ -161,29 +160,19 @@ class ScheduleAdmin(ReadOnlyAdmin):
             told = run_schedule_now(name, press=str(given["press"]), witness=log.inside, **about)
             log.outside()
             if told.decision == "failed":
-                messages.error(request, f"“{name}” could not be enqueued: {told.reason}")
+                messages.error(request, visible(f"“{name}” could not be enqueued: {told.reason}"))
                 return
             done = True
         else:
             operation = pause_schedule if verb == "pause" else resume_schedule
             done = operation(name, witness=log.inside, **about)
             log.outside()
-        sentence = (DONE if done else NOT_DONE)[verb].format(name)
+        sentence = (DONE if done else NOT_DONE)[verb].format(visible(name))
         messages.add_message(request, messages.SUCCESS if done else messages.WARNING, sentence)
 
     def _page(self, request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
-        request.current_app = self.admin_site.name
-        return TemplateResponse(
-            request,
-            f"admin/django_jobs/schedulestate/{page}.html",
-            {
-                **self.admin_site.each_context(request),
-                "opts": self.opts,
-                "media": self.media,
-                "has_view_permission": True,
-                **context,
-            },
-        )
+        wanted = request.GET.get("q", "")
+        return self.page_of(request, f"schedulestate/{page}.html", context, wanted=wanted)
 
 
 class _Log:

@@ -18,11 +18,12 @@ from django_jobs.admin.base import ReadOnlyAdmin, may_view_payload, recent_value
 from django_jobs.admin.cells import error_text, handler_cell, in_full, moment_cell, moment_of
 from django_jobs.admin.databases import PARAMETER, all_databases
 from django_jobs.admin.lists import MomentFilter
-from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened, visible
+from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened
 from django_jobs.backends.values import reason_of, why_not_kept
 from django_jobs.ids import made_at, parse_id
 from django_jobs.models import JobAttempt, JobResult, OperatorEvent
 from django_jobs.operations import jobs_database
+from django_jobs.redaction import visible
 from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class JobResultAdmin(OfAJob):
 
     as_cards = True
     list_display = ("shown_handler", "queue", "status", "attempts", "finished", "took", "worker")
-    list_filter = ("status", recent_values("queue"), recent_values("handler"))
+    list_filter = (recent_values("status"), recent_values("queue"), recent_values("handler"))
     ordering = ("-job_id",)
     search_fields = ("job_id",)
     hidden = ("body", "value", "expires", "enqueued_at", "started_at", "finished_at")
@@ -144,8 +145,8 @@ class JobResultAdmin(OfAJob):
         told = [
             (
                 reverse("admin:django_jobs_operatorevent_change", args=[event.pk]) + query,
-                event.action,
-                event.actor or "somebody",
+                visible(event.action),
+                visible(event.actor) or "somebody",
                 in_full(event.at),
                 shortened(event.reason) or "no reason given",
             )

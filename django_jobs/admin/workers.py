@@ -10,7 +10,6 @@ from django_jobs import operations
 from django_jobs.admin.acting import ActingAdmin, Subject, Verb, some_ids
 from django_jobs.admin.cells import badge, moment_cell, moment_of, two_lines
 from django_jobs.admin.databases import all_databases
-from django_jobs.admin.presentation import visible
 from django_jobs.ids import parse_id
 from django_jobs.models import Worker
 from django_jobs.operations.database import clock_of
@@ -57,7 +56,7 @@ class WorkerAdmin(ActingAdmin):
 
     @admin.display(description="worker")
     def shown_worker(self, worker: Worker) -> str:
-        return two_lines(visible(str(worker)), worker.backend)
+        return two_lines(str(worker), worker.backend)
 
     @admin.display(description="state")
     def state(self, worker: Worker) -> str:
@@ -89,7 +88,7 @@ class WorkerAdmin(ActingAdmin):
     def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
         keys = [key for one in ids if (key := parse_id(one))]
         return [
-            Subject(id=str(worker.pk), kind=(visible(str(worker)), worker.backend, worker.queues))
+            Subject(id=str(worker.pk), kind=(str(worker), worker.backend, worker.queues))
             for alias in all_databases()
             for worker in self.get_queryset(request).using(alias).filter(pk__in=keys)
         ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from django_jobs.redaction import visible
+
 
 class FailureGroup(models.Model):
     """How many dead letters share an error; only ever added to and taken from.
@@ -78,7 +80,7 @@ class ResolutionRun(models.Model):
         verbose_name_plural = "runs through dead letters"
 
     def __str__(self) -> str:
-        return f"{self.verb} of {self.total}, begun by {self.started_by or 'somebody'}"
+        return visible(f"{self.verb} of {self.total}, begun by {self.started_by or 'somebody'}")
 
     @property
     def dealt_with(self) -> int:

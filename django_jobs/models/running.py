@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from django_jobs.redaction import visible
+
 
 class QueueControl(models.Model):
     """What operators set for a queue while it runs."""
@@ -29,7 +31,7 @@ class QueueControl(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"{self.backend}/{self.queue}"
+        return visible(f"{self.backend}/{self.queue}")
 
 
 class QueueMeter(models.Model):
@@ -100,7 +102,7 @@ class OperatorEvent(models.Model):
         indexes = (models.Index(fields=("at",), name="dj_event_when"),)
 
     def __str__(self) -> str:
-        return f"{self.action} {self.subject} by {self.actor or 'nobody'}"
+        return visible(f"{self.action} {self.subject} by {self.actor or 'nobody'}")
 
 
 class Worker(models.Model):
@@ -123,4 +125,4 @@ class Worker(models.Model):
         indexes = (models.Index(fields=("seen",), name="dj_worker_seen"),)
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.pid}"
+        return visible(f"{self.host}:{self.pid}")

@@ -15,7 +15,8 @@ from html.parser import HTMLParser
 
 from django.utils.html import escape
 
-from django_jobs.admin.presentation import in_editor, shortened, visible
+from django_jobs.admin.presentation import in_editor, shortened
+from django_jobs.redaction import visible
 
 CLOSERS = ["", '"', "'", '">', "'>", "</textarea>", "</pre>", "</title>", "-->", "]]>", "</script>",
            "</style>", "{{", "{%", "`", "\\", "&lt;", "&#60;", "\u202e", "\x9b", "</dd></dl>", "</td>",

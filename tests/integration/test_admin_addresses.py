@@ -25,11 +25,11 @@ OFFERED = {
     "failedjob": {"database", "resolution", "fingerprint", "queue", "handler", "reason",
                   "failed_at__gte", "failed_at__lt"},
     "job": {"database", "state", "queue", "handler"},
-    "jobresult": {"database", "status", "status__isnull", "queue", "handler"},
+    "jobresult": {"database", "status", "queue", "handler"},
     "jobattempt": {"database", "outcome", "finished_at__gte", "finished_at__lt"},
     "operatorevent": {"database", "action", "actor", "at__gte", "at__lt"},
     "queuecontrol": {"database", "paused__exact", "paused__isnull"},
-    "resolutionrun": {"database", "state__exact", "state__isnull", "verb", "verb__isnull"},
+    "resolutionrun": {"database", "state__exact", "state__isnull", "verb"},
     "worker": {"database"},
     "adminschedule": set(),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from django.utils.html import escape
 
 from django_jobs.models import Job, JobState, QueueControl, Worker
 from django_jobs.operations.database import store_now
+from django_jobs.operations.workers import name_of
 from testproject.shop.jobs import doomed
 from tests.integration.hostile_pages import prove, prove_rows, prove_texts, short, whole
 
@@ -45,7 +46,7 @@ def workers(values):
             name: row.pop(f"job_{name}") for name in ("handler", "queue") if f"job_{name}" in row
         }
         worker = worker_of(number, **row)
-        running = {"state": JobState.RUNNING, "worker": str(worker), "leased_at": worker.seen}
+        running = {"state": JobState.RUNNING, "worker": name_of(worker), "leased_at": worker.seen}
         pk = doomed.enqueue().id
         if job:
             ends = worker.seen + LONGEST_LEASE

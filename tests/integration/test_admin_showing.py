@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.html import escape
 
 import django_jobs
-from django_jobs.admin.presentation import laid_out, visible, why_it_died
+from django_jobs.admin.presentation import laid_out, why_it_died
 from django_jobs.models import (
     FailedJob,
     Job,
@@ -21,7 +21,7 @@ from django_jobs.models import (
     QueueControl,
 )
 from django_jobs.redaction import HIDDEN as REDACTED
-from django_jobs.redaction import redacted
+from django_jobs.redaction import redacted, visible
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
 
