@@ -95,7 +95,7 @@ def _text_of(field: Field[Any, Any]) -> Callable[[Model], str]:
     def text(row: Model) -> str:
         value = getattr(row, field.attname)
         if isinstance(field, JSONField):
-            return visible(json.dumps(value, ensure_ascii=False))
+            return "-" if value is None else visible(json.dumps(value, ensure_ascii=False))
         return visible(dict(field.flatchoices).get(value, value) or "") or "-"
 
     text.__name__ = field.name
