@@ -32,7 +32,7 @@ def leftovers(backend: Backend, served: Collection[str] | None) -> Iterator[str]
 
 def _of(queue: QueueOverview, backend: Backend, now: int, *, is_served: bool) -> Iterator[str]:
     if queue.problem:
-        yield f"nobody knows what, for it could not be asked: {queue.problem}"
+        yield f"unknown, because it could not be asked: {queue.problem}"
         return
     if not is_served:
         waiting = queue.ready + queue.scheduled + queue.blocked
