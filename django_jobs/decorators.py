@@ -22,7 +22,7 @@ from typing import (
 
 from asgiref.sync import async_to_sync, sync_to_async
 
-from django_jobs.definition import Options, name_among_tasks
+from django_jobs.definition import Options
 from django_jobs.enqueue import DEFAULT_QUEUE, Plan, PreparedJob
 from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidOption
 from django_jobs.handlers.base import Conduct, JobContext
@@ -32,6 +32,7 @@ from django_jobs.handlers.registry import registry
 from django_jobs.ids import new_id
 from django_jobs.job_handler import JobHandler
 from django_jobs.misuse import no_attribute
+from django_jobs.queue_names import name_among_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -7,16 +7,14 @@ and not in a worker at night.
 from __future__ import annotations
 
 import difflib
-import re
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from functools import lru_cache
-from string import ascii_lowercase, ascii_uppercase, digits
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.clock import from_datetime, to_datetime
 from django_jobs.exceptions import InvalidOption, UnknownOption
 from django_jobs.execution.retry import InvalidRetry, normalised
+from django_jobs.queue_names import queue_name_problem
 from django_jobs.unset import UNSET, Unset
 from django_jobs.wire import strict_json
 from django_jobs.wire.opening import shortened
@@ -26,69 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from django_jobs.execution.retry import RetrySpec
-
-QUEUE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
-_ESCAPED_QUEUE = "tq--"
-_AS_IT_IS = frozenset(ascii_lowercase + digits + "-")
-_ESCAPE = re.compile(r"_(.)|\.([0-9a-f]+)\.")
-
-
-@lru_cache(maxsize=1024)
-def queue_of_tasks(name: str) -> str:
-    """The queue of jobs for a queue of Django's Tasks, which may have any name.
-
-    A name that both can have stays as it is; another one begins with ``tq--`` and has its odd
-    characters escaped: a capital letter as ``_a``, a blank as ``_-``, ``_`` as ``__``, and what
-    else there is by its code in hexadecimal digits between dots.
-    """
-    if QUEUE_NAME.fullmatch(name) and name_among_tasks(name) == name:
-        return name
-    return _ESCAPED_QUEUE + "".join(map(_escaped, name))
-
-
-def _escaped(character: str) -> str:
-    if character in _AS_IT_IS:
-        return character
-    if character in ascii_uppercase or character == "_":
-        return f"_{character.lower()}"
-    return "_-" if character == " " else f".{ord(character):x}."
-
-
-def name_among_tasks(queue: str) -> str:
-    """The name that Django's Tasks have for a queue of jobs: ``queue_of_tasks``, back again."""
-    if not queue.startswith(_ESCAPED_QUEUE):
-        return queue
-    escaped = queue.removeprefix(_ESCAPED_QUEUE)
-    try:
-        name = _ESCAPE.sub(_unescaped, escaped)
-    except (ValueError, OverflowError):  # a code that is no character's
-        return queue
-    return name if "".join(map(_escaped, name)) == escaped else queue
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    letter, code = match.groups()
-    if letter is None:
-        return chr(int(code, 16))
-    return " " if letter == "-" else str(letter.upper())
-
-
-def queue_name_problem(name: object) -> str | None:
-    """Why something cannot name a queue, or None."""
-    if isinstance(name, str) and QUEUE_NAME.fullmatch(name):
-        return None
-    return (
-        f"{_shown(name)} is no queue name; use 1 to 64 lower-case letters, digits, "
-        f"'_', '.' and '-', beginning with a letter or digit{_among_jobs(name)}"
-    )
-
-
-def _among_jobs(name: object) -> str:
-    escaped = queue_of_tasks(name) if isinstance(name, str) else ""
-    if not QUEUE_NAME.fullmatch(escaped) or name == escaped:
-        return ""
-    return f" (the queue of that name of Django's Tasks is {escaped!r})"
-
 
 ON_CONFLICT = ("return", "raise", "replace")
 
@@ -308,10 +243,7 @@ def _tenant(name: str, value: Any) -> None:
 
 
 def _shown(value: Any) -> str:
-    try:
-        return shortened(repr(value))
-    except Exception:  # noqa: BLE001 - a value too odd to be printed must not hide the message
-        return f"a {type(value).__name__}"
+    return shortened(repr(value))
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {

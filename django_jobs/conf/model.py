@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_jobs.conf.reach import ShellConfig
-from django_jobs.definition import queue_name_problem
+from django_jobs.queue_names import queue_name_problem
 from django_jobs.unset import UNSET, Unset
 
 if TYPE_CHECKING:

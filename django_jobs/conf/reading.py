@@ -23,7 +23,7 @@ from django_jobs.conf.model import (
     nearest,
 )
 from django_jobs.conf.parsers import Kind, Parser, Place, Problem, Refused
-from django_jobs.definition import queue_name_problem
+from django_jobs.queue_names import queue_name_problem
 from django_jobs.wire.rules import MAX_COUNT
 
 if TYPE_CHECKING:

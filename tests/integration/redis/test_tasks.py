@@ -8,9 +8,9 @@ from django.utils import timezone
 
 from django_jobs import operations
 from django_jobs.backends.base import Charge
-from django_jobs.definition import queue_of_tasks
 from django_jobs.exceptions import ResultNotKept
 from django_jobs.operations.stopping import call_off
+from django_jobs.queue_names import queue_of_tasks
 from django_jobs.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_jobs.worker import process_once
 from tests.integration.tasks.chores import tasks as chores
