@@ -52,7 +52,7 @@ def check_name(_settings: JobsSettings, _problems: Sequence[Problem]) -> Iterato
         yield Warning(
             f"The setting {name} looks like {NAME}, which is not set: nothing reads it.",
             hint=f"Name it {NAME}. Where it is meant for something else, silence this warning.",
-            id="django_jobs.W019",
+            id="django_jobs.W017",
         )
 
 

@@ -83,7 +83,7 @@ def check_queues_of_jobs(
             "an enqueue to it is refused.",
             hint="Correct the queue in the decorator, add it to QUEUES, or set STRICT_QUEUES to "
             "False.",
-            id="django_jobs.W018",
+            id="django_jobs.W016",
         )
 
 

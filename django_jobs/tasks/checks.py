@@ -29,7 +29,7 @@ def check_alias(alias: str, options: Any, queues: Collection[str]) -> Iterator[C
         yield Error(
             f"TASKS[{alias!r}] leads to django_jobs, and 'django_jobs' is not in INSTALLED_APPS.",
             hint="Add it to INSTALLED_APPS, and run manage.py migrate.",
-            id="django_jobs.E024",
+            id="django_jobs.E022",
         )
         return
     settings, _problems = read_current()

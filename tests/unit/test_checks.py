@@ -87,7 +87,7 @@ ON_A_DATABASE = {
 ON_REDIS = {"E060", "E061", "W015", "W060", "W061"}  # tests/integration/redis
 TESTED_WITH_FILES = {"E021", "W023"}  # tests/unit/test_checks_reach.py
 OF_SCHEDULES = {*(f"E04{n}" for n in range(5)), "W040", "W041", "W042"}  # tests/unit/cron
-OF_JOBS_AND_NAMES = {"W018", "W019"}  # below
+OF_JOBS_AND_NAMES = {"W016", "W017"}  # below
 ON_AN_OUTBOX = {"E070", "W070"}  # tests/unit/test_outbox_settings.py
 
 ON_TASKS = {
@@ -97,7 +97,7 @@ ON_TASKS = {
     "W013": {"QUEUES": ["default", "away"]},
 }
 
-WITHOUT_THE_APP = "E024"  # tests/unit/tasks/test_before_apps.py
+WITHOUT_THE_APP = "E022"  # tests/unit/tasks/test_before_apps.py
 
 
 def ids(messages):
@@ -473,7 +473,7 @@ def test_a_job_whose_queue_is_not_in_queues_is_noticed(settings, plain_database,
         register(jobs, key, queue)
     settings.DJANGO_JOBS = {"QUEUES": {"mail": {}}}
     (message,) = checks.check_jobs()
-    assert (message.id, message.level) == ("django_jobs.W018", django_checks.WARNING)
+    assert (message.id, message.level) == ("django_jobs.W016", django_checks.WARNING)
     assert message.msg == (
         "The queue 'mial' of a.note, a.send is not in QUEUES (did you mean 'mail'?): "
         "an enqueue to it is refused."
@@ -503,7 +503,7 @@ def test_a_setting_with_nearly_the_name_of_ours_is_noticed(settings, plain_datab
     del settings.DJANGO_JOBS
     setattr(settings, name, {"QUEUES": {"mail": {}}, "MAX_RETRIES": 3, "TIMEOT": 5})
     (message,) = checks.check_jobs()
-    assert message.id == "django_jobs.W019"
+    assert message.id == "django_jobs.W017"
     assert message.msg.startswith(f"The setting {name} looks like DJANGO_JOBS, which is not set")
     assert "Name it DJANGO_JOBS." in message.hint
 
@@ -513,7 +513,7 @@ def test_a_name_that_is_not_in_capitals_is_noticed_too(settings, plain_database,
     del settings.DJANGO_JOBS
     monkeypatch.setattr("testproject.settings." + name, {"TIMEOUT": 5}, raising=False)
     (message,) = checks.check_jobs()
-    assert (message.id, name in message.msg) == ("django_jobs.W019", True)
+    assert (message.id, name in message.msg) == ("django_jobs.W017", True)
 
 
 @pytest.mark.parametrize(

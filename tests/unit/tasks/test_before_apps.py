@@ -64,5 +64,5 @@ def test_a_backend_and_its_tasks_can_be_had_before_the_apps_are_loaded():
 
 def test_a_site_without_the_app_is_told_by_a_check_and_by_an_enqueue():
     checked, refused = output_of([], MISSING).splitlines()
-    assert checked == "['django_jobs.E024']"
+    assert checked == "['django_jobs.E022']"
     assert "'django_jobs' is not in INSTALLED_APPS" in refused
