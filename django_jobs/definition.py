@@ -110,11 +110,9 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def _queue(name: str, value: Any) -> str | None:
-    if value is None:
-        return None
-    if problem := queue_name_problem(value):
+    if value is not None and (problem := queue_name_problem(value)):
         raise InvalidOption(f"{name} {problem}")
-    return str(value)
+    return None if value is None else str(value)
 
 
 def _text(limit: int = 255) -> Callable[[str, Any], str | None]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.core.exceptions import SynchronousOnlyOperation
 
 from django_jobs import terms
 from django_jobs.backends.base import OnConflict
@@ -22,7 +21,7 @@ from django_jobs.handle import Handle
 from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
-from django_jobs.misuse import IN_A_COROUTINE, all_prepared, no_attribute
+from django_jobs.misuse import all_prepared, naming_coroutines_way, no_attribute
 from django_jobs.outbox.ways import Way, way
 from django_jobs.pushing import Route
 from django_jobs.telemetry import tracing
@@ -156,17 +155,11 @@ async def aenqueue_many(jobs: Iterable[PreparedJob[Any]]) -> list[Handle[Any]]:
     return await sync_to_async(enqueue_many)(jobs)
 
 
+@naming_coroutines_way
 def enqueue_prepared(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     """Seal and store jobs, grouped by what carries them."""
     if not jobs:
         return []
-    try:
-        return _enqueued(jobs)
-    except SynchronousOnlyOperation:
-        raise SynchronousOnlyOperation(IN_A_COROUTINE) from None
-
-
-def _enqueued(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
     # If one of them was tried before, all are asked for, so that all or none is kept.
     again = any(job.tried for job in jobs)
     for job in jobs:

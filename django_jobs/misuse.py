@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from django.core.exceptions import SynchronousOnlyOperation
 
 from django_jobs.exceptions import InvalidJob
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 IN_OTHER_WORDS = {
@@ -27,6 +31,19 @@ IN_A_COROUTINE = (
     "`await aenqueue_many(…)` for many. To stay in one transaction call a function that does both "
     "through asgiref's sync_to_async"
 )
+
+
+def naming_coroutines_way(enqueue: Callable[P, T]) -> Callable[P, T]:
+    """Let Django's error, for a database that is used in a coroutine, say what to write instead."""
+
+    @wraps(enqueue)
+    def asked(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return enqueue(*args, **kwargs)
+        except SynchronousOnlyOperation:
+            raise SynchronousOnlyOperation(IN_A_COROUTINE) from None
+
+    return asked
 
 
 def no_attribute(job: object, called: str, name: str) -> AttributeError:

@@ -117,8 +117,7 @@ class Attempt:
             case Retry():
                 return self._failed(error, delay=error.delay)
             case Snooze():
-                delay = max(_bounded(error.delay), SHORTEST_SNOOZE)
-                return Snoozed(delay, _told(error.reason))
+                return Snoozed(max(_bounded(error.delay), SHORTEST_SNOOZE), _told(error.reason))
             case Cancel():
                 return Cancelled(_told(error.reason))
             case JobTimeout():

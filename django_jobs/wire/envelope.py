@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
+KeyKind = Literal["unique", "instance", "concurrency", "idempotency"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """All that a job is, save its id, its payload and the moment it was enqueued.
@@ -63,16 +66,14 @@ class Terms:
     @property
     def unique(self) -> str | None:
         """What the job shares with those of which one may be live, or None."""
-        key = self.unique_key
-        return None if key is None else key_digest("unique", self.backend, key)
+        return key_digest("unique", self.backend, self.unique_key)
 
     @property
     def lock(self) -> str | None:
         """What the job shares with those that it may not run beside, or None."""
         if self.single_instance is not None:
             return key_digest("instance", self.backend, self.single_instance)
-        key = self.concurrency_key
-        return None if key is None else key_digest("concurrency", self.backend, key)
+        return key_digest("concurrency", self.backend, self.concurrency_key)
 
     @property
     def places(self) -> int | None:
@@ -84,8 +85,7 @@ class Terms:
     @property
     def once(self) -> str | None:
         """What the job shares with those that do the same work, or None."""
-        key = self.idempotency_key
-        return None if key is None else key_digest("idempotency", self.backend, self.job, key)
+        return key_digest("idempotency", self.backend, self.idempotency_key, self.job)
 
 
 class Envelope(NamedTuple):
@@ -237,12 +237,12 @@ def columns_of(terms: Terms) -> dict[str, Any]:
     }
 
 
-def key_digest(
-    kind: Literal["unique", "instance", "concurrency", "idempotency"], backend: str, *key: str
-) -> str:
+def key_digest(kind: KeyKind, backend: str, key: str | None, *of: str) -> str | None:
     """A backend's key as stores compare it: of fixed length, the same under every collation.
 
     Stores may keep keys of all kinds in one place, so each kind is a domain of its own. Nothing
     that is joined here can hold a NUL: a signed body has none.
     """
-    return hashlib.sha256("\x00".join((kind, backend, *key)).encode()).hexdigest()
+    if key is None:
+        return None
+    return hashlib.sha256("\x00".join((kind, backend, *of, key)).encode()).hexdigest()

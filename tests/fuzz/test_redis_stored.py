@@ -103,7 +103,8 @@ class Spoiler:
             self.client.zadd(BASE + "ready", {HEAD[1:] + odd: 0})
 
     def guards(self):
-        lock, once = key_digest("redis", "key\0disk"), key_digest("redis", "fuzz.function\0once")
+        lock = str(key_digest("concurrency", "redis", "disk"))
+        once = str(key_digest("idempotency", "redis", "once", "fuzz.function"))
         for noise in NOISE:
             self.client.hset(BASE + "blocked", noise, noise)
             self.client.hset(BASE + "blocked", new_id(), noise)
@@ -118,7 +119,7 @@ class Spoiler:
             self.client.hset(BASE + "rate", str(len(noise)), noise)
             self.client.hset(SHARED + "breakers", b"handler:" + noise, noise)
         self.client.set(SHARED + "d:" + once, b"9" * 400 + b":a:b|c")
-        self.client.set(SHARED + "u:" + key_digest("redis", "one"), b"|||\xff")
+        self.client.set(SHARED + "u:" + str(key_digest("unique", "redis", "one")), b"|||\xff")
         self.client.set(SHARED + "fence", b"inf")
 
     def breakers(self):
