@@ -181,16 +181,16 @@ class Command(BaseCommand):
         backend, queues = _asked_for(options)
         try:
             for line in leftovers(backend, queues.watched):
-                self.stdout.write(line)
+                self.stdout.write(escaped(line))
         except (Error, OSError) as error:
-            self.stderr.write(f"what is left could not be asked for: {error}")
+            self.stderr.write(escaped(f"what is left could not be asked for: {error}"))
 
     def _warn_of_queues(self, options: dict[str, Any]) -> None:
         """Of a name that may be misspelt. No error: jobs may be enqueued to it later."""
         backend, queues = _asked_for(options)
         with suppress(Error, OSError):  # the worker waits for what is away, and says so
             for line in unheard_of(queues, backend, get_settings()):
-                self.stderr.write(self.style.WARNING(line))
+                self.stderr.write(self.style.WARNING(escaped(line)))
 
     def _watch(self) -> None:
         if not getattr(self, "_called_from_command_line", False):

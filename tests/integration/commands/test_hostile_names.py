@@ -63,3 +63,14 @@ def test_json_tells_names_exactly(run, ids):
     told = run("jobs_list", "--json")
     assert_harmless(told.out)
     assert {job["handler"] for job in told.json()["jobs"]} == {TEXT}
+
+
+def test_what_a_worker_leaves_is_named_without_harm(run):
+    doomed.using(queue="mail").enqueue()
+    QueueControl.objects.create(backend="database", queue="mail", paused=True, reason=TEXT[:255])
+    doomed.using(queue="other").enqueue()
+    Job.objects.filter(queue="other").update(queue=TEXT[:64])
+    told = run("jobs_work", "--until-empty", "--processes", "0", "--queue", "mail")
+    assert told.out.count("left in the queue ") == 2
+    assert_harmless(told.out)
+    assert_harmless(told.err)
