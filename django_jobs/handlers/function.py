@@ -106,13 +106,14 @@ class FunctionHandler:
         if not unknown:
             return ""
         if option := OPTIONS_BY_ANOTHER_NAME.get(unknown) or (unknown in _OPTIONS and unknown):
-            return (
-                f"it has no argument {unknown!r}; to give the job a {option} write "
-                f"using({option}=…).enqueue(…)"
-            )
+            return f"it has no argument {unknown!r}; {self.way_to_give(option)}"
         near = difflib.get_close_matches(unknown, parameters, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"it has no argument {unknown!r}{hint}"
+
+    def way_to_give(self, option: str) -> str:
+        """How an option is given where arguments are not the place for it."""
+        return f"to give the job a {option} write using({option}=…).enqueue(…)"
 
     def validate(self, payload: Any) -> None:
         self.admit(payload)

@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 # A coroutine that is cancelled from outside may have to run again; that is judged later.
 _NO_END = (StopNow, Snooze, CancelledError)
 
+IN_DJANGOS_WORDS = {
+    "queue": "queue_name=",
+    "delay": "run_after= with a timedelta",
+    "run_at": "run_after=",
+    "name": "nothing: a task is named after its function",
+}
+"""Options of a job for which Tasks have a word of their own."""
+
 
 class TaskHandler(FunctionHandler):
     """Runs the function of a Task."""
@@ -49,6 +57,10 @@ class TaskHandler(FunctionHandler):
         self.known_from_start = not apps.ready
         self.before, self.after = self._begin, self._end
         self._running: dict[str, results.Running] = {}
+
+    def way_to_give(self, option: str) -> str:
+        words = IN_DJANGOS_WORDS.get(option, f"{option}=")
+        return f"an option of a task goes into using(…).enqueue(…): use {words}"
 
     def handle(self, context: JobContext) -> Any:
         running = self._running.get(context.id) or results.running(self.task, context)

@@ -28,6 +28,7 @@ from django_jobs.tasks.compat import (
     Task,
     task_backends,
 )
+from django_jobs.tasks.handler import IN_DJANGOS_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,15 +39,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-IN_DJANGOS_WORDS = {
-    "queue": "queue_name=",
-    "delay": "run_after= with a timedelta",
-    "run_at": "run_after=",
-    "name": "nothing: a task is named after its function",
-}
-"""Options of a job for which Tasks have a word of their own."""
-
 
 OF_THE_CODE = tuple(Reactions.__annotations__)
 

@@ -197,6 +197,22 @@ def test_arguments_that_would_not_come_back_are_refused(value):
     assert not Job.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("misplaced", "words"),
+    [
+        ({"delay": 5}, "run_after= with a timedelta"),
+        ({"countdown": 5}, "run_after= with a timedelta"),
+        ({"run_after": 5}, "run_after="),
+        ({"queue_name": "mail"}, "queue_name="),
+        ({"unique_key": "a"}, "unique_key="),
+    ],
+)
+def test_an_option_among_the_arguments_is_answered_in_the_words_of_tasks(misplaced, words):
+    way = re.escape(f"goes into using(…).enqueue(…): use {words}") + "$"
+    with pytest.raises(TypeError, match=way):
+        chores.add.enqueue(1, **misplaced)
+
+
 @pytest.mark.parametrize("kind", [InvalidPayload, InvalidCall, TypeError, ValueError])
 def test_a_call_that_would_fail_is_refused_as_python_would(kind):
     with pytest.raises(kind, match="cannot be called so"):
