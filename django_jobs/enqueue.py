@@ -21,7 +21,7 @@ from django_jobs.handle import Handle
 from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
-from django_jobs.misuse import all_prepared, naming_coroutines_way, no_attribute
+from django_jobs.misuse import all_prepared, naming_coroutines_way, no_attribute_of_defined
 from django_jobs.outbox.ways import Way, way
 from django_jobs.pushing import Route
 from django_jobs.telemetry import tracing
@@ -105,9 +105,7 @@ class DefinedJob:
         self.payload = payload
 
     if not TYPE_CHECKING:  # a type checker is to go on finding what is not there
-
-        def __getattr__(self, name: str) -> Any:
-            raise no_attribute(self, "a job made by define()", name)
+        __getattr__ = no_attribute_of_defined
 
     @property
     def handler(self) -> str:

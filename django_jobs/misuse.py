@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
@@ -26,6 +26,16 @@ IN_OTHER_WORDS = {
 }
 """What other libraries call it, and how it is done here."""
 
+_AS_DEFINED = "enqueue(), for define() took the payload already"
+OF_DEFINED = {
+    **dict.fromkeys(("delay", "send", "defer"), _AS_DEFINED),
+    "delay_on_commit": "enqueue(): inside a transaction the job belongs to it",
+    **dict.fromkeys(("apply_async", "send_with_options"), "using(delay=…).enqueue()"),
+    "s": "prepare(), for a job that is to be enqueued later",
+    "schedule": "using(delay=…).enqueue(), or using(run_at=…) for a moment",
+}
+"""The same of a job made by define(), whose enqueue takes nothing."""
+
 IN_A_COROUTINE = (
     "enqueue() waits for the database, and a coroutine must not: write `await ….aenqueue(…)`, or "
     "`await aenqueue_many(…)` for many. To stay in one transaction call a function that does both "
@@ -40,18 +50,25 @@ def naming_coroutines_way(enqueue: Callable[P, T]) -> Callable[P, T]:
     def asked(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return enqueue(*args, **kwargs)
-        except SynchronousOnlyOperation:
-            raise SynchronousOnlyOperation(IN_A_COROUTINE) from None
+        except SynchronousOnlyOperation as error:
+            raise SynchronousOnlyOperation(IN_A_COROUTINE) from error
 
     return asked
 
 
-def no_attribute(job: object, called: str, name: str) -> AttributeError:
+def no_attribute(
+    job: object, called: str, name: str, words: Mapping[str, str] = IN_OTHER_WORDS
+) -> AttributeError:
     """The error for a missing attribute of a job, with the way to do it here where it is known."""
     told = f"{called} has no attribute {name!r}"
-    if name in IN_OTHER_WORDS:
-        told += f"; write {IN_OTHER_WORDS[name]}"
+    if name in words:
+        told += f"; write {words[name]}"
     return AttributeError(told, name=name, obj=job)
+
+
+def no_attribute_of_defined(job: object, name: str) -> NoReturn:
+    """``__getattr__`` of what define() returns."""
+    raise no_attribute(job, "a job made by define()", name, OF_DEFINED)
 
 
 def all_prepared(jobs: Any, kind: type[T]) -> list[T]:

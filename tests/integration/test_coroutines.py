@@ -20,8 +20,9 @@ def test_enqueue_in_a_coroutine_names_the_way_to_do_it(enqueue):
     async def work():
         enqueue()
 
-    with pytest.raises(SynchronousOnlyOperation, match=r"await ….aenqueue\(…\)"):
+    with pytest.raises(SynchronousOnlyOperation, match=r"await ….aenqueue\(…\)") as raised:
         async_to_sync(work)()
+    assert isinstance(raised.value.__cause__, SynchronousOnlyOperation)
 
 
 def test_the_ways_that_it_names_work():
