@@ -75,6 +75,8 @@ class JobFunction(Generic[P, R_co, T_co]):
     if not TYPE_CHECKING:  # a type checker is to go on finding what is not there
 
         def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property that failed: its own error, not this one
+                return object.__getattribute__(self, name)
             raise no_attribute(self, f"the job {self.__dict__.get('__name__', '')}", name)
 
     @property

@@ -303,9 +303,22 @@ def test_what_other_libraries_call_it_is_answered_with_the_way_to_do_it_here(nam
         getattr(bare, name)
 
 
-def test_a_defined_job_answers_so_too():
-    with pytest.raises(AttributeError, match=r"define\(\) has no attribute 'delay'; write enqueue"):
-        _ = define(bare.key).delay
+@pytest.mark.parametrize("name", ["delay", "send", "apply_async", "schedule", "s"])
+def test_a_defined_job_answers_so_too_with_an_enqueue_that_takes_nothing(name):
+    says = rf"define\(\) has no attribute '{name}'; write .*(enqueue|prepare)\(\)"
+    with pytest.raises(AttributeError, match=says):
+        getattr(define(bare.key), name)
+
+
+def test_a_defined_job_names_no_way_that_it_lacks():
+    with pytest.raises(AttributeError, match=r"define\(\) has no attribute 'apply'$"):
+        _ = define(bare.key).apply
+
+
+def test_a_property_that_fails_says_why_and_not_that_it_is_missing():
+    unmade = object.__new__(type(bare))
+    with pytest.raises(AttributeError, match=r"no attribute 'handler'$"):
+        _ = unmade.key
 
 
 @pytest.mark.parametrize(
