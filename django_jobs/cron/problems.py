@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.utils.module_loading import import_string
 
@@ -67,7 +67,7 @@ _EXPRESSION = (
 
 def unrunnable(schedule: Schedule) -> Iterator[ScheduleProblem]:
     """Why its jobs could never run: for the system checks, as all of it may still change."""
-    told = f"the schedule {schedule.name!r}"
+    told = of_job = f"the schedule {schedule.name!r}"
     handler = handlers.get_verified(schedule.handler)
     try:
         if handler is None:
@@ -75,11 +75,14 @@ def unrunnable(schedule: Schedule) -> Iterator[ScheduleProblem]:
         else:
             encoded(handler, schedule.job.payload)
         options = keeping_results(schedule.job.options, get_settings().result_ttl)
-        queued = options.using(queue=schedule.queue or INLINE_QUEUE)
-        Plan(schedule.handler, queued).resolve()
+        changes: dict[str, Any] = {"queue": schedule.queue or INLINE_QUEUE}
+        if schedule.jitter:  # the longest that there may be
+            of_job += f", with a jitter of {schedule.jitter:g} s"
+            changes["delay"] = schedule.jitter
+        Plan(schedule.handler, options.using(**changes)).resolve()
     except (JobsError, ValueError) as error:
         hint = "Correct it as the message says."
-        yield ScheduleProblem(schedule.name, f"{told}: {error}", hint, Kind.JOB)
+        yield ScheduleProblem(schedule.name, f"{of_job}: {error}", hint, Kind.JOB)
     if isinstance(schedule.when, str):
         yield from _unimportable(schedule.name, told, schedule.when)
 

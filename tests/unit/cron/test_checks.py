@@ -61,6 +61,14 @@ def test_a_built_in_handler_has_to_be_allowed_where_its_job_goes(queue, settings
     assert of_schedules(settings, {**jobs, **allowed}) == []
 
 
+def test_a_job_that_may_expire_before_its_jitter_is_over_is_noticed(settings):
+    entry = {**RIGHT, "EXPIRES": 30, "JITTER": 60}
+    (message,) = of_schedules(settings, {"SCHEDULE": {"x": entry}})
+    assert message.id == "django_jobs.E044"
+    assert "'x', with a jitter of 60 s: expires 30 is over before the job may run" in message.msg
+    assert of_schedules(settings, {"SCHEDULE": {"x": {**entry, "JITTER": 29}}}) == []
+
+
 def test_what_is_wrong_in_the_settings_is_told_once(settings):
     messages = of_schedules(settings, {"SCHEDULE": {"x": RIGHT}, "TIMEOUT": -1})
     assert messages == []
