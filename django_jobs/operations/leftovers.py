@@ -17,17 +17,28 @@ if TYPE_CHECKING:
     from django_jobs.operations.depths import QueueOverview
 
 PEEKED_AT_MOST = 100
+NAMED_AT_MOST = 20
 
 
 def leftovers(backend: Backend, served: Collection[str] | None) -> Iterator[str]:
-    """A line for each reason why jobs are left. ``served``: the worker's queues, None for all."""
+    """A line for each reason why jobs are left. ``served``: the worker's queues, None for all.
+
+    Of a few queues, those that are served first: there may be thousands.
+    """
     at = moments()
     now = at.get(getattr(backend, "database", None) or "", at[jobs_database()])
-    for queue in overview_of_some(COUNTED_AT_MOST, at=at, breakers=open_breakers()).queues:
-        if queue.backend != backend.alias:
-            continue
+    found = overview_of_some(COUNTED_AT_MOST, at=at, breakers=open_breakers()).queues
+    mine = [queue for queue in found if queue.backend == backend.alias and _holds_any(queue)]
+    mine.sort(key=lambda queue: served is not None and queue.queue not in served)
+    for queue in mine[:NAMED_AT_MOST]:
         for told in _of(queue, backend, now, is_served=served is None or queue.queue in served):
             yield f"left in the queue {queue.queue}: {told}"
+    if more := len(mine[NAMED_AT_MOST:]):
+        yield f"left in {more:,} more queue{'s' if more > 1 else ''}: jobs_status shows them all"
+
+
+def _holds_any(queue: QueueOverview) -> bool:
+    return bool(queue.problem or queue.running or queue.ready or queue.scheduled or queue.blocked)
 
 
 def _of(queue: QueueOverview, backend: Backend, now: int, *, is_served: bool) -> Iterator[str]:

@@ -84,6 +84,18 @@ def test_queues_that_it_does_not_serve_are_named_too(start, diary):
     assert left(pool) == [told]
 
 
+def test_of_very_many_queues_it_names_a_few_those_that_it_serves_first(start, diary):
+    later = gang.note.using(delay=3600)
+    for n in range(23):
+        later.using(queue=f"other-{n}").enqueue(str(diary))
+    later.using(queue="served").enqueue(str(diary))
+    pool = start("--queue", "served", "--until-empty", processes=0)
+    assert pool.ended() == 0
+    assert len(left(pool)) == 20
+    assert left(pool)[0].startswith("served: 1 job not due yet")
+    assert "left in 4 more queues: jobs_status shows them all" in pool.said.splitlines()
+
+
 def test_it_says_nothing_where_nothing_is_left(start, diary):
     gang.note.enqueue(str(diary))
     pool = start("--until-empty", processes=0)
