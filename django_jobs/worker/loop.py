@@ -156,7 +156,7 @@ class InProcessWorker:
             if self._told:  # of a job in a queue that is new, or that another worker has
                 self._queues.look_again()
             self.stop.unless_asked(self._wait)
-        elif self._still_comes():
+        elif self._store.call(self._still_comes) is not False:  # it may be away
             self._empty_looks = 0
             self.stop.unless_asked(self._wait)
         elif self._empty_looks > 1:

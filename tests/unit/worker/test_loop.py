@@ -1,11 +1,12 @@
 """The worker of one process, on a store in memory."""
 
 import pytest
+from django.db import OperationalError
 
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.conf import get_settings
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.loop import InProcessWorker, Limits
+from django_jobs.worker.loop import NOTHING_DUE, InProcessWorker, Limits
 from django_jobs.worker.queues import Strict
 
 
@@ -27,10 +28,22 @@ class PassingOver(MemoryBackend):
         return self.fetches < self.most
 
 
+class Faltering(MemoryBackend):
+    """Cannot be asked of its limits at first, as a database that is locked or starts anew."""
+
+    asked = 0
+
+    def withholds(self, queues):
+        self.asked += 1
+        if self.asked == 1:
+            raise OperationalError("database is locked")
+        return False
+
+
 @pytest.fixture
 def worker():
-    def make(**limits):
-        backend = PassingOver("database", {})
+    def make(kind=PassingOver, **limits):
+        backend = kind("database", {})
         cycle = build_cycle(backend, get_settings())
         return backend, InProcessWorker(
             cycle, Strict(["default"]), Limits(**limits), poll_interval=0.01
@@ -51,3 +64,10 @@ def test_a_worker_is_not_done_before_it_has_passed_over_all_of_them(worker, limi
     backend, works = worker(**limits)
     assert works.run() == 0
     assert backend.fetches >= backend.most
+
+
+def test_a_store_that_cannot_be_asked_of_its_limits_is_asked_again(worker):
+    backend, works = worker(Faltering, until_empty=True)
+    assert works.run() == 0
+    assert works.why == NOTHING_DUE
+    assert backend.asked > 1
