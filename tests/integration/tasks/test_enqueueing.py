@@ -29,11 +29,12 @@ from tests.integration.tasks.chores import tasks as chores
 pytestmark = pytest.mark.django_db
 OURS = "django_jobs.tasks.JobsBackend"
 BACKENDS = {
+    "TASK_MODULES": ["tests"],
     "BACKENDS": {
         "database": {"BACKEND": "django_jobs.backends.database.DatabaseBackend"},
         "sync": {"BACKEND": "django_jobs.backends.sync.SyncBackend"},
         "memory": {"BACKEND": "django_jobs.backends.memory.MemoryBackend"},
-    }
+    },
 }
 ODD_NAMES = ["Mail", "mail", "two words", "größe", "", "a,b:3", "{x}/..", "tq--_mail", "語😀"]
 
