@@ -58,7 +58,7 @@ class Backends:
 
 def build(config: BackendConfig) -> Backend:
     """The backend that a configuration describes; raises InvalidBackend."""
-    if apps.ready and not apps.is_installed("django_jobs"):
+    if apps.apps_ready and not apps.is_installed("django_jobs"):
         raise InvalidBackend(
             "'django_jobs' is not in INSTALLED_APPS; add it, and run manage.py migrate"
         )

@@ -47,6 +47,25 @@ try:
 except InvalidBackend as error:
     print(error)
 """
+IN_MODELS = """
+from django_jobs.tasks import task
+
+@task(queue_name="mail")
+def pack(order):
+    return order
+"""
+MISSING_IN_MODELS = """
+from django_jobs.tasks.compat import checks
+from django_jobs.exceptions import InvalidBackend
+
+django.setup()
+print([message.id for message in checks.check_tasks()])
+from packing.models import pack
+try:
+    pack.enqueue(1)
+except InvalidBackend as error:
+    print(error)
+"""
 
 
 def output_of(apps, code):
@@ -64,5 +83,15 @@ def test_a_backend_and_its_tasks_can_be_had_before_the_apps_are_loaded():
 
 def test_a_site_without_the_app_is_told_by_a_check_and_by_an_enqueue():
     checked, refused = output_of([], MISSING).splitlines()
+    assert checked == "['django_jobs.E022']"
+    assert "'django_jobs' is not in INSTALLED_APPS" in refused
+
+
+def test_a_site_without_the_app_may_declare_tasks_among_its_models(tmp_path):
+    (tmp_path / "packing").mkdir()
+    (tmp_path / "packing" / "__init__.py").touch()
+    (tmp_path / "packing" / "models.py").write_text(IN_MODELS)
+    early = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+    checked, refused = output_of(["packing"], early + MISSING_IN_MODELS).splitlines()
     assert checked == "['django_jobs.E022']"
     assert "'django_jobs' is not in INSTALLED_APPS" in refused
