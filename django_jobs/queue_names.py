@@ -44,7 +44,7 @@ def name_among_tasks(queue: str) -> str:
         name = _ESCAPE.sub(_unescaped, escaped)
     except (ValueError, OverflowError):  # a code that is no character's
         return queue
-    return name if "".join(map(_escaped, name)) == escaped else queue
+    return name if queue_of_tasks(name) == queue else queue
 
 
 def _unescaped(match: re.Match[str]) -> str:

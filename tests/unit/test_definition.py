@@ -351,8 +351,13 @@ def test_any_name_of_a_queue_of_tasks_is_found_again(name):
     assert re.fullmatch("[a-z0-9][a-z0-9_.-]*", queue_of_tasks(name))
 
 
-@given(st.from_regex(QUEUE_NAME, fullmatch=True))
+@given(
+    st.from_regex(QUEUE_NAME, fullmatch=True)
+    | st.from_regex(r"(tq--){1,3}[a-z0-9_.-]{0,8}", fullmatch=True)
+)
 @example("default")
+@example("tq--mail")
+@example("tq--tq--mail")
 @example("tq--")
 @example("tq--_mail")
 @example("tq--a.b")
@@ -371,6 +376,7 @@ def test_any_name_of_a_queue_of_jobs_has_one_among_tasks_that_leads_back(queue):
         ("", "tq--"),
         ("_x", "tq--__x"),
         ("tq--_mail", "tq--tq--__mail"),
+        ("tq--mail", "tq--mail"),
     ],
 )
 def test_names_that_are_no_names_of_queues_are_escaped(name, queue):
