@@ -265,7 +265,7 @@ def test_a_queue_must_be_allowed_by_tasks_and_by_us(settings):
 @pytest.mark.parametrize("backend", ["database", "sync", "memory"])
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_a_queue_may_have_any_name_that_tasks_allow(name, backend, settings):
-    settings.DJANGO_JOBS = BACKENDS
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, **BACKENDS}
     settings.TASKS = {
         "default": {"BACKEND": OURS, "QUEUES": [name, "default"], "OPTIONS": {"BACKEND": backend}}
     }
