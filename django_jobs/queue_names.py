@@ -60,12 +60,16 @@ def queue_name_problem(name: object) -> str | None:
         return None
     return (
         f"{_shown(name)} is no queue name; use 1 to 64 lower-case letters, digits, "
-        f"'_', '.' and '-', beginning with a letter or digit{_among_jobs(name)}"
+        f"'_', '.' and '-', beginning with a letter or digit{_more(name)}"
     )
 
 
-def _among_jobs(name: object) -> str:
-    escaped = queue_of_tasks(name) if isinstance(name, str) else ""
+def _more(name: object) -> str:
+    if not isinstance(name, str):
+        return ""
+    if QUEUE_NAME.fullmatch(name[:64]):
+        return f" (this one has {len(name)} characters)"
+    escaped = queue_of_tasks(name)
     if not QUEUE_NAME.fullmatch(escaped) or name == escaped:
         return ""
     return f" (the queue of that name of Django's Tasks is {escaped!r})"

@@ -99,7 +99,8 @@ class JobsBackend(BaseTaskBackend):
         except SettingsError:
             return  # told by the system checks, and by the enqueue
         if problem:
-            raise InvalidTask(problem)
+            known = "" if queue == task.queue_name else f"the queue {task.queue_name!r}: "
+            raise InvalidTask(known + problem)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Enqueue a call. Inside a transaction on the jobs' database it belongs to it."""

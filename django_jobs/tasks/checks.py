@@ -67,8 +67,8 @@ def _check_options(alias: str, options: Any, settings: JobsSettings) -> Iterator
 def _check_queues(
     alias: str, queues: Collection[str], settings: JobsSettings
 ) -> Iterator[CheckMessage]:
-    for queue in sorted(queues):
-        if problem := settings.queue_problem(queue_of_tasks(queue)):
+    for queue in sorted(queues, key=str):
+        if problem := settings.queue_problem(_among_jobs(queue)):
             yield CheckWarning(
                 f"TASKS[{alias!r}]['QUEUES'] has {queue!r}, to which no task can be enqueued: "
                 f"{problem}.",
@@ -82,13 +82,18 @@ def _check_homes(
 ) -> Iterator[CheckMessage]:
     chosen = options.get("BACKEND") if isinstance(options, Mapping) else None
     carrier = chosen or settings.default_backend
-    for queue in sorted(queues):
-        home = settings.queue(queue_of_tasks(queue)).backend
+    for queue in sorted(queues, key=str):
+        known = _among_jobs(queue)
+        home = settings.queue(known).backend
         if home is not None and home != carrier:
             yield CheckWarning(
                 f"TASKS[{alias!r}]['QUEUES'] has {queue!r}, whose tasks go to the backend "
-                f"{carrier!r}; by DJANGO_JOBS['QUEUES'][{queue!r}]['BACKEND'] its jobs are in "
+                f"{carrier!r}; by DJANGO_JOBS['QUEUES'][{known!r}]['BACKEND'] its jobs are in "
                 f"{home!r}, and so are its workers.",
                 hint="Give the queue to an alias of TASKS whose OPTIONS name that backend.",
                 id="django_jobs.W013",
             )
+
+
+def _among_jobs(queue: Any) -> Any:
+    return queue_of_tasks(queue) if isinstance(queue, str) else queue

@@ -46,6 +46,20 @@ def test_a_queue_that_lives_where_its_alias_leads(settings):
     assert messages_of(settings, QUEUES=["default"]) == messages_of(settings, QUEUES=[]) == []
 
 
+def test_the_home_of_a_queue_is_named_as_our_settings_name_it(settings):
+    queues = {"tq--_mail": {"BACKEND": "memory"}}
+    settings.DJANGO_JOBS = {**TWO_BACKENDS, "QUEUES": queues}
+    (message,) = messages_of(settings, QUEUES=["Mail"])
+    assert "has 'Mail', whose" in message.msg
+    assert "DJANGO_JOBS['QUEUES']['tq--_mail']['BACKEND']" in message.msg
+
+
+def test_queues_that_are_no_texts(settings):
+    (message,) = messages_of(settings, QUEUES=["default", 5])
+    assert ids([message]) == ["W012"]
+    assert "has 5, to which no task can be enqueued: 5 is no queue name" in message.msg
+
+
 def test_options_that_are_no_dict(settings):
     assert ids(messages_of(settings, OPTIONS=["database"])) == ["E017"]
 
