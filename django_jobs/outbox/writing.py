@@ -1,4 +1,4 @@
-"""Into the outbox: one INSERT, in the transaction of the caller where there is one."""
+"""Into the outbox, in the transaction of the caller where there is one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from django.db import Error, connections
 from django_jobs.backends.base import Enqueued
 from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.hints import Hints
+from django_jobs.backends.database.inserting import statements_of
 from django_jobs.backends.database.transactions import in_transition, is_connection_lost
 from django_jobs.exceptions import EnqueueOutcomeUnknown
 from django_jobs.models import OutboxJob
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from django_jobs.wire.envelope import Outgoing
 
-ROWS_PER_STATEMENT = 500
 _HINTED = "outbox of "
 
 
@@ -38,8 +38,8 @@ def write(home: str, backend: str, outgoing: Sequence[Outgoing]) -> list[Enqueue
 
 def _insert(home: str, backend: str, outgoing: Sequence[Outgoing]) -> None:
     def work(_: Any) -> None:
-        for start in range(0, len(outgoing), ROWS_PER_STATEMENT):
-            rows = _rows(backend, outgoing[start : start + ROWS_PER_STATEMENT])
+        for some in statements_of(outgoing):
+            rows = _rows(backend, some)
             OutboxJob.objects.using(home).bulk_create(rows, ignore_conflicts=True)
 
     if connections[home].in_atomic_block:

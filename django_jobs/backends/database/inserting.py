@@ -195,12 +195,18 @@ def _chunks(outgoing: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
         yield outgoing
         return
     for _, run in groupby(outgoing, key=_shape):
-        chunk: list[Outgoing] = []
-        size = 0
-        for message in run:
-            size += len(message.body)
-            if chunk and (len(chunk) == ROWS_PER_STATEMENT or size > BYTES_PER_STATEMENT):
-                yield chunk
-                chunk, size = [], len(message.body)
-            chunk.append(message)
+        yield from statements_of(run)
+
+
+def statements_of(outgoing: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    """Messages as one statement after the other can take them."""
+    chunk: list[Outgoing] = []
+    size = 0
+    for message in outgoing:
+        size += len(message.body)
+        if chunk and (len(chunk) == ROWS_PER_STATEMENT or size > BYTES_PER_STATEMENT):
+            yield chunk
+            chunk, size = [], len(message.body)
+        chunk.append(message)
+    if chunk:
         yield chunk
