@@ -10,7 +10,7 @@ from django_jobs.conf import get_settings
 from django_jobs.conf.model import SMALL_RESULT
 from django_jobs.exceptions import InvalidResult
 from django_jobs.execution.errors import type_path
-from django_jobs.texts import capped, printable
+from django_jobs.texts import capped, one_line
 from django_jobs.wire import strict_json
 
 LONGEST_NOTE = 500
@@ -52,7 +52,7 @@ def encoded_value(value: Any) -> Encoded:
         text = strict_json.dumps(value, "value")
     except strict_json.NotStrictJson as error:
         _refuse_work(value)
-        return _not_kept(printable(str(error)))
+        return _not_kept(one_line(str(error)))
     except Exception as error:  # noqa: BLE001 - a value's own methods may raise anything
         return _not_kept(f"{type_path(type(error))} was raised while it was turned into JSON")
     if len(text) > SMALL_RESULT:

@@ -75,6 +75,11 @@ def test_what_a_value_raises_is_why_it_is_not_kept():
     assert note == "RuntimeError was raised while it was turned into JSON"
 
 
+def test_the_reason_can_be_stored_and_stands_on_one_line_whatever_names_are_in_it():
+    note = encoded_value({"a\ud800\x00\nb\u202e": {1}}).note
+    assert note.startswith(r"value.a\ud800\x00\nb\u202e is of type set")
+
+
 def test_the_reason_is_short_however_long_a_name_in_it_is():
     assert len(encoded_value({"x" * 10_000: {1}}).note) <= LONGEST_NOTE
 
