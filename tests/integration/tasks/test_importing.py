@@ -144,6 +144,12 @@ def test_its_help_says_so(capsys):
     assert "signed here with this site's key" in said
 
 
+def test_what_waits_in_a_queue_of_any_name_is_moved_to_that_queue(source):
+    task = put(source, queue_name="Two words")
+    assert imported(source)[1]["moved"] == 1
+    assert str(Job.objects.get(queue="tq--_two_-words").pk) == str(task)
+
+
 def test_a_task_that_no_worker_would_find_stays_there(source, settings):
     settings.DJANGO_JOBS = {}
     put(source)

@@ -48,6 +48,14 @@ def test_a_job_as_a_task_goes_where_the_job_goes(settings):
     assert not Job.objects.exists()
 
 
+def test_a_job_goes_through_the_alias_that_takes_the_queue_by_its_name_among_tasks(settings):
+    settings.TASKS = {
+        "default": {"BACKEND": OURS, "QUEUES": ["default"]},
+        "letters": {"BACKEND": OURS, "QUEUES": ["Mail"]},
+    }
+    assert chores.plain_job.using(queue="tq--_mail").task.backend == "letters"
+
+
 def test_where_tasks_are_not_ours_a_job_is_a_task_of_theirs(settings):
     # No alias of ours leads to the job's backend, and tasks are somebody else's: as in tests.
     path = f"{TASKS}.backends.dummy.DummyBackend"
