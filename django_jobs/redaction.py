@@ -1,12 +1,9 @@
-"""Payloads and messages for people: what a telling key holds is put out of sight, and what
-could not be seen is written out.
-"""
+"""Payloads and messages for people: what a telling key holds is put out of sight."""
 
 from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +12,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django_jobs.conf import get_settings
 
 HIDDEN = "••••"
-INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""The categories of characters that are not seen, or turn others round."""
 LONGEST_KEY = 200
 # Telling wherever they stand in a key: PGPASSWORD, csrftoken, apiKey.
 _ANYWHERE = re.compile(
@@ -241,19 +236,3 @@ def field_of(body: str, name: str) -> Any:
 def laid_out(value: Any) -> str:
     """JSON over several lines."""
     return json.dumps(value, indent=2, ensure_ascii=False)
-
-
-def visible(text: str) -> str:
-    """A text in which control and direction characters are written out.
-
-    They could hide what is there, or turn it round on the screen.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join([_written_out(character) for character in text])
-
-
-def _written_out(character: str) -> str:
-    if character in "\n\t" or unicodedata.category(character) not in INVISIBLE:
-        return character
-    return character.encode("unicode_escape").decode("ascii")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CUT = "\n… cut …\n"
 # What no database stores (NUL, lone surrogates), and what plays with a terminal or with the eyes
@@ -14,22 +18,30 @@ _ODD = (
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0001\U000e0020-\U000e007f"
 )
-_ODD_IN_LINES = re.compile(f"[{_ODD}]")
+# What a form sends has \r\n at the ends of its lines. Asked afterwards, when few are left to ask.
+_ODD_IN_LINES = re.compile(rf"[{_ODD}](?<!\r(?=\n))")
 _ODD_IN_A_LINE = re.compile(f"[\t\n{_ODD}]")
 
 
 def printable(text: str) -> str:
     """A text that may have several lines, with odd characters written as escapes."""
-    return text if text.isprintable() else _ODD_IN_LINES.sub(_written_out, text)
+    return text if text.isprintable() else rewritten(text)
 
 
 def one_line(text: str) -> str:
     """The same on one line: what stands in a sentence or in a cell of a table."""
-    return text if text.isprintable() else _ODD_IN_A_LINE.sub(_written_out, text)
+    return text if text.isprintable() else rewritten(text, odd=_ODD_IN_A_LINE)
 
 
-def _written_out(odd: re.Match[str]) -> str:
-    return odd.group().encode("unicode_escape").decode("ascii")
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def rewritten(
+    text: str, write: Callable[[str], str] = _escaped, odd: re.Pattern[str] = _ODD_IN_LINES
+) -> str:
+    """A text with its odd characters as ``write`` has them."""
+    return odd.sub(lambda found: write(found[0]), text)
 
 
 def capped(text: str, limit: int) -> str:

@@ -20,7 +20,7 @@ from django.utils.http import urlencode
 from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.reasons import reason_field
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -201,7 +201,7 @@ class ActingAdmin(ReadOnlyAdmin):
             level = messages.SUCCESS if status in doing.done else messages.WARNING
             messages.add_message(request, level, doing.sentences[status].format(count))
         for told in said[:5]:
-            messages.error(request, visible(told))
+            messages.error(request, printable(told))
 
     def _back_url(self, back: str, ids: Sequence[str]) -> str:
         if back in BACK_TO:

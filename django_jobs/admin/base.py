@@ -19,7 +19,7 @@ from django_jobs.admin.lists import OfferingAdmin
 from django_jobs.admin.presentation import shown
 from django_jobs.ids import parse_id
 from django_jobs.operations import jobs_database
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,8 +95,8 @@ def _text_of(field: Field[Any, Any]) -> Callable[[Model], str]:
     def text(row: Model) -> str:
         value = getattr(row, field.attname)
         if isinstance(field, JSONField):
-            return "-" if value is None else visible(json.dumps(value, ensure_ascii=False))
-        return visible(dict(field.flatchoices).get(value, value) or "") or "-"
+            return "-" if value is None else printable(json.dumps(value, ensure_ascii=False))
+        return printable(dict(field.flatchoices).get(value, value) or "") or "-"
 
     text.__name__ = field.name
     return text
@@ -189,7 +189,7 @@ def recent_values(name: str) -> type[admin.SimpleListFilter]:
             if self.value():
                 found.add(self.value())
             texts = sorted(value for value in found if isinstance(value, str))
-            return [(value, visible(value)) for value in texts]
+            return [(value, printable(value)) for value in texts]
 
         def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
             value = self.value()

@@ -11,7 +11,7 @@ from django.utils.timesince import timesince, timeuntil
 
 from django_jobs.admin.presentation import shortened
 from django_jobs.backends.database.rows import for_people
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -24,9 +24,9 @@ def two_lines(above: str, below: str, title: str = "") -> str:
     """A cell of two lines; with a title, the whole of what its first line shortens."""
     return format_html(
         '<span class="dj-main" title="{}">{}</span> <span class="dj-where">{}</span>',
-        visible(title or above),
-        visible(above),
-        visible(below),
+        printable(title or above),
+        printable(above),
+        printable(below),
     )
 
 
@@ -62,7 +62,7 @@ def error_text(error_type: str, message: str) -> str:
 
 def badge(word: str) -> str:
     """A word in a coloured frame."""
-    return format_html('<span class="dj-badge dj-{}">{}</span>', visible(word), visible(word))
+    return format_html('<span class="dj-badge dj-{}">{}</span>', printable(word), printable(word))
 
 
 def moment_of(microseconds: int | None) -> datetime | None:

@@ -12,7 +12,7 @@ from django_jobs.admin.cells import error_text
 from django_jobs.admin.databases import PARAMETER
 from django_jobs.admin.lists import OfferedList, moment_of
 from django_jobs.operations import Matching, groups, search
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ class OfferedFilter(admin.SimpleListFilter):
         found = {row[place] for row in _latest(request, model_admin)}
         if chosen := self.value():
             found.add(chosen)
-        return [(value, visible(value)) for value in sorted(found)]
+        return [(value, printable(value)) for value in sorted(found)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
@@ -118,7 +118,7 @@ class GroupFilter(admin.SimpleListFilter):
         largest = groups(limit=GROUPS_OFFERED, using=model_admin.get_queryset(request).db)
         labels = {group.fingerprint: _label(group) for group in largest}
         if chosen := self.value():
-            labels.setdefault(chosen, visible(chosen))
+            labels.setdefault(chosen, printable(chosen))
         return list(labels.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -129,7 +129,7 @@ class GroupFilter(admin.SimpleListFilter):
 def _label(group: Any) -> str:
     function = group.handler.rpartition(".")[2]
     what = error_text(group.error_type, "") if group.error_type else group.reason
-    return visible(f"{what} in {function} ({group.open:,})")
+    return printable(f"{what} in {function} ({group.open:,})")
 
 
 def matching_of(given: QueryDict, alias: str, request: HttpRequest) -> Matching:

@@ -30,7 +30,7 @@ from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.operations import jobs_database, live
 from django_jobs.operations.explaining import explain, explain_row
 from django_jobs.operations.live import SUSPECTS_AT_MOST
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +134,7 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
     def shown_state(self, job: Job) -> str:
         worker = job.worker if job.state == JobState.RUNNING else ""
         return format_html(
-            '{} <span class="dj-where">{}</span>', state_badge(job), visible(worker or "")
+            '{} <span class="dj-where">{}</span>', state_badge(job), printable(worker or "")
         )
 
     @admin.display(description="priority")

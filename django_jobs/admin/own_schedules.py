@@ -28,7 +28,8 @@ from django_jobs.operations import jobs_database
 from django_jobs.operations.database import record, store_now
 from django_jobs.operations.editing import put_back
 from django_jobs.operations.schedules import next_runs
-from django_jobs.redaction import redacted, visible
+from django_jobs.redaction import redacted
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -92,7 +93,7 @@ class AdminScheduleForm(AnyForm):
             self.fields["payload"].initial = dict(NO_ARGUMENTS)
         for name, value in self.initial.items():
             if isinstance(value, str):
-                self.initial[name] = visible(value)
+                self.initial[name] = printable(value)
         if "payload" in self.initial:
             self.initial["payload"] = redacted(self.initial["payload"])
 
@@ -177,7 +178,7 @@ class AdminScheduleAdmin(LegibleAdmin):
 
     @admin.display(description="handler")
     def shown_handler(self, row: AdminSchedule) -> str:
-        return visible(row.handler)
+        return printable(row.handler)
 
     @admin.display(description="payload")
     def shown_payload(self, row: AdminSchedule) -> str:
@@ -191,7 +192,7 @@ class AdminScheduleAdmin(LegibleAdmin):
         """Why it is not scheduled: what was right when it was saved may be so no more."""
         if any(schedule.name == row.name for schedule in declared()):
             return "a schedule in code or settings has its name, and is the one that runs"
-        return visible(next(iter(stored.problems(row)), "")) or None
+        return printable(next(iter(stored.problems(row)), "")) or None
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         row: Any = obj
@@ -231,7 +232,7 @@ class AdminScheduleAdmin(LegibleAdmin):
         name = request.GET.get("name", "")[:LONGEST_NAME].strip() or "preview"
         schedule = Schedule(name=name, expression=expression, timezone=zone, job=job)
         if problem := unreadable(schedule):
-            return JsonResponse({"problem": visible(problem.message), "runs": []})
+            return JsonResponse({"problem": printable(problem.message), "runs": []})
         now = to_datetime(store_now(jobs_database()))
         local = zone_of(zone)
         runs = next_runs(schedule, now, RUNS_PREVIEWED)

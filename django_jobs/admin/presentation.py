@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from dataclasses import dataclass, is_dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,8 @@ from django.utils.safestring import SafeString, mark_safe
 
 from django_jobs.exceptions import InvalidJob, Rejection
 from django_jobs.operations.resealing import checked, verified
-from django_jobs.redaction import INVISIBLE, redacted, visible
+from django_jobs.redaction import redacted
+from django_jobs.texts import printable, rewritten
 from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def meta_of(body: str) -> str:
 
 def laid_out(value: Any) -> str:
     """JSON over several lines, with secrets redacted."""
-    return visible(json.dumps(redacted(value), indent=2, ensure_ascii=False))
+    return printable(json.dumps(redacted(value), indent=2, ensure_ascii=False))
 
 
 def editable(body: str) -> str:
@@ -109,8 +109,7 @@ def editable(body: str) -> str:
 
 def in_editor(value: Any) -> str:
     """A value as JSON to be edited, with what cannot be seen written as JSON does."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return "".join([_escaped(c) if unicodedata.category(c) in INVISIBLE else c for c in text])
+    return rewritten(json.dumps(value, indent=2, ensure_ascii=False), _escaped)
 
 
 def from_editor(text: str) -> Any:
@@ -119,13 +118,13 @@ def from_editor(text: str) -> Any:
 
 
 def _escaped(character: str) -> str:
-    return character if character == "\n" else json.dumps(character)[1:-1]
+    return json.dumps(character)[1:-1]
 
 
 def shown(value: Any) -> Any:
     """The same for a template, with every text in it visible, and those of rows as well."""
     if isinstance(value, str):
-        text = visible(value)
+        text = printable(value)
         return mark_safe(text) if isinstance(value, SafeString) else text  # noqa: S308 - it was
     if isinstance(value, dict):
         return {shown(name): shown(item) for name, item in value.items()}
@@ -143,7 +142,7 @@ class Shown:
         self._it = it
 
     def __str__(self) -> str:
-        return visible(str(self._it))
+        return printable(str(self._it))
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._it, name)
@@ -152,7 +151,7 @@ class Shown:
 
 def shortened(text: str, length: int = 90) -> str:
     """A text's first line, if need be only its beginning."""
-    line = visible(text.strip().partition("\n")[0])
+    line = printable(text.strip().partition("\n")[0])
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 

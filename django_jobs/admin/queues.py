@@ -18,7 +18,7 @@ from django_jobs.backends.database.metering import UNLIMITED
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import InvalidOption
 from django_jobs.models import QueueControl
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +104,7 @@ class QueueControlAdmin(ActingAdmin):
         return format_html(
             '{} <span class="dj-where">by {}</span>',
             moment_cell(control.changed_at),
-            visible(control.changed_by) or "somebody",
+            printable(control.changed_by) or "somebody",
         )
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
@@ -163,14 +163,14 @@ class QueueControlAdmin(ActingAdmin):
                 do = operations.pause_queue if verb == "pause" else operations.resume_queue
                 changed = do(queue, backend=backend, **about)
         except InvalidOption as refusal:
-            return "refused", visible(f"{queue}: {refusal}")
+            return "refused", printable(f"{queue}: {refusal}")
         return ("done" if changed else "same"), ""
 
 
 def rate_of(control: QueueControl) -> str:
     """The rate limit that holds, and where it is from."""
     if control.rate_limit:
-        return "no limit" if control.rate_limit == UNLIMITED else visible(control.rate_limit)
+        return "no limit" if control.rate_limit == UNLIMITED else printable(control.rate_limit)
     configured = get_settings().queues.get(control.queue)
     text = configured.rate_limit if configured is not None else None
     return f"{text} (settings)" if text else "no limit"
@@ -198,5 +198,5 @@ def _subject(control: QueueControl) -> Subject:
     return Subject(
         id=f"{control.backend}/{control.queue}",
         kind=(control.queue, control.backend, now, rate_of(control), places_of(control)),
-        initial={"rate_limit": visible(control.rate_limit), "concurrency": control.concurrency},
+        initial={"rate_limit": printable(control.rate_limit), "concurrency": control.concurrency},
     )

@@ -21,7 +21,7 @@ from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.databases import home_of, place, told_in, within
 from django_jobs.admin.reasons import reason_field
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -192,7 +192,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
                 level = messages.ERROR
             messages.add_message(request, level, sentence.format(counted(count)))
         for job, why in [(job, why) for _status, job, why in answers if why][:REASONS_SHOWN]:
-            messages.error(request, visible(f"{job}: {why}"))
+            messages.error(request, printable(f"{job}: {why}"))
 
     def _list_url(self, filters: str) -> str:
         query = QueryDict(filters).urlencode()

@@ -25,7 +25,7 @@ from django_jobs.admin.run_log import log_begun
 from django_jobs.operations.foreseeing import LOOKED_AT_MOST
 from django_jobs.operations.runs import MOST_A_SECOND
 from django_jobs.operations.searching import FOUND_AT_MOST
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -85,7 +85,7 @@ class BeginningAdmin(ResolvingAdmin):
         try:
             matching = matching_of(request.GET, alias, request)
         except ValueError as problem:
-            messages.error(request, visible(f"{problem}; choose other filters."))
+            messages.error(request, printable(f"{problem}; choose other filters."))
             return HttpResponseRedirect(within(self._list_url(""), alias))
         begins = request.method == "POST" and "dry_run" not in request.POST
         form = RunForm(request.POST if request.method == "POST" else None)

@@ -8,7 +8,7 @@ from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 
 from django_jobs.admin.databases import home_of, told_in
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from django_jobs.models import ResolutionRun
@@ -46,5 +46,5 @@ def _log(user_id: Any, run: ResolutionRun, flag: int, told: str) -> None:
         object_id=str(run.pk),
         object_repr=str(run)[:200],
         action_flag=flag,
-        change_message=visible(told),
+        change_message=printable(told),
     )

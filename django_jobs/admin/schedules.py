@@ -32,7 +32,7 @@ from django_jobs.operations.schedules import (
     run_schedule_now,
     schedule_history,
 )
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -160,14 +160,14 @@ class ScheduleAdmin(ReadOnlyAdmin):
             told = run_schedule_now(name, press=str(given["press"]), witness=log.inside, **about)
             log.outside()
             if told.decision == "failed":
-                messages.error(request, visible(f"“{name}” could not be enqueued: {told.reason}"))
+                messages.error(request, printable(f"“{name}” could not be enqueued: {told.reason}"))
                 return
             done = True
         else:
             operation = pause_schedule if verb == "pause" else resume_schedule
             done = operation(name, witness=log.inside, **about)
             log.outside()
-        sentence = (DONE if done else NOT_DONE)[verb].format(visible(name))
+        sentence = (DONE if done else NOT_DONE)[verb].format(printable(name))
         messages.add_message(request, messages.SUCCESS if done else messages.WARNING, sentence)
 
     def _page(self, request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:

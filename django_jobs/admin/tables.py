@@ -23,7 +23,7 @@ from django_jobs.backends.values import reason_of, why_not_kept
 from django_jobs.ids import made_at, parse_id
 from django_jobs.models import JobAttempt, JobResult, OperatorEvent
 from django_jobs.operations import jobs_database
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ class JobResultAdmin(OfAJob):
         told = [
             (
                 reverse("admin:django_jobs_operatorevent_change", args=[event.pk]) + query,
-                visible(event.action),
-                visible(event.actor) or "somebody",
+                printable(event.action),
+                printable(event.actor) or "somebody",
                 in_full(event.at),
                 shortened(event.reason) or "no reason given",
             )
@@ -157,7 +157,7 @@ class JobResultAdmin(OfAJob):
     @admin.display(description="reason")
     def reason(self, result: JobResult) -> str:
         """Why it was cancelled or skipped."""
-        return visible(reason_of(result.status, result.output)) or "–"
+        return printable(reason_of(result.status, result.output)) or "–"
 
     @admin.display(description="enqueued at")
     def enqueued_in_full(self, result: JobResult) -> str:
@@ -184,7 +184,7 @@ class JobResultAdmin(OfAJob):
     @admin.display(description="value")
     def shown_value(self, result: JobResult) -> str:
         if why := why_not_kept(result.value):
-            return visible(f"not kept: {why}")
+            return printable(f"not kept: {why}")
         try:
             return laid_out(strict_json.loads(result.value))
         except strict_json.NotStrictJson:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from django_jobs.models.jobs import Identity
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 
 class FailedJob(Identity):
@@ -80,7 +80,7 @@ class FailedJob(Identity):
         )
 
     def __str__(self) -> str:
-        return visible(f"{self.handler} {self.job_id}: {self.reason}")
+        return printable(f"{self.handler} {self.job_id}: {self.reason}")
 
 
 class JobAttempt(models.Model):
@@ -107,7 +107,7 @@ class JobAttempt(models.Model):
         )
 
     def __str__(self) -> str:
-        return visible(f"attempt {self.number} of {self.job_id}: {self.outcome}")
+        return printable(f"attempt {self.number} of {self.job_id}: {self.outcome}")
 
 
 class JobResult(models.Model):
@@ -136,7 +136,7 @@ class JobResult(models.Model):
         indexes = (models.Index(fields=("expires",), name="dj_result_expires"),)
 
     def __str__(self) -> str:
-        return visible(f"{self.handler} {self.job_id}: {self.status}")
+        return printable(f"{self.handler} {self.job_id}: {self.status}")
 
 
 class EndedIds(models.Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 
 class FailureGroup(models.Model):
@@ -80,7 +80,7 @@ class ResolutionRun(models.Model):
         verbose_name_plural = "runs through dead letters"
 
     def __str__(self) -> str:
-        return visible(f"{self.verb} of {self.total}, begun by {self.started_by or 'somebody'}")
+        return printable(f"{self.verb} of {self.total}, begun by {self.started_by or 'somebody'}")
 
     @property
     def dealt_with(self) -> int:

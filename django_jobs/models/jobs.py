@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from django_jobs.indexes import PartialIndex
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 
 class JobState(models.IntegerChoices):
@@ -131,7 +131,7 @@ class Job(Identity):
         )
 
     def __str__(self) -> str:
-        return visible(f"{self.handler} {self.pk}")
+        return printable(f"{self.handler} {self.pk}")
 
 
 class JobKey(models.Model):

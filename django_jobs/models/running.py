@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 
 class QueueControl(models.Model):
@@ -31,7 +31,7 @@ class QueueControl(models.Model):
         )
 
     def __str__(self) -> str:
-        return visible(f"{self.backend}/{self.queue}")
+        return printable(f"{self.backend}/{self.queue}")
 
 
 class QueueMeter(models.Model):
@@ -102,7 +102,7 @@ class OperatorEvent(models.Model):
         indexes = (models.Index(fields=("at",), name="dj_event_when"),)
 
     def __str__(self) -> str:
-        return visible(f"{self.action} {self.subject} by {self.actor or 'nobody'}")
+        return printable(f"{self.action} {self.subject} by {self.actor or 'nobody'}")
 
 
 class Worker(models.Model):
@@ -125,4 +125,4 @@ class Worker(models.Model):
         indexes = (models.Index(fields=("seen",), name="dj_worker_seen"),)
 
     def __str__(self) -> str:
-        return visible(f"{self.host}:{self.pid}")
+        return printable(f"{self.host}:{self.pid}")

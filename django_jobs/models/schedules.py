@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models import Q
 
 from django_jobs.indexes import PartialIndex
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 
 class TickDecision(models.TextChoices):
@@ -71,7 +71,7 @@ class ScheduleState(models.Model):
         indexes = (models.Index(fields=("next_due",), name="dj_schedule_due"),)
 
     def __str__(self) -> str:
-        return visible(self.name)
+        return printable(self.name)
 
 
 class ScheduleTick(models.Model):
@@ -143,4 +143,4 @@ class AdminSchedule(models.Model):
         verbose_name_plural = "schedules of the admin"
 
     def __str__(self) -> str:
-        return visible(self.name)
+        return printable(self.name)

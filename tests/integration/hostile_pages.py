@@ -16,7 +16,7 @@ from html.parser import HTMLParser
 from django.utils.html import escape
 
 from django_jobs.admin.presentation import in_editor, shortened
-from django_jobs.redaction import visible
+from django_jobs.texts import printable
 
 CLOSERS = ["", '"', "'", '">', "'>", "</textarea>", "</pre>", "</title>", "-->", "]]>", "</script>",
            "</style>", "{{", "{%", "`", "\\", "&lt;", "&#60;", "\u202e", "\x9b", "</dd></dl>", "</td>",
@@ -128,10 +128,10 @@ def _forms(text):
     """
     yield _plain_lines(escape(text))
     yield escape(in_editor(text)[1:-1])
-    for form in (visible(text), repr(text)[1:-1]):
+    for form in (printable(text), repr(text)[1:-1]):
         yield _plain_lines(escape(form))
-    for form in (text, visible(text)):
+    for form in (text, printable(text)):
         for ascii_only in (True, False):
             line = json.dumps(form, ensure_ascii=ascii_only)[1:-1]
             yield escape(line)
-            yield escape(visible(line))
+            yield escape(printable(line))

@@ -28,7 +28,6 @@ from django_jobs.models import (
     schedule_key,
 )
 from django_jobs.operations.database import store_now
-from django_jobs.redaction import INVISIBLE
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
 
@@ -37,6 +36,7 @@ ODD = "\u202e\u2066\u200b\ufeff\x1b\x07\x9b\u2028."
 DOOMED = "testproject.shop.jobs.doomed"
 WRITTEN_OUT = r"\u202e\u2066\u200b\ufeff\x1b\x07\x9b\u2028."
 HIDDEN_INPUT = re.compile(r'<input type="hidden"[^>]*>')
+UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 UNTOUCHED = {"body", "fingerprint", "backend", "resolution", "key", "verb", "state", "problems"}
 
 
@@ -61,7 +61,7 @@ def url(page, *args, **query):
 def seen(page):
     """What is odd on a page and would not be seen there."""
     text = HIDDEN_INPUT.sub("", page)
-    return {c for c in text if unicodedata.category(c) in INVISIBLE and c not in "\n\t\r"}
+    return {c for c in text if unicodedata.category(c) in UNSEEN and c not in "\n\t\r"}
 
 
 def legible(client, address):

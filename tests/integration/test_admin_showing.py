@@ -21,7 +21,8 @@ from django_jobs.models import (
     QueueControl,
 )
 from django_jobs.redaction import HIDDEN as REDACTED
-from django_jobs.redaction import redacted, visible
+from django_jobs.redaction import redacted
+from django_jobs.texts import printable
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
 
@@ -187,8 +188,8 @@ class TestPayload:
         assert redacted(value) == {"a": [{key: REDACTED}], key: REDACTED, "fine": "y"}
 
     def test_shows_characters_that_would_hide(self):
-        assert visible("a\u202eb\x1b[31mc\nd\te") == "a\\u202eb\\x1b[31mc\nd\te"
-        assert visible("Zürich 東京 🎉") == "Zürich 東京 🎉"
+        assert printable("a\u202eb\x1b[31mc\nd\te") == "a\\u202eb\\x1b[31mc\nd\te"
+        assert printable("Zürich 東京 🎉") == "Zürich 東京 🎉"
         assert "\\u202e" in laid_out({"name": "\u202e"})
 
 

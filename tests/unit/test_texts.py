@@ -28,7 +28,9 @@ def test_on_one_line_every_odd_character_is_written_out_and_no_other():
 
 def test_a_text_of_several_lines_keeps_them_and_its_tabs():
     assert changed(one_line) - changed(printable) == {"\n", "\t"}
-    assert printable("a\n\tb\r\n") == "a\n\tb\\r\n"
+    assert printable("a\n\tb\r\nc") == "a\n\tb\r\nc"
+    assert printable("a\rb\r\r\n") == "a\\rb\\r\r\n"
+    assert one_line("a\r\nb") == "a\\r\\nb"
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,18 @@ def test_who_made_changed_and_deleted_a_schedule_is_recorded(
     assert not AdminSchedule.objects.exists()
 
 
+@pytest.mark.usefixtures("exposed")
+def test_lines_of_a_description_are_kept_as_they_were_sent(admin_client: Client) -> None:
+    given = {**GIVEN, "description": "above\r\nbelow"}
+    assert admin_client.post(url("adminschedule_add"), given).status_code == 302
+    page = url("adminschedule_change", str(AdminSchedule.objects.get().pk))
+    form = admin_client.get(page).context["adminform"].form
+    assert form["description"].value() == "above\r\nbelow"
+    admin_client.post(page, {**given, "queue": "default", "payload": form["payload"].value()})
+    assert AdminSchedule.objects.get().description == "above\r\nbelow"
+    assert OperatorEvent.objects.get(action="change-schedule").detail == {"changed": ["queue"]}
+
+
 def test_the_preview_hashes_the_name_that_the_schedule_will_have(
     exposed: None, clock: ManualClock, schedules: list[Schedule], admin_client: Client
 ) -> None:
