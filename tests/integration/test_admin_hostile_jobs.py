@@ -197,7 +197,7 @@ class TestBrokers:
 
     def test_in_how_it_ended(self, admin_client, broker, monkeypatch):
         job_id = str(uuid.uuid4())
-        texts = ("queue", "handler", "worker", "reason")
+        texts = ("queue", "handler", "worker", "output")
 
         def put(values):
             body = body_of({name: values[name] for name in ("payload", "meta")})
