@@ -249,6 +249,15 @@ class Ended:
     finished_at: datetime | None = None
 
 
+def with_reason(reason: str, output: str) -> str:
+    """What is kept as the output of a cancelled job: its first line says why, if need be nothing.
+
+    What was printed must not be taken for the reason.
+    """
+    line = " ".join(reason.splitlines())
+    return f"{line}\n{output}" if output else line
+
+
 def reason_of(status: str, output: str) -> str:
     """Why a job was cancelled or skipped: the first line of what is kept as its output."""
     return "" if status == "succeeded" else output.partition("\n")[0]

@@ -119,7 +119,7 @@ class Attempt:
             case Snooze():
                 return Snoozed(max(_bounded(error.delay), SHORTEST_SNOOZE), _told(error.reason))
             case Cancel():
-                return Cancelled(_told(error.reason))
+                return Cancelled(_told(error.reason or error))
             case JobTimeout():
                 return self._failed(error, timed_out=True)
             case _:

@@ -17,6 +17,7 @@ from django_jobs.backends.base import (
     Settled,
 )
 from django_jobs.backends.charged import crash_delay
+from django_jobs.backends.values import with_reason
 from django_jobs.clock import SECOND
 from django_jobs.execution.outcome import (
     Cancelled,
@@ -213,8 +214,7 @@ class Settler:
                 record = self._record(run, "skipped", reason)
                 return Ending("skipped-idempotent", record, reason)
             case Cancelled(reason, output):
-                told = _joined(" ".join(reason.splitlines()), output)  # see values.reason_of
-                record = self._record(run, "cancelled", told)
+                record = self._record(run, "cancelled", with_reason(reason, output))
                 return Ending("cancelled", record, reason)
 
     def ack(self, endings: Sequence[tuple[Run, Ending]]) -> list[Settled]:
@@ -238,10 +238,6 @@ class Settler:
         ttl = run.envelope.terms.result_ttl if run.envelope else None
         ttl = self.settings.result_ttl if ttl is None else ttl
         return ResultRecord(status, value, told, run.started_at, run.finished_at, run.worker, ttl)
-
-
-def _joined(*parts: str) -> str:
-    return "\n".join(part for part in parts if part) if any(parts) else ""
 
 
 def _attempt(run: Run, failed: Failed) -> AttemptRecord:

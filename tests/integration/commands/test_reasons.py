@@ -48,6 +48,15 @@ def test_of_a_reason_of_many_lines_nothing_is_lost():
     assert handle.reason == "first second"
 
 
+@pytest.mark.parametrize("why", ["", "\n"])
+def test_what_it_printed_is_never_taken_for_the_reason(why):
+    handle = calls_off.enqueue(why)
+    process_once()
+    assert handle.reason == ("" if why else "the handler called the job off")
+    assert JobResult.objects.get().output == f"{handle.reason}\nit printed this\n"
+    assert "it printed" not in operations.explain(handle.id).causes[0].told
+
+
 def test_a_job_that_was_not_called_off_has_none(handle):
     assert calls_off.enqueue().reason == ""
 

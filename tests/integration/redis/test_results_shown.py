@@ -70,6 +70,13 @@ def test_why_its_handler_called_it_off_is_told(jobs, admin_client, capsys):
     assert listed["reason"] == "nothing left to do"
 
 
+def test_what_it_printed_is_never_taken_for_the_reason(jobs, admin_client):
+    handle = call_off.enqueue("")
+    assert process_once().status == "cancelled"
+    assert handle.reason == "the handler called the job off"
+    assert "printed" not in operations.explain(handle.id).causes[0].told
+
+
 def test_what_it_was_given_is_for_those_who_may_see_it(jobs, someone):
     handle = add.enqueue(170417, 1)
     process_once()
