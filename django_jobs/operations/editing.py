@@ -52,9 +52,25 @@ def restored(edited: Any, original: Any) -> Any:
     """An edited payload, with what was redacted put back; raises InvalidPayload.
 
     A secret returns only to the place it came from. Anywhere else the dots stand for nothing
-    that is known, and would be sent as they are.
+    that is known, and would be sent as they are. And it stays hidden there: what stands beside
+    a value may be all that shows it to be a secret.
     """
-    return _restored(edited, original, redacted(original), "the payload")
+    payload = _restored(edited, original, redacted(original), "the payload")
+    _demand_hidden(edited, redacted(payload), "the payload")
+    return payload
+
+
+def _demand_hidden(edited: Any, shown: Any, place: str) -> None:
+    if shown == HIDDEN:
+        return
+    if isinstance(edited, dict | list):
+        for key, value in edited.items() if isinstance(edited, dict) else enumerate(edited):
+            _demand_hidden(value, shown[key], f"{place}[{key!r}]")
+    elif isinstance(edited, str) and HIDDEN in edited and shown != edited:
+        raise InvalidPayload(
+            f"{place} would no more be hidden, for what stands beside it was changed; write the "
+            "value itself, or leave what is beside it as it was"
+        )
 
 
 def _restored(edited: Any, original: Any, shown: Any, place: str) -> Any:

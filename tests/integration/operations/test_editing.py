@@ -228,6 +228,22 @@ def test_a_hidden_word_stays_behind_the_word_that_names_it():
     assert restored(renamed, payload)["args"] == [["--user", "b", "--password", "p4ss"]]
 
 
+@pytest.mark.parametrize(
+    ("payload", "edited"),
+    [
+        ([{"name": "password", "value": "p4ss"}], [{"name": "comment", "value": HIDDEN}]),
+        ({"key": "password", "value": "p4ss"}, {"value": HIDDEN}),
+        ([["password", "p4ss"]], [["password", HIDDEN, "x"]]),
+        (["mysql", "-u", "root", "-pp4ss"], ["echo", "-u", "root", f"-p{HIDDEN}"]),
+        (["curl", "-u", "bob:p4ss"], ["curl", "--note", f"bob:{HIDDEN}"]),
+    ],
+)
+def test_a_hidden_value_stays_hidden_whatever_is_changed_beside_it(payload, edited):
+    with pytest.raises(InvalidPayload, match="would no more be hidden"):
+        restored(edited, payload)
+    assert restored(redacted(payload), payload) == payload
+
+
 def test_what_was_no_request_before_has_no_values_to_send(events):
     broken = {**CALL, "url": "hooks.x.test/in"}
     with pytest.raises(InvalidPayload, match="stay with what they were meant for"):
