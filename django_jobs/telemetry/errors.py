@@ -39,7 +39,11 @@ def cleaned(error: BaseException) -> BaseException:
     Its text and its notes are redacted and on one line; so are those of its causes and, in a
     group, of the others.
     """
-    return _copy(error, set()) or Exception(sentence_of(error))
+    try:
+        copy = _copy(error, set())
+    except Exception:  # noqa: BLE001 - its class may be broken in any way, and the log must go on
+        copy = None
+    return copy or Exception(sentence_of(error))
 
 
 def _copy(error: BaseException | None, seen: set[int]) -> BaseException | None:
@@ -75,7 +79,7 @@ def _named_like(error: BaseException, parts: list[BaseException]) -> BaseExcepti
 
 def _notes(error: BaseException) -> list[str]:
     notes = getattr(error, "__notes__", ())
-    return [in_sentence(str(note)) for note in notes] if isinstance(notes, list | tuple) else []
+    return [sentence_of(note) for note in notes] if isinstance(notes, list | tuple) else []
 
 
 def _places(trace: TracebackType | None) -> TracebackType | None:

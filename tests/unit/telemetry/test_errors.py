@@ -85,6 +85,34 @@ def test_its_class_has_the_same_name(error):
     assert str(cleaned(error)) == str(error)
 
 
+class NoNotes(Exception):
+    @property
+    def __notes__(self):
+        raise RuntimeError
+
+
+class NoCause(Exception):
+    @property
+    def __cause__(self):
+        raise RuntimeError
+
+
+class NoText:
+    def __str__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("kind", [NoNotes, NoCause])
+def test_of_one_whose_class_is_broken_the_text_is_left(kind):
+    assert str(cleaned(kind(FORGED))).startswith("password=•••• ")
+
+
+def test_a_note_that_is_no_text_spoils_nothing():
+    error = Own("it")
+    error.__notes__ = [NoText(), "more"]
+    assert plain(cleaned(error)).endswith("Own: it\n<its text raised RuntimeError>\nmore")
+
+
 def test_no_frame_leads_to_a_variable_or_to_another_frame():
     error = cleaned(raised())
     while error is not None:
