@@ -40,7 +40,7 @@ _PLACE = re.compile(
     r"""|["'](?P<word>-[\w-]++)["'],\s{0,4}(?=["'][^-])"""  # ['--password', 'x']
     r"""|(?P<scheme>(?<![\w-])(?:[Bb]earer\s{1,4}(?=[^\s\d]{0,300}\d)"""
     r"""|[Bb]asic\s{1,4}(?=[A-Za-z+/]{0,300}[\d=])(?=[\w+/]{8})))"""
-    r"""|(?<=[\[(])\\{0,8}["'](?P<pair>\w[\w.-]*+)\\{0,8}["'],\s{0,4}(?=\\{0,8}b?["'])"""
+    r"""|(?<=[\[(])b?\\{0,8}["'](?P<pair>\w[\w.-]*+)\\{0,8}["'],\s{0,4}(?=\\{0,8}b?["'])"""
     r"""|["'](?:name|key|field|header)\\{0,8}["']:\s{0,4}\\{0,8}["'](?P<named>\w[\w.-]*+)"""
     r"""\\{0,8}["'],\s{0,4}\\{0,8}["']val(?:ue)?\\{0,8}["']:\s{0,4}"""
 )
@@ -55,7 +55,7 @@ _VALUE = re.compile(
 )
 _REST_OF_WORD = re.compile(r"""[^\s"',;]++""")
 _END_OF_PAIR = re.compile(r"\s{0,4},?\s{0,4}[\])]")
-_REST_OF_LINE = re.compile(r"""(?!\\{0,8}["'\[{(])[^\n]++""")
+_REST_OF_LINE = re.compile(r"""(?!\\{0,8}(?:b?["']|[\[{(]))[^\n]++""")
 # Up to the last @ before the path: a password may hold one, and a user may be a token. Behind a
 # colon that begins no port a password may hold a slash, too.
 _CREDENTIALS = re.compile(

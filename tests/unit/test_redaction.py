@@ -193,6 +193,10 @@ def test_settings_that_cannot_be_read_hide_no_less(settings):
             "no [('Authorization', 'Basic x y'), ('Host', 'a')]",
             f"no [('Authorization', {HIDDEN}), ('Host', 'a')]",
         ),
+        (
+            "[(b'authorization', b'Basic x y'), (b'x-api-key', b'k'), (b'host', b'a')]",
+            f"[(b'authorization', {HIDDEN}), (b'x-api-key', {HIDDEN}), (b'host', b'a')]",
+        ),
         (r'"[[\"X-Token\", \"x\"]]"', rf'"[[\"X-Token\", {HIDDEN}]]"'),
         (
             "Command '['passwd', '--user', 'ann']' died",
