@@ -56,6 +56,12 @@ class OfferingAdmin(AnyAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return OfferedList
 
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """A row by its key; an empty ``_to_field`` in the address names no other column."""
+        return super().get_object(request, object_id, from_field or None)
+
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         """Whether one of the filters of the list takes this parameter of an address."""
         return request is not None and lookup in set(_parameters(self, request))
