@@ -77,9 +77,21 @@ def mark_of(pid: int) -> float:
     """The mark of a process: LAUNCHER, PROGRAM, or more for any other."""
     try:
         limit = resource.prlimit(pid, RLIMIT_LOCKS)[1]
-    except (AttributeError, OSError, ValueError):  # it is gone, or another user's
+    except PermissionError:  # of another user, or only of another group: a setgid program
+        return _mark_shown(pid)
+    except (AttributeError, OSError, ValueError):  # it is gone
         return float("inf")
     return float("inf") if limit == resource.RLIM_INFINITY else limit
+
+
+def _mark_shown(pid: int) -> float:
+    """The same as the system shows it to everybody."""
+    try:
+        with open(f"/proc/{pid}/limits", "rb") as file:  # noqa: PTH123 - as below
+            (line,) = (line for line in file if line.startswith(b"Max file locks"))
+        return float(line.split()[-2].replace(b"unlimited", b"inf"))
+    except (OSError, ValueError):
+        return float("inf")
 
 
 def keep_to_itself() -> None:
@@ -119,7 +131,7 @@ def kept_to_itself() -> Iterator[None]:
 
 
 def _end(pid: int) -> bool:
-    """Kill a process that has a mark, or reap it; whether it was alive."""
+    """Kill a process that has a mark, or reap it; whether it was alive and could be killed."""
     parent, lives = _state(pid)
     if not lives:
         if parent == os.getpid():  # what has the mark is nothing that others wait for
@@ -130,8 +142,12 @@ def _end(pid: int) -> bool:
         group = os.getpgid(pid)
         if group != os.getpgrp():
             os.killpg(group, signal.SIGKILL)
-    with suppress(OSError):
+    try:
         os.kill(pid, signal.SIGKILL)
+    except PermissionError:  # of another user by now, and out of reach
+        return False
+    except ProcessLookupError:
+        pass
     return True
 
 

@@ -148,3 +148,49 @@ def test_below_a_program_nothing_is_swept():
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+# Of user and group 65534, with a child that has the mark of programs and the user and group
+# of its arguments; it says how many passes of a sweep there were, and how the child ended.
+OF_OTHERS = """
+import os, resource, signal, sys, time
+from django_jobs.offspring import PROGRAM, RLIMIT_LOCKS, Sweep
+user, group = map(int, sys.argv[1:])
+def become(user, group):
+    os.setgroups([])
+    os.setresgid(65534, group, group)
+    os.setresuid(user, user, user)
+first = os.getpid()
+ready, tells = os.pipe()
+child = os.fork()
+if child == 0:
+    resource.setrlimit(RLIMIT_LOCKS, (PROGRAM, PROGRAM))
+    become(user, group)
+    os.write(tells, b"x")
+    signal.pause()
+os.read(ready, 1)
+sweeper = os.fork()
+if sweeper == 0:
+    become(65534, 65534)
+    sweep, passes = Sweep({first}, PROGRAM), 1
+    while sweep.goes_on() and passes < 100:
+        passes += 1
+        time.sleep(0.001)
+    print(passes, end=" ", flush=True)
+    os._exit(0)
+os.waitpid(sweeper, 0)
+os.kill(child, signal.SIGTERM)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
+@pytest.mark.parametrize(
+    ("user", "group", "ends_by"), [(65534, 1, signal.SIGKILL), (1, 1, signal.SIGTERM)]
+)
+def test_a_program_of_another_group_is_ended_and_one_of_another_user_is_left(user, group, ends_by):
+    command = [sys.executable, "-c", OF_OTHERS, str(user), str(group)]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=30, check=True).stdout
+    passes, code = map(int, said.split())
+    assert code == -ends_by
+    assert passes < 100
