@@ -91,8 +91,14 @@ def job_databases(settings: JobsSettings) -> tuple[str, ...]:
     is the default database.
     """
     configs = list(settings.backends.values())
-    # A stable sort: the default backend comes first, the others as they are written.
-    configs.sort(key=lambda config: config.alias != settings.default_backend)
+    # A stable sort: the default backend comes first, the others as they are written, but for
+    # sync, whose rows are of runs in this process: what brokers leave belongs to the jobs.
+    configs.sort(
+        key=lambda config: (
+            config.alias != settings.default_backend,
+            shipped_parent(config.path) == "sync",
+        )
+    )
     found = [alias for config in configs if (alias := database_of(config)) is not None]
     found = found or [DEFAULT_DB_ALIAS]
     named = [config.outbox for config in configs if isinstance(config.outbox, str)]

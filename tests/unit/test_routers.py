@@ -50,6 +50,15 @@ def test_a_broker_as_default_leaves_the_first_database_backend_in_charge(jobs_on
     assert route.db_for_read(job_model) == "other"
 
 
+def test_a_sync_alias_takes_charge_only_where_no_database_backend_can(jobs_on, job_model):
+    route = jobs_on("broker", here=SYNC, broker=ELSEWHERE, store=on("other"))
+    assert route.db_for_write(job_model) == "other"
+    assert route.allow_migrate("default", "django_jobs") is True
+    here = {**SYNC, "OPTIONS": {"DATABASE": "other"}}
+    assert jobs_on("broker", broker=ELSEWHERE, here=here).db_for_write(job_model) == "other"
+    assert jobs_on("here", store=on("other"), here=SYNC).db_for_write(job_model) == "default"
+
+
 def test_without_a_database_backend_dead_letters_are_in_the_default_database(jobs_on, job_model):
     route = jobs_on("broker", broker=ELSEWHERE)
     assert route.db_for_write(job_model) == "default"
