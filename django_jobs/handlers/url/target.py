@@ -115,7 +115,10 @@ def _path(text: str) -> str:
     if not _PATH.fullmatch(text):
         raise UrlRefused("the url's path holds a character that must be percent-encoded")
     if _wanders(text):
-        raise UrlRefused("the url's path holds '.' or '..', which would lead elsewhere")
+        raise UrlRefused(
+            "the url's path holds '.' or '..', which would lead elsewhere, or between two slashes "
+            "only what a server may read as that (blanks, unseen characters, signs like '…')"
+        )
     return text or "/"
 
 
