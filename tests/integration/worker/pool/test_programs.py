@@ -161,9 +161,10 @@ def hostile(tmp_path):
         (["SIGKILL-launcher"], 3, 20, "exhausted"),
         (["SIGSTOP-launcher"], 1, 1, "timed-out"),
         (["SIGSTOP-launcher"], 3, 1, "timed-out"),
-        (["SIGKILL-launcher", "SIGKILL-child"], 1, 20, "crashed"),
+        # A child that is stopped first cannot hear of its launcher's end in between.
+        (["SIGSTOP-child", "SIGKILL-launcher", "SIGKILL-child"], 1, 20, "crashed"),
         (["SIGSTOP-launcher", "SIGKILL-child"], 1, 20, "crashed"),
-        (["SIGKILL-launcher", "SIGSTOP-child"], 1, 1, "timed-out"),
+        (["SIGSTOP-child", "SIGKILL-launcher"], 1, 1, "timed-out"),
         (["SIGSTOP-launcher", "SIGSTOP-child"], 1, 1, "timed-out"),
     ],
     ids=str,
