@@ -455,7 +455,7 @@ class KnowsOnlyWhatLives(MemoryBackend):
 class LooksForTheKeyFirst(MemoryBackend):
     def push(self, outgoing, *, on_conflict=OnConflict.RETURN):
         stored = super().push(outgoing, on_conflict=on_conflict)
-        holders = [self._holder(one.terms.unique_key or "") for one in outgoing]
+        holders = [self._holder(one.terms.unique or "") for one in outgoing]
         return [
             Enqueued(holder.id, created=False) if holder and not one.created else one
             for holder, one in zip(holders, stored, strict=True)
