@@ -31,6 +31,7 @@ HAS_MARKS = sys.platform == "linux"
 SWEEP_SECONDS = 1.5
 PAUSE_SECONDS = 0.002
 PASSES_IN_VAIN = 10
+LARGEST_TREE = 1000
 
 RLIMIT_LOCKS = 10
 _PR_GET_DUMPABLE = 3
@@ -43,22 +44,25 @@ def end_strays(seconds: float = SWEEP_SECONDS) -> None:
     They went to this process or to one above it, where no launcher puts any. What other jobs
     run at the same time is below launchers that live, and not meant.
     """
-    until = time.monotonic() + seconds
-    sweep = Sweep(_here_and_above(), PROGRAM)
-    while sweep.goes_on() and time.monotonic() < until:
-        time.sleep(PAUSE_SECONDS)
+    sweep = Sweep(_here_and_above(), PROGRAM, seconds)
+    while sweep.goes_on():
+        time.sleep(sweep.pause)
 
 
 class Sweep:
     """Kills, pass after pass, what is below these processes and has a mark up to this one.
 
-    It is over when several passes found nothing: one may just have missed what forks and
-    ends, and forks and ends, in sessions of their own.
+    It is over when time is up, or when several passes found nothing, and none that had just
+    ended: of what forks and ends, and forks and ends, in sessions of their own, the next one lives.
     """
 
-    def __init__(self, parents: Collection[int], highest: int) -> None:
+    def __init__(
+        self, parents: Collection[int], highest: int, seconds: float = SWEEP_SECONDS
+    ) -> None:
         self._parents = parents
         self._highest = highest
+        self._until = time.monotonic() + seconds
+        self._dead: set[int] = set()
         self._in_vain = 0
 
     def goes_on(self) -> bool:
@@ -66,11 +70,30 @@ class Sweep:
         if not HAS_MARKS or mark_of(0) <= LAUNCHER:  # below a launcher all have the mark
             return False
         found = 0
-        for pid in _children_of(self._parents):
+        for pid in reversed([*_children_of(self._parents)]):  # the youngest first: it forks next
+            if pid in self._dead:
+                continue
             if mark_of(pid) <= self._highest:
-                found += _end(pid)
+                found += 1
+                self._end_tree(pid)
+            else:
+                found += not os.path.exists(f"/proc/{pid}")  # noqa: PTH110 - as below
         self._in_vain = 0 if found else self._in_vain + 1
-        return self._in_vain < PASSES_IN_VAIN
+        return self._in_vain < PASSES_IN_VAIN and time.monotonic() < self._until
+
+    @property
+    def pause(self) -> float:
+        """Seconds until then: none as long as there is something to hunt."""
+        return PAUSE_SECONDS if self._in_vain else 0.0
+
+    def _end_tree(self, pid: int) -> None:
+        """Kill a process and what is below it: that may have left its session, and fork next."""
+        tree = [pid]
+        for one in tree:
+            tree += _children_of([one]) if len(tree) < LARGEST_TREE else ()
+        for one in reversed(tree):
+            if not _end(one):
+                self._dead.add(one)
 
 
 def mark_of(pid: int) -> float:

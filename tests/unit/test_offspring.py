@@ -118,6 +118,20 @@ def test_a_sweep_ends_what_is_marked_below_a_process_and_reaps_its_own(marked):
     assert not Path(f"/proc/{first}").exists()
 
 
+def test_one_pass_ends_what_is_below_a_stray_in_a_session_of_its_own(marked):
+    stray, below = marked(LAUNCHER)
+    assert os.getsid(below) != os.getsid(stray)
+    assert Sweep({os.getpid()}, LAUNCHER).goes_on()
+    until(lambda: not is_alive(stray) and not is_alive(below))
+
+
+def test_a_sweep_is_over_when_its_time_is(marked):
+    stray, _ = marked(LAUNCHER)
+    sweep = Sweep({os.getpid()}, LAUNCHER, seconds=0)
+    assert not sweep.goes_on()
+    until(lambda: not is_alive(stray))
+
+
 def test_where_the_system_keeps_no_list_of_children_all_processes_are_looked_at(
     marked, monkeypatch
 ):

@@ -191,7 +191,7 @@ class _Serving:
 
     def _turn(self) -> bool:
         self._end_strays()
-        timeout = PAUSE_SECONDS if self._sweep else None
+        timeout = self._sweep.pause if self._sweep else None
         readable, _, _ = select.select([self._sock, self._woken], [], [], timeout)
         if self._woken in readable:
             with contextlib.suppress(BlockingIOError):
