@@ -67,7 +67,9 @@ class Output:
 
 def escaped(text: str, *, keep_lines: bool = False) -> str:
     """A text whose control, direction and half characters are written out."""
-    return printable(text) if keep_lines else one_line(text)
+    if not keep_lines:
+        return one_line(text)
+    return printable(text.replace("\r\n", "\n"))  # a terminal needs no \r, and obeys it elsewhere
 
 
 def shortened(text: str, length: int = SHORT) -> str:
