@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ class Site:
         )
 
     def tables(self, alias):
-        with sqlite3.connect(self.folder / f"{alias}.sqlite3") as connection:
+        with closing(sqlite3.connect(self.folder / f"{alias}.sqlite3")) as connection:
             found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             return {name for (name,) in found if name.startswith("django_jobs_")}
 
@@ -119,7 +120,7 @@ def test_a_sync_alias_has_its_tables_where_jobs_live_elsewhere(site):
     assert checked.returncode == 0, checked.stderr
     assert "W014" not in checked.stderr
     site.manage("jobs_enqueue", "testproject.shop.jobs.doomed", "--backend=here")
-    with sqlite3.connect(site.folder / "default.sqlite3") as connection:
+    with closing(sqlite3.connect(site.folder / "default.sqlite3")) as connection:
         died = connection.execute("SELECT backend FROM django_jobs_failedjob").fetchall()
     assert died == [("here",)]
 
