@@ -51,6 +51,7 @@ LONG = (
     "tests/integration/outbox/test_killed.py",
     "tests/integration/outbox/test_workers.py",
     "tests/integration/redis",
+    "tests/integration/test_admin_addresses.py",
     "tests/integration/test_admin_hostile",
     "tests/integration/test_claims.py",
     "tests/integration/tasks/test_worker.py",
