@@ -47,6 +47,7 @@ LONG = (
     "tests/integration/cron/test_jobs_cron_processes.py",
     "tests/integration/cron/test_loop.py",
     "tests/integration/cron/test_outages.py",
+    "tests/integration/commands/test_missing_migrations.py",
     "tests/integration/guards",
     "tests/integration/outbox/test_killed.py",
     "tests/integration/outbox/test_workers.py",
@@ -54,10 +55,12 @@ LONG = (
     "tests/integration/test_admin_addresses.py",
     "tests/integration/test_admin_hostile",
     "tests/integration/test_claims.py",
+    "tests/integration/test_separate_database.py",
     "tests/integration/tasks/test_worker.py",
     "tests/integration/worker/pool",
     "tests/integration/worker/test_reload.py",
     "tests/unit/cron/test_daylight_everywhere.py",
+    "tests/unit/cron/test_days.py",
 )
 # What a pool is for; one process alone.
 NOT_LONG = (
