@@ -1,4 +1,4 @@
-"""What is said to who enqueues in the way of another library, or in the wrong place."""
+"""Errors for enqueueing as another library does, or in a coroutine; each says how to do it here."""
 
 from __future__ import annotations
 

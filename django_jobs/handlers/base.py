@@ -72,7 +72,7 @@ class Handler(Protocol):
     which turns what a caller gave into plain JSON, and ``admit(payload)``, which refuses once
     more before a run: it raises as ``validate`` does, quickly and without user code; and
     ``destination(payload)``, what decides who gets the values of a payload: where that changes,
-    an editor has to write anew what was hidden from him.
+    an editor has to write hidden values anew.
     """
 
     key: str

@@ -68,7 +68,7 @@ def _demand_hidden(edited: Any, shown: Any, place: str) -> None:
             _demand_hidden(value, shown[key], f"{place}[{key!r}]")
     elif isinstance(edited, str) and HIDDEN in edited and shown != edited:
         raise InvalidPayload(
-            f"{place} would no more be hidden, for what stands beside it was changed; write the "
+            f"{place} would no longer be hidden, for what stands beside it was changed; write the "
             "value itself, or leave what is beside it as it was"
         )
 

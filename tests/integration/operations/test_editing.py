@@ -239,7 +239,7 @@ def test_a_hidden_word_stays_behind_the_word_that_names_it():
     ],
 )
 def test_a_hidden_value_stays_hidden_whatever_is_changed_beside_it(payload, edited):
-    with pytest.raises(InvalidPayload, match="would no more be hidden"):
+    with pytest.raises(InvalidPayload, match="would no longer be hidden"):
         restored(edited, payload)
     assert restored(redacted(payload), payload) == payload
 
