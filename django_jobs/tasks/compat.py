@@ -36,7 +36,7 @@ elif find_spec("django_tasks"):
 else:
     raise ImportError(
         "Django's Tasks come with Django 6.0; for Django 5.2 install the package django-tasks "
-        '(pip install "django-jobs[tasks]")'
+        '(pip install "django-durable-jobs[tasks]")'
     )
 
 __all__ = [

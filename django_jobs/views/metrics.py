@@ -28,7 +28,7 @@ PREFIX = "django_jobs_"
 def metrics(_request: HttpRequest) -> HttpResponse:
     """What ``prometheus_client`` makes of the figures."""
     if find_spec("prometheus_client") is None:
-        told = 'install the extra: pip install "django-jobs[prometheus]"\n'
+        told = 'install the extra: pip install "django-durable-jobs[prometheus]"\n'
         return HttpResponse(told, status=501, content_type="text/plain")
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
 

@@ -24,9 +24,7 @@ from django_jobs.telemetry.sentences import SENTENCES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "seeds.md"
-STATES = re.compile(
-    r"yes|(changed|left out): \S.*|planned: (issue [4-9]|later)(; \S.*)?", re.DOTALL
-)
+STATES = re.compile(r"yes|(changed|left out): \S.*|planned: later(; \S.*)?", re.DOTALL)
 ALSO_OF_JOB = {"key", "takes_context"}
 
 

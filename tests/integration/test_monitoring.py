@@ -172,4 +172,4 @@ def test_what_is_missing_is_named(monitor, monkeypatch):
     monkeypatch.setattr("django_jobs.views.metrics.find_spec", lambda _name: None)
     told = monitor(METRICS)
     assert told.status_code == 501
-    assert "django-jobs[prometheus]" in told.content.decode()
+    assert "django-durable-jobs[prometheus]" in told.content.decode()

@@ -19,7 +19,7 @@ try:
     from redis.retry import Retry
 except ImportError as error:
     raise ImportError(
-        "the Redis backend needs the package redis; install django-jobs[redis]"
+        "the Redis backend needs the package redis; install django-durable-jobs[redis]"
     ) from error
 
 OLDEST_CLIENT = 6
@@ -31,7 +31,7 @@ if int(redis.__version__.partition(".")[0]) < OLDEST_CLIENT:
     raise ImportError(
         f"the Redis backend needs redis-py {OLDEST_CLIENT} or newer, and {redis.__version__} is "
         "installed, which does not check the name of a server (rediss://); "
-        "install django-jobs[redis]"
+        "install django-durable-jobs[redis]"
     )
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ def test_a_client_that_does_not_check_names_is_refused():
     asked = [sys.executable, "-c", OLD_CLIENT]
     told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     assert "redis-py 6 or newer, and 5.2.1 is installed" in told
-    assert "django-jobs[redis]" in told
+    assert "django-durable-jobs[redis]" in told
 
 
 def ids(server, **options):
@@ -130,4 +130,4 @@ def test_without_the_package_the_check_names_the_extra():
         [sys.executable, "-c", WITHOUT_IT], capture_output=True, text=True, check=False
     )
     assert "django_jobs.E003" in told.stdout, told.stderr
-    assert "install django-jobs[redis]" in told.stdout
+    assert "install django-durable-jobs[redis]" in told.stdout
