@@ -28,7 +28,7 @@ RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cks
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo test test-long test-upstream coverage coverage-guarded chaos plans mutants bench \
 	bench-drain bench-latency bench-idle bench-admin bench-rivals bench-hardships bench-tasks bench-redis bench-ticks \
-	bench-notify screenshots lint format types layers docs lock audit check clean
+	bench-notify house screenshots lint format types layers docs lock audit check clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-16s %s\n", $$1, $$2}'
@@ -117,6 +117,9 @@ bench-admin: setup ## Measure the dead-letter page among a million dead letters
 
 bench-ticks: setup ## Measure a tick among ten thousand schedules, beside one among a thousand
 	@$(BENCHMARK).ticks $(BENCH_ARGS)
+
+house: setup ## Print how the code stands: sizes, names used twice, the path of one job
+	@$(BIN)/python -m tests.house.measure $(HOUSE_ARGS)
 
 screenshots: setup ## Take the pictures of the documentation anew, in the Chromium of this machine
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/browser/screenshots.py
