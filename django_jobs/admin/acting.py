@@ -17,9 +17,9 @@ from django.http import HttpResponseRedirect
 from django.urls import NoReverseMatch, path, reverse
 from django.utils.http import urlencode
 
-from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.reasons import reason_field
+from django_jobs.operations.database import jobs_database
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Log:
     def write(self, row: Model, what: str) -> None:
         """To be called in the transaction that does it."""
         # In another database a failure of this transaction would leave the entry behind.
-        database = row._state.db or operations.jobs_database()  # noqa: SLF001 - where it is from
+        database = row._state.db or jobs_database()  # noqa: SLF001 - where it is from
         if router.db_for_write(LogEntry) == database:
             self._write(row, what)
         else:

@@ -11,14 +11,14 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseRedirect
 from django.urls import path, reverse
 
-from django_jobs import operations
 from django_jobs.admin.base import may_view_payload
 from django_jobs.admin.databases import home_of, within
 from django_jobs.admin.presentation import editable, from_editor, verdict_of
 from django_jobs.admin.resolving import Log, ReasonForm, ResolvingAdmin, answer_of
 from django_jobs.exceptions import InvalidJob
 from django_jobs.handlers.registry import registry
-from django_jobs.operations import Edited
+from django_jobs.operations.editing import Edited
+from django_jobs.operations.replaying import replay
 from django_jobs.operations.resealing import checked
 from django_jobs.wire import strict_json
 
@@ -103,7 +103,7 @@ class EditingAdmin(ResolvingAdmin):
         self, request: HttpRequest, failed: FailedJob, given: dict[str, Any]
     ) -> None:
         log = Log(self, request, given["reason"], "with edited arguments")
-        answer = operations.replay(
+        answer = replay(
             failed.pk,
             by=request.user.get_username(),
             reason=given["reason"],

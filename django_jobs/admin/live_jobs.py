@@ -11,7 +11,6 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.timezone import is_aware, make_aware
 
-from django_jobs import operations
 from django_jobs.admin import broker_jobs
 from django_jobs.admin.acting import ActingAdmin, Subject, Verb, some_ids
 from django_jobs.admin.base import may_view_payload, recent_values
@@ -27,9 +26,10 @@ from django_jobs.backends.database.unreadable import is_of_a_row, of_known_kinds
 from django_jobs.clock import from_datetime
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobAttempt, JobState
-from django_jobs.operations import jobs_database, live
+from django_jobs.operations.database import jobs_database
 from django_jobs.operations.explaining import explain, explain_row
-from django_jobs.operations.live import SUSPECTS_AT_MOST
+from django_jobs.operations.live import SUSPECTS_AT_MOST, live
+from django_jobs.operations.stopping import call_off
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
             job._state.db = subject.database or None  # noqa: SLF001 - as if it were read
             log.write(job, what)
 
-        called = operations.call_off(subject.id, by=log.by, reason=log.reason, witness=witness)
+        called = call_off(subject.id, by=log.by, reason=log.reason, witness=witness)
         return called.status, ""
 
     def change_view(

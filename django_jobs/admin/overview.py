@@ -11,24 +11,24 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.http import urlencode
 
-from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.charts import chart
 from django_jobs.admin.databases import jobs_url, narrowed_to
 from django_jobs.admin.presentation import shortened, shown
 from django_jobs.models import Overview
-from django_jobs.operations import jobs_database
-from django_jobs.operations.breakers import until
+from django_jobs.operations.breakers import open_breakers, until
 from django_jobs.operations.causes import span
-from django_jobs.operations.database import moments
+from django_jobs.operations.database import jobs_database, moments
 from django_jobs.operations.depths import overview_of_some
 from django_jobs.operations.history import Counts, by_queue, series
+from django_jobs.operations.workers import workers
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
-    from django_jobs.operations import OpenBreaker, QueueOverview
+    from django_jobs.operations.breakers import OpenBreaker
+    from django_jobs.operations.depths import QueueOverview
     from django_jobs.operations.workers import WorkerSeen
 
 REFRESH_SECONDS = 5
@@ -78,12 +78,12 @@ class OverviewAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         at = moments()
         hour, day = series(60, 1, at), series(48, 30, at)
-        breakers = operations.open_breakers()
+        breakers = open_breakers()
         found, more = overview_of_some(
             COUNTED_AT_MOST, at=at, breakers=breakers, queues_at_most=QUEUES_SHOWN
         )
         lately, broken = by_queue(60, at), _breakers(breakers, at[jobs_database()])
-        seen = operations.workers(with_jobs=True, at=at)
+        seen = workers(with_jobs=True, at=at)
         may = _Rights(request)
         return {
             "tiles": _tiles(found, seen, hour.total, more=more > 0),

@@ -8,7 +8,6 @@ from django.contrib import admin
 from django.db.models import Q
 from django.utils.html import format_html
 
-from django_jobs import operations
 from django_jobs.admin.acting import MOST_AT_ONCE, ActingAdmin, Subject, Verb
 from django_jobs.admin.cells import badge, moment_cell, two_lines
 from django_jobs.admin.databases import all_databases, jobs_url
@@ -18,6 +17,7 @@ from django_jobs.backends.database.metering import UNLIMITED
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import InvalidOption
 from django_jobs.models import QueueControl
+from django_jobs.operations.queues import limit_queue, pause_queue, resume_queue
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ class QueueControlAdmin(ActingAdmin):
         try:
             if verb == "limit":
                 limits = {name: data[name] for name in LIMITS if name in data}
-                changed = operations.limit_queue(queue, limits, backend=backend, **about)
+                changed = limit_queue(queue, limits, backend=backend, **about)
             else:
-                do = operations.pause_queue if verb == "pause" else operations.resume_queue
+                do = pause_queue if verb == "pause" else resume_queue
                 changed = do(queue, backend=backend, **about)
         except InvalidOption as refusal:
             return "refused", printable(f"{queue}: {refusal}")

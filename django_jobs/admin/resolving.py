@@ -17,10 +17,12 @@ from django.urls import path, reverse
 from django.utils.http import urlencode
 from django.utils.translation import ngettext
 
-from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.databases import home_of, place, told_in, within
 from django_jobs.admin.reasons import reason_field
+from django_jobs.operations.dead_letters import discard
+from django_jobs.operations.foreseeing import foresee
+from django_jobs.operations.replaying import replay
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
     from django.urls import URLPattern
 
     from django_jobs.models import FailedJob
-    from django_jobs.operations import Discarded, Replayed
+    from django_jobs.operations.dead_letters import Discarded
+    from django_jobs.operations.replaying import Replayed
 
 MOST_AT_ONCE = 500
 REASONS_SHOWN = 5
@@ -132,7 +135,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
             return None
         waiting = [row for row in found if not row[4]]
         kinds = Counter(row[1:4] for row in waiting)
-        seen = operations.foresee(self._whole(letters), verb, MOST_AT_ONCE)
+        seen = foresee(self._whole(letters), verb, MOST_AT_ONCE)
         context = {
             "title": f"{verb.capitalize()} {counted(len(found))}?",
             "original": verb.capitalize(),
@@ -177,7 +180,7 @@ class ResolvingAdmin(ReadOnlyAdmin):
                 answers.append(("forbidden", str(letter.job_id), ""))
                 continue
             log = Log(self, request, reason)
-            operation = operations.replay if verb == "replay" else operations.discard
+            operation = replay if verb == "replay" else discard
             home = home_of(letter)
             outcome = operation(letter.pk, by=by, reason=reason, witness=log.inside, using=home)
             log.outside()

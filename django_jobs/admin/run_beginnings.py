@@ -11,7 +11,6 @@ from django.contrib import messages
 from django.http import HttpResponseRedirect
 from django.urls import path, reverse
 
-from django_jobs import operations
 from django_jobs.admin.databases import within
 from django_jobs.admin.dead_letter_filters import matching_of
 from django_jobs.admin.resolving import (
@@ -22,8 +21,8 @@ from django_jobs.admin.resolving import (
     counted,
 )
 from django_jobs.admin.run_log import log_begun
-from django_jobs.operations.foreseeing import LOOKED_AT_MOST
-from django_jobs.operations.runs import MOST_A_SECOND
+from django_jobs.operations.foreseeing import LOOKED_AT_MOST, foresee
+from django_jobs.operations.runs import MOST_A_SECOND, begin
 from django_jobs.operations.searching import FOUND_AT_MOST
 from django_jobs.texts import printable
 
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
     from django.urls import URLPattern
 
     from django_jobs.models import FailedJob
-    from django_jobs.operations import Foreseen, Matching
+    from django_jobs.operations.foreseeing import Foreseen
+    from django_jobs.operations.matching import Matching
 
 PACED_FROM = 100
 PACE = 10
@@ -96,7 +96,7 @@ class BeginningAdmin(ResolvingAdmin):
         if request.method != "POST":
             pace = PACE if verb == "replay" and total > PACED_FROM else None
             form = RunForm(initial={"rate": pace, "token": uuid.uuid4().hex})
-        seen = operations.foresee(letters, verb) if "dry_run" in request.POST else None
+        seen = foresee(letters, verb) if "dry_run" in request.POST else None
         narrowed = request.GET.urlencode()
         context = {
             "title": f"{verb.capitalize()} all {counted(total)}?",
@@ -115,7 +115,7 @@ class BeginningAdmin(ResolvingAdmin):
     def _begin(
         self, request: HttpRequest, verb: Any, matching: Matching, given: dict[str, Any]
     ) -> HttpResponse:
-        run = operations.begin(
+        run = begin(
             verb,
             matching,
             by=request.user.get_username(),

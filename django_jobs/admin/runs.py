@@ -11,13 +11,15 @@ from django.http import HttpResponse, HttpResponseNotAllowed, HttpResponseRedire
 from django.urls import path, reverse
 from django.utils.http import urlencode
 
-from django_jobs import operations
 from django_jobs.admin.base import ReadOnlyAdmin, recent_values
 from django_jobs.admin.cells import away, badge, moment_cell, two_lines
 from django_jobs.admin.databases import home_of, place, within
 from django_jobs.admin.resolving import ReasonForm
 from django_jobs.admin.run_log import log_stopped
 from django_jobs.models import JobState, ResolutionRun
+from django_jobs.operations.explaining import explain
+from django_jobs.operations.run_steps import advance
+from django_jobs.operations.runs import carry, stop
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -111,7 +113,7 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
         if request.method == "POST":
             if not self._may(request, run):
                 raise PermissionDenied
-            run, _wait = operations.advance(run.pk, seconds=STEP_SECONDS, using=home_of(run))
+            run, _wait = advance(run.pk, seconds=STEP_SECONDS, using=home_of(run))
         return JsonResponse(_progress(run))
 
     def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -122,7 +124,7 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
         form = ReasonForm(request.POST)
         reason = form.cleaned_data["reason"] if form.is_valid() else ""
         by = request.user.get_username()
-        if operations.stop(run.pk, by=by, reason=reason, using=home_of(run)):
+        if stop(run.pk, by=by, reason=reason, using=home_of(run)):
             run.refresh_from_db()
             log_stopped(request.user.pk, run, reason)
             messages.success(request, "The run was stopped. What it did stays done.")
@@ -136,7 +138,7 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
             return HttpResponseNotAllowed(["POST"])
         run = self._changeable(request, object_id)
         if run.state == ResolutionRun.State.RUNNING:
-            operations.carry(run, using=home_of(run))
+            carry(run, using=home_of(run))
         return self._back(run)
 
     def _seen(self, request: HttpRequest, object_id: str) -> ResolutionRun | None:
@@ -180,7 +182,7 @@ def _carried(request: HttpRequest, run: ResolutionRun) -> dict[str, Any]:
     """Why the job that carries a run on does not run, and where it is to be seen."""
     if run.state != ResolutionRun.State.RUNNING or not run.carrier:
         return {"causes": (), "carrier_url": ""}
-    told = operations.explain(run.carrier)
+    told = explain(run.carrier)
     live = told.state in _LIVE
     seen = live and request.user.has_perm("django_jobs.view_job")
     return {

@@ -24,7 +24,7 @@ from django_jobs.cron.registry import all_schedules
 from django_jobs.exceptions import UnknownSchedule
 from django_jobs.ids import new_id
 from django_jobs.models import ScheduleState, schedule_key
-from django_jobs.operations import jobs_database
+from django_jobs.operations.database import jobs_database
 from django_jobs.operations.schedules import (
     overview_of_schedules,
     pause_schedule,

@@ -22,7 +22,7 @@ from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shorte
 from django_jobs.backends.values import reason_of, why_not_kept
 from django_jobs.ids import made_at, parse_id
 from django_jobs.models import JobAttempt, JobResult, OperatorEvent
-from django_jobs.operations import jobs_database
+from django_jobs.operations.database import jobs_database
 from django_jobs.texts import printable
 from django_jobs.wire import strict_json
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 
-from django_jobs import operations
 from django_jobs.admin.acting import ActingAdmin, Subject, Verb, some_ids
 from django_jobs.admin.cells import badge, moment_cell, moment_of, two_lines
 from django_jobs.admin.databases import all_databases
 from django_jobs.ids import parse_id
 from django_jobs.models import Worker
 from django_jobs.operations.database import clock_of
+from django_jobs.operations.workers import WorkerSeen, drain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,7 @@ class WorkerAdmin(ActingAdmin):
 
     @admin.display(description="state")
     def state(self, worker: Worker) -> str:
-        seen = operations.WorkerSeen(worker=worker, now=getattr(worker, "store_now", worker.seen))
+        seen = WorkerSeen(worker=worker, now=getattr(worker, "store_now", worker.seen))
         if not seen.is_present:
             return badge("lost")
         return badge("draining" if worker.draining else "here")
@@ -99,5 +99,5 @@ class WorkerAdmin(ActingAdmin):
         def witness(worker: Worker) -> None:
             log.write(worker, "Asked to drain.")
 
-        drained = operations.drain(subject.id, by=log.by, reason=log.reason, witness=witness)
+        drained = drain(subject.id, by=log.by, reason=log.reason, witness=witness)
         return drained.status, ""

@@ -29,7 +29,7 @@ from django_jobs.exceptions import (
 )
 from django_jobs.management.output import Output, escaped
 from django_jobs.management.schema import require_tables
-from django_jobs.operations import jobs_database
+from django_jobs.operations.database import jobs_database
 from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:

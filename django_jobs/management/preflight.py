@@ -23,10 +23,9 @@ from django_jobs.execution.errors import error_text
 from django_jobs.handlers.registry import BUILT_IN_KEYS, registry
 from django_jobs.management.schema import not_applied
 from django_jobs.models import Job, JobState
-from django_jobs.operations import workers
 from django_jobs.operations.brokers import brokers
 from django_jobs.operations.database import store_now
-from django_jobs.operations.workers import serves
+from django_jobs.operations.workers import serves, workers
 from django_jobs.routers import APP_LABEL, job_databases
 from django_jobs.worker import waiting_messages
 from django_jobs.worker.build import build_cycle

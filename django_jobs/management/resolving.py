@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from django_jobs import operations
 from django_jobs.management.asking import check_can_ask, confirmed, system_user
 from django_jobs.management.base import FAILED, chosen_database, refused
 from django_jobs.management.dead_letters import why_not_replayable
 from django_jobs.management.output import escaped
 from django_jobs.management.progress import progress
+from django_jobs.operations.dead_letters import discard_each, replay_each, select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,12 +97,12 @@ def _chosen(verb: Verb, options: dict[str, Any]) -> QuerySet[FailedJob]:
     if options["all"]:
         if options["ids"]:
             raise refused("give the ids of dead letters or --all, not both")
-        return operations.select(**filters, using=using)
+        return select(**filters, using=using)
     if not options["ids"]:
         raise refused(f"say what to {verb}: ids of dead letters, or --all")
     if any(value is not None for value in filters.values()):
         raise refused("--queue, --handler, --reason and --older-than narrow --all, not ids")
-    return operations.select(ids=options["ids"], unresolved=False, using=using)
+    return select(ids=options["ids"], unresolved=False, using=using)
 
 
 def _missing(chosen: QuerySet[FailedJob], ids: list[str]) -> list[str]:
@@ -130,7 +130,7 @@ def _done(
     by, note = options["by"] or system_user(), options["note"]
     each: Iterator[Any]
     if verb == "replay":
-        each = iter(operations.replay_each(chosen, by=by, reason=note))
+        each = iter(replay_each(chosen, by=by, reason=note))
     else:
-        each = iter(operations.discard_each(chosen, by=by, reason=note))
+        each = iter(discard_each(chosen, by=by, reason=note))
     return map(asdict, each)

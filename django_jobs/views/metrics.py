@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.http import HttpResponse
 
 from django_jobs.clock import SECOND
-from django_jobs.operations import figures
+from django_jobs.operations.figures import totals as total_counters
 from django_jobs.operations.gauges import gauges
 from django_jobs.telemetry.figures import BUCKETS, COUNTERS, HISTOGRAMS
 from django_jobs.telemetry.gauges import GAUGES
@@ -45,7 +45,7 @@ class _Shown:
 
     def collect(self) -> Iterator[Any]:
         yield from _gauges()
-        totals = figures.totals()
+        totals = total_counters()
         yield from _counters(totals)
         yield from _histograms(totals)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django.db import Error
 
-from django_jobs.operations import figures
+from django_jobs.operations.figures import add as add_counters
 from django_jobs.operations.gauges import gauges
 from django_jobs.telemetry.collectors import Prometheus
 from django_jobs.telemetry.metering import of_kind
@@ -44,7 +44,7 @@ class Ledger:
         for collector in of_kind(Prometheus):
             if taken := collector.take():
                 try:
-                    figures.add(taken, self._database)
+                    add_counters(taken, self._database)
                 except BaseException:
                     collector.give_back(taken)
                     raise

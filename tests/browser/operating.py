@@ -5,7 +5,6 @@ import uuid
 from django.urls import reverse
 from django.utils import timezone
 
-from django_jobs import operations
 from django_jobs.backends.base import AttemptRecord
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.registry import backends
@@ -23,6 +22,8 @@ from django_jobs.models import (
     schedule_key,
 )
 from django_jobs.operations.database import store_now
+from django_jobs.operations.queues import limit_queue, pause_queue
+from django_jobs.operations.stopping import cancel
 from django_jobs.worker.presence import Presence
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
@@ -52,14 +53,14 @@ def stock():
     backends["database"].fetch(["default"], 1, 60)
     die(doomed.prepare())
     called_off = doomed.using(delay=60).enqueue()
-    operations.cancel(called_off.id, by="ada", reason="the order was cancelled")
+    cancel(called_off.id, by="ada", reason="the order was cancelled")
     for number in range(3):
         send_receipt.using(queue="shipping").enqueue(order_id=4800 + number)
     doomed.using(queue="shipping", delay=600, priority=5).enqueue()
     history()
     reason = "the gateway is down until 06:00, says their status page"
-    operations.pause_queue("mail", by="grace", reason=reason)
-    operations.limit_queue("reports", {"rate_limit": "60/m", "concurrency": 4}, by="ada")
+    pause_queue("mail", by="grace", reason=reason)
+    limit_queue("reports", {"rate_limit": "60/m", "concurrency": 4}, by="ada")
     schedule = AdminSchedule.objects.create(
         name="nightly-receipts", expression="30 2 * * *", timezone="Europe/Paris",
         handler="testproject.shop.jobs.send_receipt", queue="mail",

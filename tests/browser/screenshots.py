@@ -6,9 +6,10 @@ Not a test by name, so that an ordinary run does not overwrite them.
 import pytest
 from django.urls import reverse
 
-from django_jobs import operations
 from django_jobs.models import FailedJob, ResolutionRun
-from django_jobs.operations import Matching, begin
+from django_jobs.operations.dead_letters import discard
+from django_jobs.operations.matching import Matching
+from django_jobs.operations.runs import begin
 from testproject.shop.jobs import doomed, flaky, send_receipt
 from tests.browser import operating
 from tests.browser.driving import DESKTOP, PHONE
@@ -60,7 +61,7 @@ def stock():
     FailedJob.objects.filter(reason="exhausted").update(attempts=4)
     FailedJob.objects.filter(reason="timed-out").update(attempts=1)
     FailedJob.objects.filter(reason="crashed").update(crashes=3)
-    operations.discard(FailedJob.objects.order_by("pk")[0].pk, by="anna", reason="was refunded")
+    discard(FailedJob.objects.order_by("pk")[0].pk, by="anna", reason="was refunded")
     return wanted
 
 

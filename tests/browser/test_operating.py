@@ -6,9 +6,9 @@ from django.db.models import F
 from django.urls import reverse
 from selenium.webdriver.common.by import By
 
-from django_jobs import operations
 from django_jobs.clock import SECOND
 from django_jobs.models import Job
+from django_jobs.operations.queues import limit_queue, queue_settings
 from testproject.shop.jobs import doomed
 from tests.browser.driving import DESKTOP, PHONE
 from tests.browser.operating import EXPOSED, pages, stock
@@ -24,7 +24,7 @@ PAUSE = reverse("admin:django_jobs_queuecontrol_pause")
 
 
 def is_paused(queue="default"):
-    return operations.queue_settings(queue).paused
+    return queue_settings(queue).paused
 
 
 def tiles(browser):
@@ -58,7 +58,7 @@ def test_pause_a_queue_from_the_overview_with_a_reason(browser, log_in):
 
 
 def test_pause_a_queue_from_the_list_of_queues(browser, log_in):
-    operations.limit_queue("default", {"concurrency": 3}, by="ada")
+    limit_queue("default", {"concurrency": 3}, by="ada")
     log_in()
     browser.open(QUEUES)
     browser.driver.find_element(By.NAME, "_selected_action").click()

@@ -178,11 +178,11 @@ def move_outbox(*, batch: int) -> int:
 
 def call_off(*, ids: list[str]) -> list[str]:
     """Call jobs off, one after the other, when some of them have left; what became of each."""
-    from django_jobs import operations  # noqa: PLC0415 - as above
     from django_jobs.models import OutboxJob  # noqa: PLC0415 - as above
+    from django_jobs.operations.stopping import call_off  # noqa: PLC0415 - as above
 
     _until(lambda: _count(OutboxJob) < len(ids))
-    return [operations.call_off(job_id, by="racer").status for job_id in ids]
+    return [call_off(job_id, by="racer").status for job_id in ids]
 
 
 def _until(is_so: Callable[[], bool]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from django.urls import reverse
 
-from django_jobs import operations
+from django_jobs.operations.queues import limit_queue, queue_settings
 
 pytestmark = pytest.mark.django_db
 IDS = ["database/mail", "database/reports"]
@@ -11,8 +11,8 @@ IDS = ["database/mail", "database/reports"]
 
 @pytest.fixture(autouse=True)
 def limited():
-    operations.limit_queue("mail", {"rate_limit": "60/m", "concurrency": 3}, by="ada")
-    operations.limit_queue("reports", {"rate_limit": "5/s", "concurrency": 7}, by="ada")
+    limit_queue("mail", {"rate_limit": "60/m", "concurrency": 3}, by="ada")
+    limit_queue("reports", {"rate_limit": "5/s", "concurrency": 7}, by="ada")
 
 
 def post(client, *ids, **data):
@@ -21,7 +21,7 @@ def post(client, *ids, **data):
 
 
 def limits():
-    told = (operations.queue_settings(queue) for queue in ("mail", "reports"))
+    told = (queue_settings(queue) for queue in ("mail", "reports"))
     return [(one.rate_limit, one.concurrency) for one in told]
 
 

@@ -8,9 +8,11 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from django_jobs import enqueue_many, operations
+from django_jobs import enqueue_many
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job, OperatorEvent, QueueControl, QueueMinute, Worker
+from django_jobs.operations.depths import overview
+from django_jobs.operations.queues import pause_queue, queue_settings
 from django_jobs.worker.presence import Presence
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
@@ -140,7 +142,7 @@ class TestJobs:
 
     def test_say_why_they_do_not_run(self, admin_client):
         handle = doomed.using(delay=3600).enqueue()
-        operations.pause_queue("default", by="ada", reason="the moon is full")
+        pause_queue("default", by="ada", reason="the moon is full")
         shown = admin_client.get(reverse("admin:django_jobs_job_change", args=[handle.id])).text
         for wanted in ("It is not due until", "paused by ada", "the moon is full", "Cancel…"):
             assert wanted in shown
@@ -161,21 +163,21 @@ def admin_post_is_refused(client, page):
 class TestQueues:
     def test_are_paused_and_resumed(self, admin_client):
         assert said(post(admin_client, "pause", "database/mail", reason="moves")) == ["1 paused."]
-        assert operations.queue_settings("mail").reason == "moves"
+        assert queue_settings("mail").reason == "moves"
         again = post(admin_client, "pause", "database/mail")
         assert said(again) == ["1 changed nothing: it was so already."]
         assert said(post(admin_client, "resume", "database/mail")) == ["1 resumed."]
-        assert not operations.queue_settings("mail").paused
+        assert not queue_settings("mail").paused
 
     def test_get_limits(self, admin_client):
         post(admin_client, "limit", "database/mail", rate_limit="60/m", concurrency="4")
-        now = operations.queue_settings("mail")
+        now = queue_settings("mail")
         assert (now.rate_limit, now.concurrency) == ("60/m", 4)
         page = admin_client.get(url_of("limit"), {"ids": "database/mail"})
         assert 'value="60/m"' in page.text
         wrong = post(admin_client, "limit", "database/mail", rate_limit="a lot", concurrency="-1")
         assert "is no rate" in wrong.text
-        assert operations.queue_settings("mail").rate_limit == "60/m"
+        assert queue_settings("mail").rate_limit == "60/m"
 
     def test_that_the_settings_do_not_know_are_refused(self, admin_client, settings):
         settings.DJANGO_JOBS = {"QUEUES": {"mail": {}}}
@@ -190,11 +192,11 @@ class TestOverview:
         enqueue_many([doomed.prepare() for _ in range(3)])
         send_receipt.using(delay=60).enqueue(1)
         backends["database"].fetch(["default"], 1, 30)
-        operations.pause_queue("reports", by="ada", reason="the moon is full")
+        pause_queue("reports", by="ada", reason="the moon is full")
         shown = admin_client.get(OVERVIEW).text
         for wanted in ("default", "mail", "the moon is full", str(worker), "<svg", "doomed"):
             assert wanted in shown
-        depth = {one.queue: one for one in operations.overview()}
+        depth = {one.queue: one for one in overview()}
         default = depth["default"]
         assert (default.ready, default.running, default.dead) == (2, 1, 1)
         assert (depth["mail"].scheduled, depth["reports"].paused) == (1, True)

@@ -10,14 +10,16 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_jobs import enqueue_many, operations
+from django_jobs import enqueue_many
 from django_jobs.admin import acting
 from django_jobs.admin.databases import jobs_url
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job, OperatorEvent, QueueControl, Worker
-from django_jobs.operations import explain, overview
+from django_jobs.operations.depths import overview
+from django_jobs.operations.explaining import explain
 from django_jobs.operations.queues import limit_queue, pause_queue
+from django_jobs.operations.stopping import cancel
 from django_jobs.worker.presence import Presence
 from testproject.shop.jobs import doomed
 from tests.integration.operations.dying import die
@@ -201,8 +203,8 @@ class TestWhoCalledAJobOff:
     @pytest.fixture
     def cancelled(self):
         handle = doomed.enqueue()
-        operations.cancel(handle.id, by="ada", reason="ordered <b>twice</b>")
-        operations.cancel(doomed.enqueue().id, by="bob", reason="another")
+        cancel(handle.id, by="ada", reason="ordered <b>twice</b>")
+        cancel(doomed.enqueue().id, by="bob", reason="another")
         return reverse("admin:django_jobs_jobresult_change", args=[handle.id])
 
     def test_stands_on_the_page_of_its_result(self, admin_client, cancelled):
@@ -238,7 +240,7 @@ def test_too_many_are_refused_without_being_read(admin_client, monkeypatch):
 def test_times_say_of_which_zone_they_are(admin_client, settings):
     settings.TIME_ZONE = "Europe/Paris"
     job, dead, called_off = doomed.enqueue(), die(), doomed.enqueue()
-    operations.cancel(called_off.id, by="ada")
+    cancel(called_off.id, by="ada")
     for page, key in (("job", job.id), ("failedjob", dead.pk), ("jobresult", called_off.id)):
         text = admin_client.get(reverse(f"admin:django_jobs_{page}_change", args=[key])).text
         told = re.findall(r"\b\d?\d(?::\d\d)? (?:a\.m\.|p\.m\.)[^<]{0,6}", text)

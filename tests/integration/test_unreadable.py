@@ -22,7 +22,7 @@ from django_jobs.models import (
     QueueMeter,
     QueueMinute,
 )
-from django_jobs.operations import overview
+from django_jobs.operations.depths import overview
 from django_jobs.operations.health import Limits, troubles
 from django_jobs.telemetry import events
 from django_jobs.worker.housekeeping import Housekeeping

@@ -19,7 +19,7 @@ from django_jobs.backends.database.glance import queues_with_blocked, queues_wit
 from django_jobs.backends.database.settling import return_claimed
 from django_jobs.management.listing import Wanted, listed
 from django_jobs.models import Job
-from django_jobs.operations import overview
+from django_jobs.operations.depths import overview
 from django_jobs.operations.explaining import explain as explain_job
 from django_jobs.operations.health import Limits, troubles
 from django_jobs.operations.hindrances import COUNTED_AT_MOST

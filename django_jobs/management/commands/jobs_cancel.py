@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from django_jobs import operations
 from django_jobs.management.asking import system_user
 from django_jobs.management.base import FAILED, JobsCommand, add_json
 from django_jobs.management.output import escaped
+from django_jobs.operations.stopping import call_off
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -45,7 +45,7 @@ class Command(JobsCommand):
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
         by, reason = system_user(), options["reason"]
-        called = [operations.call_off(one, by=by, reason=reason) for one in options["ids"]]
+        called = [call_off(one, by=by, reason=reason) for one in options["ids"]]
         if options["json"]:
             output.document({"jobs": [asdict(one) for one in called]})
         else:

@@ -16,8 +16,8 @@ from django_jobs.management.base import (
     epilog,
 )
 from django_jobs.management.resolving import FILTERS, resolve
-from django_jobs.operations import select
 from django_jobs.operations.database import store_now
+from django_jobs.operations.dead_letters import select
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from django_jobs import operations
 from django_jobs.exceptions import InvalidOption
 from django_jobs.management.asking import system_user
 from django_jobs.management.base import FAILED, JobsCommand, add_json
 from django_jobs.management.output import escaped
+from django_jobs.operations.workers import drain, workers
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -47,11 +47,10 @@ class Command(JobsCommand):
         names = options["workers"]
         if bool(names) == options["all"]:
             raise InvalidOption("name workers as HOST:PID, or say --all; jobs_status lists them")
-        known = {str(seen.worker): str(seen.worker.pk) for seen in operations.workers()}
+        known = {str(seen.worker): str(seen.worker.pk) for seen in workers()}
         by, reason = system_user(), options["reason"]
         drained = [
-            operations.drain(known.get(name, name), by=by, reason=reason)
-            for name in names or sorted(known)
+            drain(known.get(name, name), by=by, reason=reason) for name in names or sorted(known)
         ]
         if options["json"]:
             output.document({"workers": [asdict(one) for one in drained]})

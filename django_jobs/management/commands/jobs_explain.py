@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from django_jobs import operations
 from django_jobs.management.base import FAILED, JobsCommand, add_json
 from django_jobs.management.output import escaped
+from django_jobs.operations.explaining import explain
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -33,7 +33,7 @@ class Command(JobsCommand):
         add_json(parser)
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
-        found = operations.explain(options["id"])
+        found = explain(options["id"])
         if options["json"]:
             output.document({**asdict(found), "found": found.found})
             return 0 if found.found else FAILED

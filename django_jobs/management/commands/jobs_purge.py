@@ -6,7 +6,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django_jobs import operations
 from django_jobs.management.arguments import DURATIONS, duration, queue_name
 from django_jobs.management.asking import check_can_ask, confirmed, system_user
 from django_jobs.management.base import (
@@ -17,12 +16,14 @@ from django_jobs.management.base import (
     chosen_database,
 )
 from django_jobs.management.progress import progress
+from django_jobs.operations.dead_letters import select
+from django_jobs.operations.purging import purge
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from django_jobs.management.output import Output
-    from django_jobs.operations import Purged
+    from django_jobs.operations.purging import Purged
 
 
 class Command(JobsCommand):
@@ -63,15 +64,15 @@ class Command(JobsCommand):
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
         named = options["database"]
-        purge = partial(
-            operations.purge,
+        purge_chosen = partial(
+            purge,
             state=options["state"],
             older_than=options["older_than"],
             queue=options["queue"],
             by=system_user(),
             using=None if named is None else chosen_database(named),
         )
-        found = purge(dry_run=True)
+        found = purge_chosen(dry_run=True)
         if options["dry_run"] or not found.total:
             return _tell(output, "would be deleted", found, options)
         if not options["force"]:
@@ -80,7 +81,7 @@ class Command(JobsCommand):
                 output.line("Nothing was deleted.")
                 return FAILED
         with progress(self.stderr, found.total, "purge") as advance:
-            return _tell(output, "deleted", purge(progress=advance), options)
+            return _tell(output, "deleted", purge_chosen(progress=advance), options)
 
 
 def _tell(output: Output, how: str, purged: Purged, options: dict[str, Any]) -> int:
@@ -102,7 +103,7 @@ def _warning(options: dict[str, Any]) -> str:
     """Dead letters that nobody has looked after are worth a second thought."""
     if options["state"] == "succeeded":
         return ""
-    waiting = operations.select(
+    waiting = select(
         queue=options["queue"],
         older_than=options["older_than"],
         using=chosen_database(options["database"]),

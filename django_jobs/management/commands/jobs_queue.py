@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from django_jobs import operations
 from django_jobs.exceptions import InvalidOption
 from django_jobs.management.arguments import queue_name
 from django_jobs.management.asking import system_user
 from django_jobs.management.base import JobsCommand, add_json
 from django_jobs.management.output import escaped
+from django_jobs.operations.queues import (
+    QueueSettings,
+    limit_queue,
+    pause_queue,
+    queue_settings,
+    reset_breaker,
+    reset_rate,
+    resume_queue,
+)
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -69,7 +77,7 @@ class Command(JobsCommand):
         if options["handler"] and action != "reset-breaker":
             raise InvalidOption("--handler goes with reset-breaker, and with nothing else")
         changed = _do(action, queue, options)
-        now = operations.queue_settings(queue, backend=options["backend"])
+        now = queue_settings(queue, backend=options["backend"])
         if options["json"]:
             output.document({**asdict(now), "changed": changed})
         else:
@@ -82,13 +90,13 @@ def _do(action: str, queue: str, options: dict[str, Any]) -> bool:
         return False
     about = {"by": system_user(), "reason": options["reason"], "backend": options["backend"]}
     if action == "set":
-        return operations.limit_queue(queue, _limits(options["limits"]), **about)
+        return limit_queue(queue, _limits(options["limits"]), **about)
     if action == "reset-breaker":
-        return operations.reset_breaker(queue, options["handler"], **about)
+        return reset_breaker(queue, options["handler"], **about)
     do = {
-        "pause": operations.pause_queue,
-        "resume": operations.resume_queue,
-        "reset-rate": operations.reset_rate,
+        "pause": pause_queue,
+        "resume": resume_queue,
+        "reset-rate": reset_rate,
     }[action]
     return do(queue, **about)
 
@@ -105,7 +113,7 @@ def _limits(texts: list[str]) -> dict[str, str | int | None]:
     return limits
 
 
-def _told(queue: operations.QueueSettings, *, changed: bool) -> str:
+def _told(queue: QueueSettings, *, changed: bool) -> str:
     state = "paused" if queue.paused else "running"
     if queue.paused and queue.reason:
         state += f" ({queue.reason})"

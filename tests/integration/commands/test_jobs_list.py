@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from django_jobs import operations
 from django_jobs.backends.registry import backends
 from django_jobs.management import listing
 from django_jobs.models import Job, JobAttempt, JobResult
+from django_jobs.operations.stopping import cancel
 from django_jobs.worker.build import process_once
 from testproject.shop.jobs import doomed, flaky
 from tests.integration.commands.conftest import HOSTILE, assert_harmless
@@ -64,7 +64,7 @@ def test_jobs_that_ended(run, die):
     while process_once():
         pass
     cancelled = doomed.enqueue()
-    assert operations.cancel(cancelled.id, by="me")
+    assert cancel(cancelled.id, by="me")
     for state, count in (("dead", 1), ("succeeded", 1), ("cancelled", 1), ("skipped", 0)):
         told = run("jobs_list", "--state", state, "--json").json()["jobs"]
         assert [one["state"] for one in told] == [state] * count
@@ -88,7 +88,7 @@ def test_a_handler_is_looked_for_among_so_many_and_no_more(run, monkeypatch):
 
 def test_results_are_looked_for_among_the_latest(run, monkeypatch):
     cancelled = doomed.enqueue()
-    operations.cancel(cancelled.id, by="me")
+    cancel(cancelled.id, by="me")
     for _ in range(2):
         flaky.using(retry=[0]).enqueue()
     while process_once():

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from django_jobs import operations
 from django_jobs.backends.registry import backends
 from django_jobs.conf import DATABASE_BACKEND
 from django_jobs.management import preflight
 from django_jobs.models import Job, OperatorEvent, Worker
+from django_jobs.operations.queues import pause_queue
 from django_jobs.worker.presence import Presence
 from testproject.shop.jobs import doomed
 from tests.integration.commands.conftest import HOSTILE, ROOT, assert_harmless
@@ -24,7 +24,7 @@ NOBODY = "00000000-0000-7000-8000-000000000000"
 class TestExplain:
     def test_tells_each_cause_and_its_way_out(self, run):
         handle = doomed.using(delay=600).enqueue()
-        operations.pause_queue("default", by="ada")
+        pause_queue("default", by="ada")
         told = run("jobs_explain", handle.id)
         assert told.code == 0
         assert told.out.startswith(f"{handle.id} is scheduled (testproject.shop.jobs.doomed on")

@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from django_jobs import operations
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.conf import JobsSettings
 from django_jobs.models import Job, QueueControl, Worker
+from django_jobs.operations.depths import overview
 from testproject.shop.jobs import doomed
 from tests.integration.commands.conftest import HOSTILE, ROOT, assert_harmless
 
@@ -145,7 +145,7 @@ def test_exit_codes_in_a_process(manage):
 
 @pytest.mark.django_db(transaction=True)
 def test_watching_until_interrupted(site_environment):
-    operations.overview()
+    overview()
     command = [sys.executable, str(ROOT / "testproject/manage.py"), "jobs_status", "--watch"]
     with subprocess.Popen(
         [*command, "--interval", "0.05"], env=site_environment, stdout=subprocess.PIPE, text=True

@@ -4,9 +4,10 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.urls import reverse
 
-from django_jobs import Cancel, job, operations
+from django_jobs import Cancel, job
 from django_jobs.exceptions import JobFailed
 from django_jobs.models import JobResult
+from django_jobs.operations.explaining import explain
 from django_jobs.worker import process_once
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +55,7 @@ def test_what_it_printed_is_never_taken_for_the_reason(why):
     process_once()
     assert handle.reason == ("" if why else "the handler called the job off")
     assert JobResult.objects.get().output == f"{handle.reason}\nit printed this\n"
-    assert "it printed" not in operations.explain(handle.id).causes[0].told
+    assert "it printed" not in explain(handle.id).causes[0].told
 
 
 def test_a_job_that_was_not_called_off_has_none(handle):
@@ -62,7 +63,7 @@ def test_a_job_that_was_not_called_off_has_none(handle):
 
 
 def test_jobs_explain_tells_it(handle, run):
-    (cause,) = operations.explain(handle.id).causes
+    (cause,) = explain(handle.id).causes
     assert cause.told.endswith(f": {WHY}")
     assert WHY in run("jobs_explain", handle.id).out
     assert WHY in run("jobs_explain", handle.id, "--json").json()["causes"][0]["told"]

@@ -10,10 +10,12 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from django_jobs import operations
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.models import FailedJob, Job, OperatorEvent
+from django_jobs.operations import resealing
+from django_jobs.operations.dead_letters import discard
+from django_jobs.operations.replaying import replay
 from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer
 from testproject.shop.jobs import doomed, flaky, send_receipt
@@ -25,11 +27,12 @@ REPLAY = """
 import sys, time
 import django
 django.setup()
-from django_jobs import job, operations
+from django_jobs import job
+from django_jobs.operations.replaying import replay
 while time.time() < float(sys.argv[2]):
     pass
 for _ in range(3):
-    print(operations.replay(int(sys.argv[1]), by="racer").status, flush=True)
+    print(replay(int(sys.argv[1]), by="racer").status, flush=True)
 """
 
 
@@ -64,7 +67,7 @@ def reseal_with(failed, *, schedule, expires_in):
 class TestReplay:
     def test_makes_a_new_job_of_the_old_one(self):
         failed = die(flaky.using(priority=7, name="a name", meta={"a": 1}).prepare())
-        answer = operations.replay(failed.pk, by="ada", reason="fixed the server")
+        answer = replay(failed.pk, by="ada", reason="fixed the server")
         job = Job.objects.get()
         assert answer.status == "replayed"
         assert answer.new_id == str(job.pk) != str(failed.job_id)
@@ -78,7 +81,7 @@ class TestReplay:
 
     def test_leaves_a_job_that_can_be_opened_and_run(self):
         failed = die(send_receipt.prepare(5))
-        answer = operations.replay(failed.pk, by="ada")
+        answer = replay(failed.pk, by="ada")
         (lease,) = backends["database"].fetch(["mail"], 1, 30)
         assert lease.id == answer.new_id
         envelope = Opener(
@@ -91,7 +94,7 @@ class TestReplay:
 
     def test_is_on_record(self):
         failed = die()
-        answer = operations.replay(failed.pk, by="ada", reason="because")
+        answer = replay(failed.pk, by="ada", reason="because")
         failed.refresh_from_db()
         event = OperatorEvent.objects.get()
         assert failed.resolution == "replayed"
@@ -104,8 +107,8 @@ class TestReplay:
 
     def test_happens_once_however_often_it_is_asked_for(self):
         failed = die()
-        first = operations.replay(failed.pk, by="ada")
-        second = operations.replay(failed.pk, by="bob")
+        first = replay(failed.pk, by="ada")
+        second = replay(failed.pk, by="bob")
         assert second.status == "already-replayed"
         assert second.new_id == first.new_id
         assert "ada" in second.why
@@ -113,19 +116,19 @@ class TestReplay:
 
     def test_of_a_discarded_one_does_nothing(self):
         failed = die()
-        operations.discard(failed.pk, by="ada")
-        assert operations.replay(failed.pk, by="bob").status == "discarded"
+        discard(failed.pk, by="ada")
+        assert replay(failed.pk, by="bob").status == "discarded"
         assert not Job.objects.exists()
 
     def test_of_nothing_says_so(self):
         with pytest.raises(FailedJob.DoesNotExist, match="no dead letter 4711"):
-            operations.replay(4711, by="ada")
+            replay(4711, by="ada")
 
     def test_waits_for_nothing_and_lives_as_long_as_before(self):
         later = timezone.now() + timedelta(hours=1)
         failed = reseal_with(die(), schedule=later, expires_in=7200)
         before = time.time_ns() // 1000
-        assert operations.replay(failed.pk, by="ada").status == "replayed"
+        assert replay(failed.pk, by="ada").status == "replayed"
         job = Job.objects.get()
         assert job.get_state_display() == "ready"
         assert "schedule" not in body_of(job)
@@ -137,10 +140,10 @@ class TestReplay:
     def test_keeps_fields_that_a_later_release_wrote(self):
         failed = die()
         forge(failed, lambda body: {**body, "fromTheFuture": {"a": [1]}}, sign=True)
-        operations.replay(failed.pk, by="ada")
+        replay(failed.pk, by="ada")
         (lease,) = backends["database"].fetch(["default"], 1, 30)
         assert body_of(lease.message)["fromTheFuture"] == {"a": [1]}
-        assert operations.resealing.Signer(operations.resealing.get_settings().signing_keys).verify(
+        assert resealing.Signer(resealing.get_settings().signing_keys).verify(
             lease.message.body.encode(), lease.message.signature, lease.message.key_id
         )
 
@@ -148,13 +151,13 @@ class TestReplay:
         settings.DJANGO_JOBS = {"SIGNING_KEYS": [("old", "o" * 32)]}
         failed = die()
         settings.DJANGO_JOBS = {"SIGNING_KEYS": [("new", "n" * 32), ("old", "o" * 32)]}
-        assert operations.replay(failed.pk, by="ada").status == "replayed"
+        assert replay(failed.pk, by="ada").status == "replayed"
         assert (failed.key_id, Job.objects.get().key_id) == ("old", "new")
 
     def test_that_is_rolled_back_never_happened(self):
         failed = die()
         with transaction.atomic():
-            operations.replay(failed.pk, by="ada")
+            replay(failed.pk, by="ada")
             transaction.set_rollback(True)
         failed.refresh_from_db()
         assert failed.resolution == ""
@@ -167,7 +170,7 @@ class TestReplay:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            operations.replay(failed.pk, by="ada", witness=witness)
+            replay(failed.pk, by="ada", witness=witness)
         assert not Job.objects.exists()
         assert FailedJob.objects.get().resolution == ""
 
@@ -175,14 +178,14 @@ class TestReplay:
 @pytest.mark.django_db
 class TestRefusal:
     def refused(self, failed, *words):
-        answer = operations.replay(failed.pk, by="ada")
+        answer = replay(failed.pk, by="ada")
         assert answer.status == "refused"
         assert all(word in answer.why for word in words), answer.why
         failed.refresh_from_db()
         assert failed.resolution == ""
         assert failed.replayed_as is None
         assert not OperatorEvent.objects.exists()
-        assert operations.discard(failed.pk, by="ada").status == "discarded"
+        assert discard(failed.pk, by="ada").status == "discarded"
 
     def test_of_a_forged_body(self):
         failed = die()
@@ -272,7 +275,7 @@ class TestRefusal:
 class TestDiscard:
     def test_keeps_the_row_and_the_record(self):
         failed = die()
-        answer = operations.discard(failed.pk, by="ada", reason="obsolete")
+        answer = discard(failed.pk, by="ada", reason="obsolete")
         failed.refresh_from_db()
         assert answer.status == "discarded"
         assert (failed.resolution, failed.resolved_by) == ("discarded", "ada")
@@ -282,14 +285,14 @@ class TestDiscard:
 
     def test_happens_once(self):
         failed = die()
-        operations.discard(failed.pk, by="ada")
-        assert operations.discard(failed.pk, by="bob").status == "already-discarded"
+        discard(failed.pk, by="ada")
+        assert discard(failed.pk, by="bob").status == "already-discarded"
         assert OperatorEvent.objects.count() == 1
 
     def test_of_a_replayed_one_does_nothing(self):
         failed = die()
-        operations.replay(failed.pk, by="ada")
-        assert operations.discard(failed.pk, by="bob").status == "replayed"
+        replay(failed.pk, by="ada")
+        assert discard(failed.pk, by="bob").status == "replayed"
         failed.refresh_from_db()
         assert failed.resolution == "replayed"
 

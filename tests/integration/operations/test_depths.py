@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from django_jobs import enqueue_many, operations
+from django_jobs import enqueue_many
 from django_jobs.backends.database import counts as counting
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
@@ -15,7 +15,8 @@ from django_jobs.exceptions import NotSupported
 from django_jobs.ids import new_id
 from django_jobs.models import FailedJob, Job, QueueControl
 from django_jobs.operations.database import moments
-from django_jobs.operations.depths import overview_of_some
+from django_jobs.operations.dead_letters import discard
+from django_jobs.operations.depths import overview, overview_of_some
 from testproject.shop.jobs import doomed, flaky, send_receipt
 from tests.integration.operations.dying import die
 
@@ -25,7 +26,7 @@ MEMORY = {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}
 
 
 def by_queue(*given):
-    return {(row.backend, row.queue): row for row in operations.overview(*given)}
+    return {(row.backend, row.queue): row for row in overview(*given)}
 
 
 def letter(queue, *, backend="database", resolution="", age=0):
@@ -101,7 +102,7 @@ class TestCountingNoFurtherThanAsked:
             + [letter("mail", age=60) for _ in range(2)]
             + [letter("reports", age=90)]
         )
-        dead = {row.queue: row.dead for row in operations.overview(3)}
+        dead = {row.queue: row.dead for row in overview(3)}
         assert dead == {"mail": 2, "reports": 1}
 
     def test_dead_letters_of_backends_that_share_a_name_are_counted_apart(self):
@@ -167,8 +168,8 @@ class TestOverview:
         assert 90 <= by_queue()["database", "default"].oldest_ready_seconds < 150
 
     def test_forgets_what_is_resolved(self):
-        operations.discard(die().pk, by="ada")
-        assert operations.overview() == []
+        discard(die().pk, by="ada")
+        assert overview() == []
 
     def test_shows_configured_queues_that_are_empty(self, settings):
         settings.DJANGO_JOBS = {"QUEUES": {"mail": {}, "reports": {}}}
@@ -178,11 +179,11 @@ class TestOverview:
         for queue in range(12):
             doomed.using(queue=f"queue-{queue}").enqueue()
         with django_assert_max_num_queries(10):
-            assert len(operations.overview()) == 12
+            assert len(overview()) == 12
         for queue in range(12, 199):
             doomed.using(queue=f"queue-{queue}").enqueue()
         with django_assert_max_num_queries(10):
-            assert len(operations.overview()) == 199
+            assert len(overview()) == 199
 
     def test_asks_other_backends_and_survives_broken_ones(self, settings, monkeypatch, caplog):
         settings.DJANGO_JOBS = {
@@ -229,7 +230,7 @@ class TestOverview:
         FailedJob.objects.bulk_create([letter(queue) for queue in dead])
         some = overview_of_some(9, at=moments(), breakers=[], queues_at_most=5)
         assert [row.queue for row in some.queues] == ["a-0", "a-0-dead", "a-1", "mail", "paused"]
-        every = {row.queue: row for row in operations.overview(9)}
+        every = {row.queue: row for row in overview(9)}
         assert [every[row.queue] for row in some.queues] == [
             replace(row, oldest_ready_seconds=every[row.queue].oldest_ready_seconds)
             for row in some.queues

@@ -4,12 +4,17 @@ from datetime import date
 
 import pytest
 
-from django_jobs import job, operations
+from django_jobs import job
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock, SystemClock
 from django_jobs.handlers.registry import registry
 from django_jobs.models import Job
+from django_jobs.operations.explaining import explain
+from django_jobs.operations.queues import limit_queue, pause_queue
+from django_jobs.operations.replaying import replay
+from django_jobs.operations.stopping import call_off, cancel
+from django_jobs.operations.workers import drain, workers
 from django_jobs.worker.build import process_once
 from django_jobs.worker.presence import Presence
 from testproject.shop.jobs import doomed, flaky
@@ -42,11 +47,11 @@ def clock(monkeypatch):
 
 
 def kinds(handle):
-    return [cause.kind for cause in operations.explain(handle.id).causes]
+    return [cause.kind for cause in explain(handle.id).causes]
 
 
 def cause(handle, kind):
-    (found,) = [one for one in operations.explain(handle.id).causes if one.kind == kind]
+    (found,) = [one for one in explain(handle.id).causes if one.kind == kind]
     assert found.way_out
     return found.told
 
@@ -81,8 +86,8 @@ def test_it_waits_for_a_retry(worker):
 
 def test_its_queue_is_paused(worker):
     handle = doomed.enqueue()
-    operations.pause_queue("default", by="ada", reason="the mail server moves")
-    operations.limit_queue("default", {"rate_limit": "60/m"}, by="bob")
+    pause_queue("default", by="ada", reason="the mail server moves")
+    limit_queue("default", {"rate_limit": "60/m"}, by="bob")
     assert kinds(handle) == ["paused"]
     told = cause(handle, "paused")
     assert told.startswith("The queue default was paused by ada at ")
@@ -110,13 +115,13 @@ def test_the_worker_has_not_been_seen_for_a_while(clock):
 
 
 def test_every_worker_drains(worker):
-    (seen,) = operations.workers()
-    operations.drain(str(seen.worker.pk), by="ada")
+    (seen,) = workers()
+    drain(str(seen.worker.pk), by="ada")
     assert "was asked to drain" in cause(doomed.enqueue(), "no-worker")
 
 
 def test_its_queue_is_rate_limited(worker):
-    operations.limit_queue("default", {"rate_limit": "1/h"}, by="ada")
+    limit_queue("default", {"rate_limit": "1/h"}, by="ada")
     doomed.enqueue()
     handle = doomed.enqueue()
     assert kinds(handle) == ["its-turn"]
@@ -126,7 +131,7 @@ def test_its_queue_is_rate_limited(worker):
 
 
 def test_all_places_of_its_queue_are_taken(worker):
-    operations.limit_queue("default", {"concurrency": 1}, by="ada")
+    limit_queue("default", {"concurrency": 1}, by="ada")
     doomed.enqueue()
     handle = doomed.enqueue()
     lease()
@@ -140,7 +145,7 @@ def test_another_job_holds_its_key(worker, key):
     assert kinds(handle) == ["its-turn"]
     lease()
     lease()  # finds no place for it, and parks it
-    assert operations.explain(handle.id).state == "blocked"
+    assert explain(handle.id).state == "blocked"
     assert kinds(handle) == ["key-held"]
     assert f"{key} lets 1 run at a time, and is held by job {holder.id} on" in cause(
         handle, "key-held"
@@ -192,7 +197,7 @@ def test_it_is_a_suspect(clock):
 def test_it_was_asked_to_stop(worker):
     handle = doomed.enqueue()
     (mine,) = lease()
-    operations.call_off(handle.id, by="ada")
+    call_off(handle.id, by="ada")
     assert kinds(handle) == ["leased", "stop-asked"]
     backends["database"].nack(mine, 60)
     assert kinds(handle) == ["not-due", "stop-asked"]
@@ -207,15 +212,15 @@ def test_its_time_is_over(worker, clock):
 
 def test_it_was_cancelled():
     handle = doomed.enqueue()
-    operations.cancel(handle.id, by="ada")
-    assert operations.explain(handle.id).state == "cancelled"
+    cancel(handle.id, by="ada")
+    assert explain(handle.id).state == "cancelled"
     assert cause(handle, "cancelled").startswith("It was cancelled at ")
 
 
 def test_it_succeeded_and_its_return_value_is_not_kept():
     handle = of_today.enqueue()
     assert process_once().status == "acked"
-    (cause,) = operations.explain(handle.id).causes
+    (cause,) = explain(handle.id).causes
     assert "Its return value was not kept: value is of type date, which is not JSON" in cause.told
 
 
@@ -223,29 +228,29 @@ def test_it_succeeded():
     handle = flaky.using(max_retries=3, retry="none").enqueue()
     for _ in range(3):
         process_once()
-    assert operations.explain(handle.id).state == "succeeded"
+    assert explain(handle.id).state == "succeeded"
     assert kinds(handle) == ["ended"]
 
 
 def test_it_is_dead_or_was_replayed():
     failed = die()
-    found = operations.explain(str(failed.job_id))
+    found = explain(str(failed.job_id))
     assert (found.state, found.causes[0].kind) == ("dead", "dead")
     assert f"jobs_dlq replay {failed.pk}" in found.causes[0].way_out
-    replayed = operations.replay(failed.pk, by="ada")
-    found = operations.explain(str(failed.job_id))
+    replayed = replay(failed.pk, by="ada")
+    found = explain(str(failed.job_id))
     assert f"replayed as {replayed.new_id}" in found.causes[0].told
 
 
 @pytest.mark.parametrize("text", ["", "elephant", "00000000-0000-7000-8000-000000000000"])
 def test_nobody_knows_it(text):
-    found = operations.explain(text)
+    found = explain(text)
     assert (found.state, found.found, len(found.causes)) == ("unknown", False, 1)
 
 
 def test_two_causes_are_told_in_their_order():
     handle = doomed.using(delay=60).enqueue()
-    operations.pause_queue("default", by="ada")
+    pause_queue("default", by="ada")
     assert kinds(handle) == ["not-due", "paused", "no-worker"]
 
 
@@ -257,12 +262,12 @@ def test_a_job_elsewhere(settings):
         }
     }
     handle = doomed.using(backend="memory", delay=60).enqueue()
-    found = operations.explain(handle.id)
+    found = explain(handle.id)
     assert (found.backend, [one.kind for one in found.causes]) == ("memory", ["not-due"])
 
 
 def test_asking_changes_nothing(worker):
     handle = doomed.enqueue()
     before = Job.objects.values().get()
-    operations.explain(handle.id)
+    explain(handle.id)
     assert Job.objects.values().get() == before

@@ -2,9 +2,11 @@
 
 import pytest
 
-from django_jobs import job, operations
+from django_jobs import job
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job
+from django_jobs.operations.explaining import explain
+from django_jobs.operations.queues import reset_breaker
 from django_jobs.worker import process_once
 from django_jobs.worker.presence import Presence
 
@@ -43,7 +45,7 @@ def open_that_of_the_queue():
 
 
 def cause(handle):
-    (found,) = operations.explain(handle.id).causes
+    (found,) = explain(handle.id).causes
     return found
 
 
@@ -61,7 +63,7 @@ def test_the_breaker_of_its_queue_is_open():
 def test_it_says_so_until_somebody_closes_it():
     open_that_of_the_queue()
     handle = breaks.enqueue()
-    operations.reset_breaker("default", by="ada")
+    reset_breaker("default", by="ada")
     assert cause(handle).kind == "its-turn"
 
 

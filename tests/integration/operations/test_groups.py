@@ -4,9 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from django_jobs import operations
 from django_jobs.models import FailedJob, FailureGroup
-from django_jobs.operations import groups, recount_groups
+from django_jobs.operations.dead_letters import discard
+from django_jobs.operations.groups import groups, recount_groups
+from django_jobs.operations.purging import purge
+from django_jobs.operations.replaying import replay
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
 
@@ -34,25 +36,25 @@ def test_count_open_and_all_with_first_and_last():
 
 def test_follow_what_is_done(monkeypatch):
     letters = [die(fingerprint=ONE) for _ in range(4)]
-    operations.replay(letters[0].pk, by="me")
-    operations.replay(letters[0].pk, by="me")
+    replay(letters[0].pk, by="me")
+    replay(letters[0].pk, by="me")
     from_another_process(monkeypatch)
-    operations.discard(letters[1].pk, by="me")
+    discard(letters[1].pk, by="me")
     assert counts() == {ONE: (2, 4)}
-    operations.discard(letters[2].pk, by="me")
-    operations.discard(letters[3].pk, by="me")
+    discard(letters[2].pk, by="me")
+    discard(letters[3].pk, by="me")
     assert groups() == []
     assert counts() == {ONE: (0, 4)}
 
 
 def test_follow_a_purge(monkeypatch):
     letters = [die(fingerprint=ONE) for _ in range(3)] + [die(fingerprint=OTHER)]
-    operations.discard(letters[0].pk, by="me")
+    discard(letters[0].pk, by="me")
     kept = die(fingerprint=OTHER)
     old = FailedJob.objects.exclude(pk=kept.pk)
     old.update(failed_at=letters[0].failed_at - timedelta(days=9))
     from_another_process(monkeypatch)
-    operations.purge(state="dead", older_than=timedelta(days=1), batch=2)
+    purge(state="dead", older_than=timedelta(days=1), batch=2)
     assert counts() == {OTHER: (1, 1)}
 
 
@@ -66,7 +68,7 @@ def test_without_an_error_are_those_of_one_handler_and_reason():
 def test_counting_anew_comes_to_the_same(monkeypatch):
     letters = [die(fingerprint=ONE) for _ in range(3)] + [die(fingerprint=OTHER)]
     from_another_process(monkeypatch)
-    operations.discard(letters[0].pk, by="me")
+    discard(letters[0].pk, by="me")
     before = groups(resolved=True)
     FailureGroup.objects.update(open=1000, seen=0)
     assert recount_groups() == 2

@@ -2,9 +2,11 @@
 
 import pytest
 
-from django_jobs import operations
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job, JobResult, OperatorEvent
+from django_jobs.operations.depths import overview
+from django_jobs.operations.live import live
+from django_jobs.operations.stopping import cancel
 from testproject.shop.jobs import doomed, flaky, send_receipt
 
 MEMORY = {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}
@@ -15,7 +17,7 @@ class TestCancel:
     @pytest.mark.parametrize("options", [{}, {"delay": 60}])
     def test_ends_a_job_that_waits(self, options):
         handle = doomed.using(**options).enqueue()
-        assert operations.cancel(handle.id, by="ada", reason="no longer needed")
+        assert cancel(handle.id, by="ada", reason="no longer needed")
         event = OperatorEvent.objects.get()
         assert not Job.objects.exists()
         assert JobResult.objects.get().status == "cancelled"
@@ -24,27 +26,27 @@ class TestCancel:
 
     def test_happens_once(self):
         handle = doomed.enqueue()
-        operations.cancel(handle.id, by="ada")
-        assert not operations.cancel(handle.id, by="bob")
+        cancel(handle.id, by="ada")
+        assert not cancel(handle.id, by="bob")
         assert OperatorEvent.objects.count() == 1
 
     def test_leaves_a_running_job_alone(self):
         handle = doomed.enqueue()
         backends["database"].fetch(["default"], 1, 30)
-        assert not operations.cancel(handle.id, by="ada")
+        assert not cancel(handle.id, by="ada")
         assert Job.objects.exists()
         assert not OperatorEvent.objects.exists()
 
     @pytest.mark.parametrize("unknown", ["elephant", "00000000-0000-7000-8000-000000000000"])
     def test_of_nothing_is_false(self, unknown):
-        assert not operations.cancel(unknown, by="ada")
+        assert not cancel(unknown, by="ada")
 
     def test_finds_the_job_in_other_backends(self, settings):
         settings.DJANGO_JOBS = {
             "BACKENDS": {"database": {"BACKEND": BACKEND}, "memory": MEMORY},
         }
         handle = doomed.using(backend="memory").enqueue()
-        assert operations.cancel(handle.id, by="ada")
+        assert cancel(handle.id, by="ada")
         assert not backends["memory"].jobs
         assert OperatorEvent.objects.get().backend == "memory"
 
@@ -62,7 +64,7 @@ class TestLive:
         )
 
         def ids(**said):
-            return {str(pk) for pk in operations.live(**said).values_list("pk", flat=True)}
+            return {str(pk) for pk in live(**said).values_list("pk", flat=True)}
 
         assert ids() == {ready.id, later.id, mail.id}
         assert ids(queue="mail") == {mail.id}
@@ -76,12 +78,12 @@ class TestLive:
     def test_those_that_wait_for_a_key(self):
         first, blocked = (doomed.using(concurrency_key="k").enqueue() for _ in range(2))
         backends["database"].fetch(["default"], 5, 30)
-        found = operations.live(state="blocked")
+        found = live(state="blocked")
         assert [str(job.pk) for job in found] == [blocked.id]
-        (shown,) = operations.overview()
+        (shown,) = overview()
         assert shown.blocked == 1
         assert first.id != blocked.id
 
     def test_refuses_an_unknown_state(self):
         with pytest.raises(ValueError, match="'dead'"):
-            operations.live(state="dead")
+            live(state="dead")

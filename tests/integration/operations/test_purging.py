@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from django_jobs import operations
 from django_jobs.backends.base import AttemptRecord, Charge, ResultRecord
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, OperatorEvent
+from django_jobs.operations.purging import purge, sweep_results
 from testproject.shop.jobs import doomed, flaky, send_receipt
 from tests.integration.operations.dying import die
 
@@ -82,7 +82,7 @@ def a_live_job_with_an_old_attempt():
 def test_deletes_what_is_old_in_the_state(state, counts, remains):
     one_of_each()
     for dry_run in (True, False):
-        purged = operations.purge(state=state, older_than=DAY, dry_run=dry_run)
+        purged = purge(state=state, older_than=DAY, dry_run=dry_run)
         assert (purged.results, purged.dead_letters, purged.attempts) == counts
         assert left() == ((1, 1, 3) if dry_run else remains)
 
@@ -90,7 +90,7 @@ def test_deletes_what_is_old_in_the_state(state, counts, remains):
 def test_never_touches_live_jobs_or_their_attempts():
     a_live_job_with_an_old_attempt()
     age_everything()
-    assert operations.purge(state="all", older_than=timedelta(0)).total == 0
+    assert purge(state="all", older_than=timedelta(0)).total == 0
     assert Job.objects.count() == JobAttempt.objects.count() == 1
 
 
@@ -109,7 +109,7 @@ def test_attempts_of_a_job_that_lives_again_stay_whatever_its_end_left(state, en
     age_everything()
     without_a_job = 1 if state == "all" else 0  # the attempt of the end
     for dry_run in (True, False):
-        purged = operations.purge(state=state, older_than=DAY, dry_run=dry_run)
+        purged = purge(state=state, older_than=DAY, dry_run=dry_run)
         assert purged.attempts == without_a_job
     assert JobAttempt.objects.filter(job_id=live).count() == 1
 
@@ -117,7 +117,7 @@ def test_attempts_of_a_job_that_lives_again_stay_whatever_its_end_left(state, en
 def test_keeps_what_is_young():
     finish(flaky.prepare(), retried=True)
     die()
-    assert operations.purge(state="all", older_than=DAY).total == 0
+    assert purge(state="all", older_than=DAY).total == 0
     assert left() == (1, 1, 2)
 
 
@@ -125,7 +125,7 @@ def test_keeps_to_a_queue():
     finish(doomed.prepare())
     finish(send_receipt.prepare(1))
     age_everything()
-    assert operations.purge(state="all", older_than=DAY, queue="mail").results == 1
+    assert purge(state="all", older_than=DAY, queue="mail").results == 1
     assert JobResult.objects.get().queue == "default"
 
 
@@ -134,7 +134,7 @@ def test_goes_through_batches_to_the_end():
         finish(doomed.prepare())
     age_everything()
     steps = []
-    purged = operations.purge(state="succeeded", older_than=DAY, batch=3, progress=steps.append)
+    purged = purge(state="succeeded", older_than=DAY, batch=3, progress=steps.append)
     assert purged.results == 7
     assert steps == [3, 3, 1]
     assert left() == (0, 0, 0)
@@ -142,10 +142,10 @@ def test_goes_through_batches_to_the_end():
 
 def test_is_on_record_unless_it_did_nothing():
     one_of_each()
-    operations.purge(state="all", older_than=DAY, dry_run=True)
+    purge(state="all", older_than=DAY, dry_run=True)
     assert not OperatorEvent.objects.exists()
-    operations.purge(state="all", older_than=DAY, by="ada")
-    operations.purge(state="all", older_than=DAY, by="ada")
+    purge(state="all", older_than=DAY, by="ada")
+    purge(state="all", older_than=DAY, by="ada")
     event = OperatorEvent.objects.get()
     assert (event.action, event.actor) == ("purge", "ada")
     assert event.detail["dead_letters"] == 1
@@ -153,7 +153,7 @@ def test_is_on_record_unless_it_did_nothing():
 
 def test_refuses_a_state_it_does_not_know():
     with pytest.raises(ValueError, match="'live'"):
-        operations.purge(state="live", older_than=DAY)
+        purge(state="live", older_than=DAY)
 
 
 def test_sweeping_goes_by_the_clock_of_the_store(monkeypatch):
@@ -162,10 +162,10 @@ def test_sweeping_goes_by_the_clock_of_the_store(monkeypatch):
     finish(doomed.prepare(), ttl_seconds=20)
     clock = ManualClock(kept.expires - 900_000_000)
     monkeypatch.setattr(backends["database"].clock, "_clock", clock)
-    assert operations.sweep_results(1) == 1
-    assert operations.sweep_results(10) == 1
-    assert operations.sweep_results(10) == 0
+    assert sweep_results(1) == 1
+    assert sweep_results(10) == 1
+    assert sweep_results(10) == 0
     assert JobResult.objects.get() == kept
     assert not JobAttempt.objects.exists()
     clock.advance(901)
-    assert operations.sweep_results() == 1
+    assert sweep_results() == 1

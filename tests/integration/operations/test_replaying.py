@@ -6,11 +6,15 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from django_jobs import job, operations
+from django_jobs import job
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob
 from django_jobs.models import FailedJob, JobResult, OperatorEvent
+from django_jobs.operations.dead_letters import discard
+from django_jobs.operations.groups import groups
+from django_jobs.operations.purging import purge
+from django_jobs.operations.replaying import replay
 from testproject.shop.jobs import doomed
 from tests.integration.operations.dying import die
 
@@ -38,10 +42,10 @@ class TestElsewhere:
     def test_replays_into_the_backend_the_job_came_from(self, settings):
         failed = die()
         settings.DJANGO_JOBS = IN_MEMORY
-        answer = operations.replay(failed.pk, by="ada")
+        answer = replay(failed.pk, by="ada")
         assert answer.status == "replayed"
         assert list(backends["database"].jobs) == [answer.new_id]
-        assert operations.replay(failed.pk, by="ada").status == "already-replayed"
+        assert replay(failed.pk, by="ada").status == "already-replayed"
         assert len(backends["database"].jobs) == 1
 
     def test_a_broken_connection_doubles_nothing(self, settings):
@@ -49,10 +53,10 @@ class TestElsewhere:
         settings.DJANGO_JOBS = {"BACKENDS": {"database": MEMORY}}
         backend = backends._built["database"] = Lost("database", {})
         Lost.asked = 0
-        first = operations.replay(failed.pk, by="ada")
+        first = replay(failed.pk, by="ada")
         assert first.status == "refused"
         assert "again" in first.why
-        second = operations.replay(failed.pk, by="ada")
+        second = replay(failed.pk, by="ada")
         assert second.status == "replayed"
         assert list(backend.jobs) == [second.new_id]
 
@@ -61,10 +65,10 @@ class TestElsewhere:
         settings.DJANGO_JOBS = {"BACKENDS": {"database": MEMORY}}
         backend = backends._built["database"] = Lost("database", {})
         Lost.asked = 0
-        assert operations.replay(failed.pk, by="ada").status == "refused"
+        assert replay(failed.pk, by="ada").status == "refused"
         (lease,) = backend.fetch(["default"], 9, 30.0)
         backend.ack([lease])
-        second = operations.replay(failed.pk, by="ada")
+        second = replay(failed.pk, by="ada")
         assert (second.status, second.new_id) == ("replayed", lease.id)
         assert not backend.jobs
 
@@ -72,7 +76,7 @@ class TestElsewhere:
         failed = die(doomed.using(unique_key="k").prepare())
         settings.DJANGO_JOBS = IN_MEMORY
         holder = doomed.using(unique_key="k").enqueue()
-        answer = operations.replay(failed.pk, by="ada")
+        answer = replay(failed.pk, by="ada")
         assert answer.status == "refused"
         assert holder.id in answer.why
         failed.refresh_from_db()
@@ -86,7 +90,7 @@ class Crossed(MemoryBackend):
     refuses = False
 
     def push(self, envelopes, **options):
-        operations.discard(self.letter, by="bob", reason="not needed")
+        discard(self.letter, by="bob", reason="not needed")
         if self.refuses:
             raise InvalidJob("no room")
         return super().push(envelopes, **options)
@@ -104,9 +108,7 @@ class TestCrossedByADiscard:
 
     def test_the_discard_stays_and_both_are_told(self, failed):
         witnessed = []
-        answer = operations.replay(
-            failed.pk, by="ada", witness=lambda *told: witnessed.append(told)
-        )
+        answer = replay(failed.pk, by="ada", witness=lambda *told: witnessed.append(told))
         assert list(self.backend.jobs) == [answer.new_id]
         assert answer.status == "discarded"
         assert "bob" in answer.why
@@ -120,11 +122,11 @@ class TestCrossedByADiscard:
             ("replay", "ada"),
         ]
         assert events[1].detail["replayed_as"] == answer.new_id
-        assert sum(group.open for group in operations.groups(resolved=True)) == 0
+        assert sum(group.open for group in groups(resolved=True)) == 0
 
     def test_what_was_refused_besides_is_no_replay(self, failed):
         self.backend.refuses = True
-        answer = operations.replay(failed.pk, by="ada")
+        answer = replay(failed.pk, by="ada")
         assert (answer.status, answer.new_id) == ("discarded", None)
         failed.refresh_from_db()
         assert (failed.resolution, failed.replayed_as) == ("discarded", None)
@@ -134,7 +136,7 @@ class Purged(Crossed):
     """The dead letter is purged while the new job is on its way."""
 
     def push(self, envelopes, **options):
-        operations.purge(state="dead", older_than=timedelta(0))
+        purge(state="dead", older_than=timedelta(0))
         assert not FailedJob.objects.exists()
         if self.refuses:
             raise InvalidJob("no room")
@@ -152,9 +154,7 @@ class TestCrossedByAPurge:
 
     def test_the_new_job_is_named_recorded_and_witnessed(self, failed):
         witnessed = []
-        answer = operations.replay(
-            failed.pk, by="ada", witness=lambda *told: witnessed.append(told)
-        )
+        answer = replay(failed.pk, by="ada", witness=lambda *told: witnessed.append(told))
         assert list(self.backend.jobs) == [answer.new_id]
         assert (answer.status, answer.job_id) == ("replayed", str(failed.job_id))
         assert "purged" in answer.why
@@ -175,7 +175,7 @@ class TestCrossedByAPurge:
 
     def test_what_was_refused_besides_is_no_replay(self, failed):
         self.backend.refuses = True
-        answer = operations.replay(failed.pk, by="ada")
+        answer = replay(failed.pk, by="ada")
         assert (answer.status, answer.new_id, answer.why) == ("refused", None, "no room")
         assert not OperatorEvent.objects.filter(action="replay").exists()
 
@@ -195,9 +195,9 @@ def test_a_job_that_runs_at_its_enqueue_runs_outside_the_transaction(settings):
         "BACKENDS": {"database": {"BACKEND": "django_jobs.backends.sync.SyncBackend"}}
     }
     seen.clear()
-    answer = operations.replay(failed.pk, by="ada")
+    answer = replay(failed.pk, by="ada")
     assert answer.status == "replayed"
     assert seen == [False]
     assert str(JobResult.objects.get().pk) == answer.new_id
-    assert operations.replay(failed.pk, by="ada").status == "already-replayed"
+    assert replay(failed.pk, by="ada").status == "already-replayed"
     assert seen == [False]

@@ -5,9 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from django_jobs import operations
 from django_jobs.models import FailedJob, Job, JobResult, OperatorEvent, ResolutionRun
-from django_jobs.operations import Matching, advance, begin, run_steps, runs, stop
+from django_jobs.operations import run_steps, runs
+from django_jobs.operations.matching import Matching
+from django_jobs.operations.replaying import replay
+from django_jobs.operations.run_steps import advance
+from django_jobs.operations.runs import begin, carry, stop
 from django_jobs.worker import process_once
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
@@ -80,7 +83,7 @@ def test_a_run_goes_on_where_it_was_and_counts_nothing_twice():
     run = begin("replay", Matching(), **BY)
     run, _wait = advance(run.pk, seconds=0)
     assert (run.state, run.done) == ("running", 0)
-    operations.replay(FailedJob.objects.order_by("pk")[1].pk, by="somebody")
+    replay(FailedJob.objects.order_by("pk")[1].pk, by="somebody")
     run, _wait = advance(run.pk)
     assert (run.state, run.done, run.dealt_with) == ("finished", 3, 3)
     again, _wait = advance(run.pk)
@@ -157,7 +160,7 @@ def test_a_run_brings_a_job_that_carries_it_on_and_only_one():
     run = begin("replay", Matching(), **BY)
     job = Job.objects.get(handler=runs.CARRY_ON)
     assert (str(job.pk), job.queue) == (run.carrier, "mail")
-    operations.carry(run)
+    carry(run)
     assert Job.objects.filter(handler=runs.CARRY_ON).count() == 1
 
 

@@ -5,11 +5,12 @@ import json
 import pytest
 from django.core.management import call_command
 
-from django_jobs import job, operations
+from django_jobs import job
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import StoreUnavailable
 from django_jobs.models import OutboxJob
+from django_jobs.operations.explaining import explain
 from django_jobs.operations.health import Limits, troubles
 from django_jobs.outbox import relay
 from django_jobs.worker.build import build_relay
@@ -39,13 +40,13 @@ def carrier(broker):
 
 def test_a_job_that_waits_there_is_told_of(carrier):
     handle = watched.enqueue()
-    found = operations.explain(handle.id)
+    found = explain(handle.id)
     assert (found.state, found.backend, found.found) == ("in the outbox", "broker", True)
     (cause,) = found.causes
     assert cause.kind == "in-outbox"
     assert cause.told.startswith("It waits in the outbox since 20")
     OutboxJob.objects.update(refusals=2, problem="QueueFull: no")
-    (cause,) = operations.explain(handle.id).causes
+    (cause,) = explain(handle.id).causes
     assert "refused there 2 times, the last time so: QueueFull: no" in cause.told
 
 
@@ -94,7 +95,7 @@ def test_moving_by_hand_names_a_queue_that_cannot_be_moved(carrier, capsys, monk
 def test_once_it_was_moved_on_its_backend_is_asked(carrier):
     handle = watched.enqueue()
     assert build_relay(carrier, get_settings()).step().jobs == 1
-    found = operations.explain(handle.id)
+    found = explain(handle.id)
     assert (found.state, found.causes[0].kind) == ("ready", "no-worker")
 
 

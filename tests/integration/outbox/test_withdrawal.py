@@ -8,11 +8,13 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 
-from django_jobs import enqueue_many, job, operations
+from django_jobs import enqueue_many, job
 from django_jobs.clock import SECOND
 from django_jobs.exceptions import EnqueueOutcomeUnknown, JobFailed, StoreUnavailable
 from django_jobs.models import Job, JobResult, OperatorEvent, OutboxJob, RelayLease
 from django_jobs.operations import stopping
+from django_jobs.operations.explaining import explain
+from django_jobs.operations.stopping import call_off, cancel
 from django_jobs.tasks.compat import TaskResultStatus, task_backends
 from tests.integration.children import Crew
 from tests.integration.outbox.conftest import BROKER
@@ -40,8 +42,8 @@ def carrier(broker):
     return broker(OUTBOX="default")
 
 
-def call_off(handle):
-    return operations.call_off(handle.id, by="ada", reason="by mistake").status
+def withdraw(handle):
+    return call_off(handle.id, by="ada", reason="by mistake").status
 
 
 def there(handle):
@@ -52,11 +54,11 @@ def there(handle):
 
 def test_a_job_in_the_outbox_is_cancelled_and_never_pushed(carrier):
     handle = note.enqueue("a")
-    assert call_off(handle) == "cancelled"
+    assert withdraw(handle) == "cancelled"
     assert not OutboxJob.objects.exists()
     assert relay_of(carrier).step() == (0, False)
     assert not there(handle)
-    assert call_off(handle) == "gone"
+    assert withdraw(handle) == "gone"
     (event,) = OperatorEvent.objects.all()
     said = (event.action, event.actor, event.reason, event.backend, event.queue, event.subject)
     assert said == ("cancel", "ada", "by mistake", "broker", "default", handle.id)
@@ -65,11 +67,11 @@ def test_a_job_in_the_outbox_is_cancelled_and_never_pushed(carrier):
 def test_it_is_told_like_a_job_that_was_cancelled_elsewhere(carrier, capsys):
     handle = note.using(name="a note", trace_id="f" * 32).enqueue("a")
     body = OutboxJob.objects.get().body
-    assert operations.cancel(handle.id, by="ada")
+    assert cancel(handle.id, by="ada")
     assert handle.status == "cancelled"
     with pytest.raises(JobFailed, match="cancelled"):
         handle.result()
-    assert operations.explain(handle.id).state == "cancelled"
+    assert explain(handle.id).state == "cancelled"
     kept = JobResult.objects.get()
     assert (kept.name, kept.trace_id, kept.body) == ("a note", "f" * 32, body)
     assert kept.finished_at >= kept.enqueued_at
@@ -82,7 +84,7 @@ def test_a_task_in_the_outbox_that_was_cancelled_tells_so(carrier, settings):
     settings.TASKS = {"default": {"BACKEND": "django_jobs.tasks.JobsBackend"}}
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TASK_MODULES": [chores.__name__]}
     result = chores.add.enqueue(1, right=2)
-    assert operations.call_off(result.id, by="ada").status == "cancelled"
+    assert call_off(result.id, by="ada").status == "cancelled"
     found = task_backends["default"].get_result(result.id)
     assert (found.status, found.args, found.kwargs) == (
         TaskResultStatus.FAILED,
@@ -112,7 +114,7 @@ def test_it_is_cancelled_by_its_command_while_the_broker_is_away(settings, capsy
 def test_enqueued_again_it_stays_cancelled(carrier):
     prepared = note.prepare("a")
     handle = prepared.enqueue()
-    assert call_off(handle) == "cancelled"
+    assert withdraw(handle) == "cancelled"
     assert not prepared.enqueue().created
     assert not OutboxJob.objects.exists()
 
@@ -124,7 +126,7 @@ def test_a_witness_that_fails_undoes_it(carrier):
         raise RuntimeError("no log")
 
     with pytest.raises(RuntimeError):
-        operations.call_off(handle.id, by="ada", witness=witness)
+        call_off(handle.id, by="ada", witness=witness)
     assert handle.status == "ready"
     assert not OperatorEvent.objects.exists()
 
@@ -157,11 +159,11 @@ def lose():
 def test_what_is_being_pushed_is_not_cancelled_in_the_outbox(carrier, push, moment):
     handle = note.enqueue("a")
     said = []
-    setattr(push, moment, lambda: said.append(call_off(handle)))
+    setattr(push, moment, lambda: said.append(withdraw(handle)))
     relay_of(carrier).step()
     assert said == ["moving"]
     assert handle.status == "ready"
-    assert call_off(handle) == "cancelled"  # where it is by now
+    assert withdraw(handle) == "cancelled"  # where it is by now
     assert not JobResult.objects.using("default").exists()
 
 
@@ -169,7 +171,7 @@ def test_what_a_relay_is_not_at_yet_is_cancelled_beside_it(carrier, push, monkey
     monkeypatch.setattr("django_jobs.outbox.relay.BATCH", 1)
     first, second = note.enqueue("a"), note.enqueue("b")
     said = []
-    push.before = lambda: said.append(call_off(second))
+    push.before = lambda: said.append(withdraw(second))
     assert relay_of(carrier).step().jobs == 1
     assert said == ["cancelled"]
     assert there(first)
@@ -188,7 +190,7 @@ def test_when_a_push_got_no_answer_the_backend_is_asked(carrier, push):
     with pytest.raises(EnqueueOutcomeUnknown):
         relay.step()
     assert OutboxJob.objects.count() == 2
-    assert (call_off(arrived), call_off(lost)) == ("cancelled", "cancelled")
+    assert (withdraw(arrived), withdraw(lost)) == ("cancelled", "cancelled")
     push.before = push.after = lambda: None
     relay_of(carrier).step()
     assert not OutboxJob.objects.exists()
@@ -207,7 +209,7 @@ def test_when_the_backend_cannot_be_asked_nothing_is_claimed(carrier, push, monk
         raise StoreUnavailable("nobody answers")
 
     monkeypatch.setattr(carrier, "known", away)
-    assert call_off(handle) == "moving"
+    assert withdraw(handle) == "moving"
     monkeypatch.undo()
     assert handle.status == "ready"
 
@@ -222,7 +224,7 @@ def test_after_a_push_that_certainly_failed_the_backend_is_not_asked(carrier, pu
     with pytest.raises(StoreUnavailable):
         relay_of(carrier).step()
     monkeypatch.setattr(carrier, "known", None)
-    assert call_off(handle) == "cancelled"
+    assert withdraw(handle) == "cancelled"
 
 
 def test_a_push_that_certainly_failed_forgets_none_that_got_no_answer(carrier, push):
@@ -238,7 +240,7 @@ def test_a_push_that_certainly_failed_forgets_none_that_got_no_answer(carrier, p
     for _ in range(2):
         with pytest.raises(StoreUnavailable):
             relay_of(carrier).step()
-    assert call_off(handle) == "cancelled"
+    assert withdraw(handle) == "cancelled"
     assert there(handle)  # it had arrived, and is cancelled there
     assert not Job.objects.using("other").exists()
 
@@ -251,7 +253,7 @@ def test_what_got_no_answer_and_was_put_off_since_is_asked_for(carrier, push, se
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SIGNING_KEYS": [("old", "o" * 32)]}
     relay_of(carrier).step()
     assert OutboxJob.objects.get().put_off_since
-    assert call_off(handle) == "cancelled"
+    assert withdraw(handle) == "cancelled"
     assert not Job.objects.using("other").exists()
 
 
@@ -263,9 +265,9 @@ def test_of_a_relay_that_was_killed_the_lease_is_waited_for(carrier):
     assert relay._begun("default") is None
     assert relay._leases.create("default")
     assert len(relay._begun("default")) == 1  # and then no push, and no end
-    assert call_off(handle) == "moving"
+    assert withdraw(handle) == "moving"
     RelayLease.objects.update(expires=clock.at - 40 * SECOND)
-    assert call_off(handle) == "cancelled"
+    assert withdraw(handle) == "cancelled"
 
 
 @pytest.fixture
@@ -302,7 +304,7 @@ def test_a_cancel_that_is_not_committed_holds_up_only_its_own_queue(carrier, unc
     relay_of(carrier).step()
     called_off, other = (note.using(queue=name).enqueue("x") for name in ("alpha", "beta"))
     with uncommitted():
-        assert call_off(called_off) == "cancelled"
+        assert withdraw(called_off) == "cancelled"
     assert relay_of(carrier).step() == (1, True)
     assert there(other)
     assert not there(called_off)
@@ -320,7 +322,7 @@ def test_a_relay_gets_on_beside_a_cancel_that_came_while_it_pushed(
     def cancel_second():
         push.before = lambda: None
         with uncommitted():
-            said.append(call_off(second))
+            said.append(withdraw(second))
 
     relay = relay_of(carrier)
     relay._queues = lambda: ["b", "c"]
@@ -338,7 +340,7 @@ def test_a_relay_that_stood_still_for_longer_than_its_lease_pushes_nothing(carri
     rows = relay._begun("default")
     relay._held_since = time.monotonic() - relay._lease_seconds  # as a stopped process finds it
     RelayLease.objects.update(expires=1)
-    assert call_off(handle) == "cancelled"
+    assert withdraw(handle) == "cancelled"
     assert relay._queue("default", rows) == (0, True)
     assert not there(handle)
 
@@ -349,7 +351,7 @@ def test_what_was_refused_together_is_not_pushed_alone_after_the_lease(carrier, 
     def stand_still():
         push.before = lambda: None
         RelayLease.objects.update(expires=1)
-        assert [call_off(one) for one in handles] == ["cancelled", "cancelled"]
+        assert [withdraw(one) for one in handles] == ["cancelled", "cancelled"]
         raise RuntimeError("too much at once")
 
     push.before = stand_still
@@ -373,7 +375,7 @@ def test_what_there_was_no_time_to_push_alone_is_asked_for(carrier, push, monkey
     assert there(first)
     assert RelayLease.objects.get().moving_to == OutboxJob.objects.get().pk
     monkeypatch.setattr(carrier, "known", set)
-    assert call_off(second) == "gone"
+    assert withdraw(second) == "gone"
 
 
 def test_a_relay_and_a_cancel_beside_it_never_both_have_a_job(site_environment, carrier):

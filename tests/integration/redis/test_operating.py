@@ -9,10 +9,10 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_jobs import operations
 from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob
-from django_jobs.operations import overview
+from django_jobs.operations.depths import overview
+from django_jobs.operations.stopping import call_off
 from django_jobs.worker import process_once
 from testproject.shop import jobs as shop
 from tests.integration.redis.conftest import jobs_in
@@ -153,7 +153,7 @@ def test_a_lease_that_is_held_or_over_and_what_it_makes_of_its_job_are_told():
     held = take()
     assert (lease.id, held.id) == (handle.id, handle.id)
     assert kinds(handle.id)[1:] == ["suspect"]
-    operations.call_off(handle.id, by="ada")
+    call_off(handle.id, by="ada")
     assert kinds(handle.id)[1:] == ["stop-asked", "suspect"]
 
 

@@ -7,8 +7,10 @@ import pytest
 from django.core.management import call_command
 from django.urls import reverse
 
-from django_jobs import Cancel, job, operations
+from django_jobs import Cancel, job
 from django_jobs.models import FailedJob
+from django_jobs.operations.explaining import explain
+from django_jobs.operations.stopping import cancel
 from django_jobs.worker.build import process_once
 from testproject.shop.jobs import doomed
 
@@ -53,7 +55,7 @@ def test_it_is_found_where_somebody_looks_for_it(jobs, admin_client, way):
 
 def test_who_called_it_off_stands_beside_it(jobs, admin_client):
     handle = add.using(delay=60).enqueue(1, 1)
-    operations.cancel(handle.id, by="ada", reason="of no use")
+    cancel(handle.id, by="ada", reason="of no use")
     shown = admin_client.get(page_of(handle.id)).text
     assert "cancelled" in shown
     assert "of no use" in shown
@@ -64,7 +66,7 @@ def test_why_its_handler_called_it_off_is_told(jobs, admin_client, capsys):
     assert process_once().status == "cancelled"
     assert handle.reason == "nothing left to do"
     assert admin_client.get(page_of(handle.id)).text.count("nothing left to do") >= 1
-    assert operations.explain(handle.id).causes[0].told == "It was cancelled: nothing left to do"
+    assert explain(handle.id).causes[0].told == "It was cancelled: nothing left to do"
     call_command("jobs_list", "--state", "cancelled", "--json")
     (listed,) = json.loads(capsys.readouterr().out)["jobs"]
     assert listed["reason"] == "nothing left to do"
@@ -74,7 +76,7 @@ def test_what_it_printed_is_never_taken_for_the_reason(jobs, admin_client):
     handle = call_off.enqueue("")
     assert process_once().status == "cancelled"
     assert handle.reason == "the handler called the job off"
-    assert "printed" not in operations.explain(handle.id).causes[0].told
+    assert "printed" not in explain(handle.id).causes[0].told
 
 
 def test_what_it_was_given_is_for_those_who_may_see_it(jobs, someone):

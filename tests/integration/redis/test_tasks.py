@@ -6,9 +6,9 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from django_jobs import operations
 from django_jobs.backends.base import Charge
 from django_jobs.exceptions import ResultNotKept
+from django_jobs.operations.explaining import explain
 from django_jobs.operations.stopping import call_off
 from django_jobs.queue_names import queue_of_tasks
 from django_jobs.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
@@ -55,7 +55,7 @@ def test_a_return_value_that_is_not_kept_says_why(jobs):
     for ask in (lambda: task.return_value, handle.result):
         with pytest.raises(ResultNotKept, match="is of type date, which is not JSON"):
             ask()
-    (cause,) = operations.explain(handle.id).causes
+    (cause,) = explain(handle.id).causes
     assert "Its return value was not kept: value is of type date" in cause.told
 
 

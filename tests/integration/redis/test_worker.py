@@ -8,10 +8,11 @@ from collections import Counter
 
 import pytest
 
-from django_jobs import enqueue_many, operations
+from django_jobs import enqueue_many
 from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob, JobAttempt, QueueControl, Worker
 from django_jobs.operations import health
+from django_jobs.operations.workers import drain
 from testproject.shop import jobs as shop
 from tests.integration.worker.pool.conftest import is_alive, until
 from tests.integration.worker.pool.gang import jobs as gang
@@ -151,7 +152,7 @@ def test_operators_see_the_workers_of_redis(jobs, start):
     row = Worker.objects.get()
     assert (row.backend, row.pid) == ("redis", pool.pid)
     assert health.troubles(health.Limits()) == []
-    operations.drain(str(row.pk), by="a test")
+    drain(str(row.pk), by="a test")
     assert pool.ended() == 0
     assert not Worker.objects.exists()
 

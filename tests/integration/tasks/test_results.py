@@ -10,11 +10,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_jobs import define, operations
+from django_jobs import define
 from django_jobs.backends.base import Charge
 from django_jobs.backends.registry import backends
 from django_jobs.handlers.registry import registry
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
+from django_jobs.operations.stopping import cancel
 from django_jobs.tasks import task
 from django_jobs.tasks.compat import (
     TaskResultDoesNotExist,
@@ -118,7 +119,7 @@ def test_errors_stand_in_the_order_in_which_they_came():
 def test_cancelled_by_itself_and_by_an_operator():
     by_itself, by_operator = chores.cancels.enqueue(), chores.echo.using(priority=-9).enqueue()
     assert process_once().status == "cancelled"
-    assert operations.cancel(by_operator.id, by="ann")
+    assert cancel(by_operator.id, by="ann")
     for result, attempts in ((by_itself, 1), (by_operator, 0)):
         refreshed(result)
         assert (result.status, result.is_finished, result.attempts) == (FAILED, True, attempts)

@@ -5,8 +5,11 @@ import time
 
 import pytest
 
-from django_jobs import operations
 from django_jobs.models import Job, JobAttempt, JobResult, QueueMinute, Worker
+from django_jobs.operations.explaining import explain
+from django_jobs.operations.live import live
+from django_jobs.operations.stopping import call_off
+from django_jobs.operations.workers import drain
 from tests.integration.worker.pool.conftest import is_alive, until
 from tests.integration.worker.pool.gang import jobs as gang
 
@@ -18,7 +21,7 @@ def ended(handle):
 
 
 def kinds(handle):
-    return [cause.kind for cause in operations.explain(handle.id).causes]
+    return [cause.kind for cause in explain(handle.id).causes]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +38,7 @@ def test_a_handler_hears_that_it_is_to_stop(start, diary, processes, how, status
     pool = start(processes=processes, KILL_GRACE=20)
     until(lambda: "watch-begins" in diary.words)
     child = diary.pid("watch-begins")
-    assert operations.call_off(handle.id, by="ada").status == "asked"
+    assert call_off(handle.id, by="ada").status == "asked"
     result = ended(handle)
     assert result.status == status
     assert said in result.output
@@ -50,7 +53,7 @@ def test_a_busy_worker_hears_it_long_before_its_house_is_due(start, diary):
     pool = start(processes=1, KILL_GRACE=20, LEASE_SECONDS=90)
     until(lambda: "watch-begins" in diary.words)
     began = time.monotonic()
-    operations.call_off(handle.id, by="ada")
+    call_off(handle.id, by="ada")
     assert ended(handle).status == "cancelled"
     assert time.monotonic() - began < 12.0
     pool.signal(signal.SIGTERM)
@@ -63,7 +66,7 @@ def test_one_that_does_not_listen_is_stopped_and_not_run_again(start, diary, con
     pool = start("--concurrency", str(concurrency), processes=1)
     until(lambda: "hold-begins" in diary.words)
     child = diary.pid("hold-begins")
-    operations.call_off(handle.id, by="ada")
+    call_off(handle.id, by="ada")
     assert ended(handle).status == "cancelled"
     until(lambda: not is_alive(child))
     gang.note.enqueue(str(diary))
@@ -78,10 +81,10 @@ def test_a_coroutine_is_cancelled_beside_others_that_go_on(start, diary):
     gang.awatch.enqueue(str(diary), "other")
     pool = start("--concurrency", "2", processes=1)
     until(lambda: {"awatch-begins", "other-begins"} <= set(diary.words))
-    operations.call_off(handle.id, by="ada")
+    call_off(handle.id, by="ada")
     assert ended(handle).status == "cancelled"
     assert is_alive(diary.pid("other-begins"))
-    assert operations.live(state="running").count() == 1
+    assert live(state="running").count() == 1
     assert pool.stop_at_once() == 143
 
 
@@ -92,7 +95,7 @@ def test_a_worker_that_drains_ends_what_it_runs_and_gives_back_the_rest(start, d
     until(lambda: "hold-begins" in diary.words)
     waiting = gang.note.enqueue(str(diary))
     worker = until(Worker.objects.first)
-    assert operations.drain(str(worker.pk), by="ada").status == "asked"
+    assert drain(str(worker.pk), by="ada").status == "asked"
     assert "no-worker" in kinds(waiting)
     diary.gate.touch()
     assert pool.ended() == 0
