@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from asgiref.sync import sync_to_async
 
 from django_jobs import outbox
-from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.backends.registry import backends
 from django_jobs.backends.values import why_not_kept
+from django_jobs.db.missing_tables import naming_missing_tables
 from django_jobs.exceptions import JobFailed, ResultNotKept, ResultUnavailable
 
 if TYPE_CHECKING:

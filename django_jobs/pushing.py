@@ -21,7 +21,7 @@ from django.db import connections
 from django_jobs import outbox
 from django_jobs.backends.asking import asking_to_enqueue
 from django_jobs.backends.base import Enqueued
-from django_jobs.backends.missing import naming_missing_tables
+from django_jobs.db.missing_tables import naming_missing_tables
 from django_jobs.exceptions import (
     EnqueueOutcomeUnknown,
     JobsError,

@@ -19,7 +19,7 @@ from django.utils.http import urlencode
 
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.reasons import reason_field
-from django_jobs.operations.database import jobs_database
+from django_jobs.db.home import jobs_database
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from django.template.response import TemplateResponse
 from django_jobs.admin.databases import DatabaseFilter, all_databases, asked_for
 from django_jobs.admin.lists import OfferingAdmin
 from django_jobs.admin.presentation import shown
+from django_jobs.db.home import jobs_database
 from django_jobs.ids import parse_id
-from django_jobs.operations.database import jobs_database
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from django_jobs.backends.database.glance import all_queues
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.database.unreadable import is_of_a_row, of_known_kinds
 from django_jobs.clock import from_datetime
+from django_jobs.db.home import jobs_database
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobAttempt, JobState
-from django_jobs.operations.database import jobs_database
 from django_jobs.operations.explaining import explain, explain_row
 from django_jobs.operations.live import SUSPECTS_AT_MOST, live
 from django_jobs.operations.stopping import call_off

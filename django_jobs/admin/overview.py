@@ -15,10 +15,10 @@ from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.charts import chart
 from django_jobs.admin.databases import jobs_url, narrowed_to
 from django_jobs.admin.presentation import shortened, shown
+from django_jobs.db.home import jobs_database, moments
 from django_jobs.models import Overview
 from django_jobs.operations.breakers import open_breakers, until
 from django_jobs.operations.causes import span
-from django_jobs.operations.database import jobs_database, moments
 from django_jobs.operations.depths import overview_of_some
 from django_jobs.operations.history import Counts, by_queue, series
 from django_jobs.operations.workers import workers

@@ -20,11 +20,11 @@ from django_jobs.cron.problems import unreadable
 from django_jobs.cron.registry import declared, exposed_handlers
 from django_jobs.cron.schedule import Missed, Overlap, Schedule
 from django_jobs.cron.zones import zone_of
+from django_jobs.db.home import jobs_database, record, store_now
 from django_jobs.definition import JobDefinition
 from django_jobs.exceptions import InvalidPayload
 from django_jobs.handlers.registry import registry
 from django_jobs.models import AdminSchedule
-from django_jobs.operations.database import jobs_database, record, store_now
 from django_jobs.operations.editing import put_back
 from django_jobs.operations.schedules import next_runs
 from django_jobs.redaction import redacted

@@ -21,10 +21,10 @@ from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import from_datetime
 from django_jobs.cron import stored
 from django_jobs.cron.registry import all_schedules
+from django_jobs.db.home import jobs_database
 from django_jobs.exceptions import UnknownSchedule
 from django_jobs.ids import new_id
 from django_jobs.models import ScheduleState, schedule_key
-from django_jobs.operations.database import jobs_database
 from django_jobs.operations.schedules import (
     overview_of_schedules,
     pause_schedule,

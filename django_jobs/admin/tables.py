@@ -20,9 +20,9 @@ from django_jobs.admin.databases import PARAMETER, all_databases
 from django_jobs.admin.lists import MomentFilter
 from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened
 from django_jobs.backends.values import reason_of, why_not_kept
+from django_jobs.db.home import jobs_database
 from django_jobs.ids import made_at, parse_id
 from django_jobs.models import JobAttempt, JobResult, OperatorEvent
-from django_jobs.operations.database import jobs_database
 from django_jobs.texts import printable
 from django_jobs.wire import strict_json
 

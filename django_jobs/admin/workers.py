@@ -9,9 +9,9 @@ from django.contrib import admin
 from django_jobs.admin.acting import ActingAdmin, Subject, Verb, some_ids
 from django_jobs.admin.cells import badge, moment_cell, moment_of, two_lines
 from django_jobs.admin.databases import all_databases
+from django_jobs.db.home import clock_of
 from django_jobs.ids import parse_id
 from django_jobs.models import Worker
-from django_jobs.operations.database import clock_of
 from django_jobs.operations.workers import WorkerSeen, drain
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from django.db import Error
 
-from django_jobs.backends.database.transactions import gave_up
+from django_jobs.db.transactions import gave_up
 from django_jobs.exceptions import StoreUnavailable
 
 if TYPE_CHECKING:

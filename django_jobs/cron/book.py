@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 from django.db.models import Max
 
 from django_jobs.backends.database.rows import for_people
-from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import SECOND, from_datetime, to_datetime
 from django_jobs.cron.occurrences import next_after
 from django_jobs.cron.order import in_order
 from django_jobs.cron.planning import beginning
 from django_jobs.cron.recording import locked
 from django_jobs.cron.registry import all_schedules
+from django_jobs.db.home import clock_of
+from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, schedule_key
-from django_jobs.operations.database import clock_of
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from django.db import connections
 from django.db.models import Q
 
 from django_jobs.backends.database.rows import for_people
-from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, TickOutcome
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from django.db import Error, IntegrityError, connections, transaction
 
 from django_jobs.backends.database.rows import for_people
-from django_jobs.backends.database.transactions import is_conflict, is_connection_lost
 from django_jobs.clock import to_datetime
 from django_jobs.cron import enqueueing
+from django_jobs.db.transactions import is_conflict, is_connection_lost
 from django_jobs.ids import process_name
 from django_jobs.models import ScheduleTick, TickOutcome, schedule_key
 from django_jobs.telemetry import events

@@ -12,12 +12,6 @@ from django.db import Error, connections
 from django.db.models import Q
 
 from django_jobs.backends.database.rows import for_people
-from django_jobs.backends.database.transactions import (
-    in_reading,
-    in_transition,
-    is_conflict,
-    is_connection_lost,
-)
 from django_jobs.clock import SECOND, to_datetime
 from django_jobs.cron import deciding
 from django_jobs.cron.book import Book, due_after
@@ -27,8 +21,14 @@ from django_jobs.cron.inline import InlineJobs, aliases_of
 from django_jobs.cron.planning import Planned, beginning, plan
 from django_jobs.cron.recording import UNDECIDED, Decided, Recorder, locked, told
 from django_jobs.cron.resting import Resting
+from django_jobs.db.home import clock_of, jobs_database
+from django_jobs.db.transactions import (
+    in_reading,
+    in_transition,
+    is_conflict,
+    is_connection_lost,
+)
 from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, schedule_key
-from django_jobs.operations.database import clock_of, jobs_database
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from django.core.management.base import (
 )
 from django.db import DatabaseError, Error
 
-from django_jobs.backends.database.transactions import is_schema_missing
 from django_jobs.checks import TAG
 from django_jobs.conf import get_settings
+from django_jobs.db.home import jobs_database
+from django_jobs.db.transactions import is_schema_missing
 from django_jobs.exceptions import (
     BackendUnavailable,
     ConfigurationError,
@@ -29,7 +30,6 @@ from django_jobs.exceptions import (
 )
 from django_jobs.management.output import Output, escaped
 from django_jobs.management.schema import require_tables
-from django_jobs.operations.database import jobs_database
 from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from django_jobs.backends.registry import backends
 from django_jobs.backends.values import reason_of
 from django_jobs.clock import SECOND, SystemClock, from_datetime
 from django_jobs.conf import get_settings
+from django_jobs.db.home import store_now
 from django_jobs.management.output import aware, error_in_short, from_now, iso
 from django_jobs.models import JobAttempt, JobResult, JobState, OutboxJob
-from django_jobs.operations.database import store_now
 from django_jobs.operations.dead_letters import select
 from django_jobs.operations.live import live
 from django_jobs.outbox.looking import state_of

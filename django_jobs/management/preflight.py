@@ -17,6 +17,7 @@ from django_jobs.checks import TAG
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.conf.keys import ENVIRONMENT_KEY
+from django_jobs.db.home import store_now
 from django_jobs.enqueue import DEFAULT_QUEUE
 from django_jobs.exceptions import TablesMissing
 from django_jobs.execution.errors import error_text
@@ -24,7 +25,6 @@ from django_jobs.handlers.registry import BUILT_IN_KEYS, registry
 from django_jobs.management.schema import not_applied
 from django_jobs.models import Job, JobState
 from django_jobs.operations.brokers import brokers
-from django_jobs.operations.database import store_now
 from django_jobs.operations.workers import serves, workers
 from django_jobs.routers import APP_LABEL, job_databases
 from django_jobs.worker import waiting_messages

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.clock import SECOND, from_datetime
 from django_jobs.conf import get_settings
+from django_jobs.db.home import store_now
 from django_jobs.management.output import aware, escaped, from_now, iso, shortened, span
 from django_jobs.models import Worker
-from django_jobs.operations.database import store_now
 from django_jobs.operations.depths import overview
 from django_jobs.routers import job_databases
 

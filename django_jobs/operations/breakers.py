@@ -12,9 +12,9 @@ from django_jobs.backends.circuit import Circuit
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, to_datetime, to_microseconds
 from django_jobs.conf import get_settings
+from django_jobs.db.home import store_now
 from django_jobs.models import Breaker
 from django_jobs.operations.causes import span
-from django_jobs.operations.database import store_now
 from django_jobs.routers import job_databases
 
 

@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from django_jobs.backends.database.transactions import in_transition
+from django_jobs.db.home import jobs_database, moment_before
+from django_jobs.db.transactions import in_transition
 from django_jobs.ids import parse_id
 from django_jobs.models import FailedJob
-from django_jobs.operations.database import jobs_database, moment_before
 from django_jobs.operations.replaying import Replayed, replay
 from django_jobs.operations.resolving import DISCARDED, REPLAYED, locked, resolve, resolved_how
 

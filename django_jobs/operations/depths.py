@@ -17,10 +17,10 @@ from django_jobs.backends.database.metering import UNLIMITED
 from django_jobs.backends.window import Rate, Usage
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
+from django_jobs.db.home import jobs_database, moments
 from django_jobs.models import JobState, QueueControl, QueueMeter
 from django_jobs.operations.breakers import OpenBreaker, open_breakers
 from django_jobs.operations.brokers import brokers, queues_of_brokers, stats_of
-from django_jobs.operations.database import jobs_database, moments
 from django_jobs.routers import database_of
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from django_jobs.backends.registry import backends
 from django_jobs.clock import to_datetime
+from django_jobs.db.home import jobs_database
 from django_jobs.models import Job, QueueControl
 from django_jobs.operations import hindrances
 from django_jobs.operations.breakers import open_breakers
 from django_jobs.operations.causes import Cause, not_kept
-from django_jobs.operations.database import jobs_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,11 +17,11 @@ from django_jobs.backends.registry import backends
 from django_jobs.backends.values import reason_of
 from django_jobs.clock import to_datetime
 from django_jobs.conf import get_settings
+from django_jobs.db.home import store_now
 from django_jobs.ids import parse_id
 from django_jobs.models import FailedJob, Job, JobResult, JobState
 from django_jobs.operations import elsewhere, hindrances
 from django_jobs.operations.causes import Cause, not_kept, span
-from django_jobs.operations.database import store_now
 from django_jobs.routers import database_of, job_databases
 
 if TYPE_CHECKING:

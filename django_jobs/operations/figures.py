@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from django.db.models import Sum
 
 from django_jobs.backends.database.minutes import plus
-from django_jobs.backends.database.transactions import in_transition
 from django_jobs.conf import get_settings
+from django_jobs.db.home import jobs_database
+from django_jobs.db.transactions import in_transition
 from django_jobs.models import Figure
-from django_jobs.operations.database import jobs_database
 from django_jobs.routers import job_databases
 from django_jobs.telemetry.collectors import Snapshot, Spread
 from django_jobs.telemetry.figures import BUCKETS

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_jobs.clock import to_microseconds
+from django_jobs.db.home import jobs_database, store_now
 from django_jobs.models import Figure
-from django_jobs.operations.database import jobs_database, store_now
 from django_jobs.operations.depths import QueueOverview, overview
 from django_jobs.operations.health import seen_lately
 from django_jobs.telemetry.errors import cleaned

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from django.db.models import Max, Min, Sum
 
 from django_jobs.backends.database.grouping import recount
+from django_jobs.db.home import jobs_database
 from django_jobs.models import FailureGroup
-from django_jobs.operations.database import jobs_database
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -11,9 +11,9 @@ from django_jobs.backends.database.counts import overdue
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
+from django_jobs.db.home import jobs_database, store_now
 from django_jobs.models import Worker
 from django_jobs.operations.brokers import queues_to_ask, stats_of
-from django_jobs.operations.database import jobs_database, store_now
 from django_jobs.operations.live import live
 from django_jobs.outbox.looking import backlogs
 from django_jobs.routers import database_of, job_databases

@@ -9,8 +9,8 @@ from django.db.models import F, Sum
 
 from django_jobs.backends.database.minutes import MINUTE
 from django_jobs.clock import SECOND, to_datetime
+from django_jobs.db.home import moments
 from django_jobs.models import QueueMinute
-from django_jobs.operations.database import moments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_jobs.clock import to_datetime
+from django_jobs.db.home import jobs_database, moments
 from django_jobs.operations.breakers import open_breakers
 from django_jobs.operations.causes import span
-from django_jobs.operations.database import jobs_database, moments
 from django_jobs.operations.depths import COUNTED_AT_MOST, overview_of_some
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from django_jobs.backends.database.counts import keys_of_suspects
 from django_jobs.backends.database.unreadable import of_known_kinds
+from django_jobs.db.home import jobs_database
 from django_jobs.models import Job, JobState
-from django_jobs.operations.database import jobs_database
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

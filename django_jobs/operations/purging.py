@@ -9,12 +9,17 @@ from django.db.models import Exists, OuterRef, Q
 
 from django_jobs.backends.database import sweeping
 from django_jobs.backends.database.grouping import GROUPED, count_gone
-from django_jobs.backends.database.transactions import in_transition
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
+from django_jobs.db.home import (
+    clock_of,
+    jobs_database,
+    moment_before,
+    record,
+)
+from django_jobs.db.transactions import in_transition
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from django_jobs.operations.brokers import brokers as aliases_of_brokers
-from django_jobs.operations.database import clock_of, jobs_database, moment_before, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,9 +8,10 @@ from uuid import UUID
 
 from django_jobs.backends.base import OnConflict
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.transactions import in_transition
 from django_jobs.backends.registry import backends
 from django_jobs.backends.sync import SyncBackend
+from django_jobs.db.home import jobs_database, record, store_now
+from django_jobs.db.transactions import in_transition
 from django_jobs.exceptions import (
     ConfigurationError,
     DuplicateJob,
@@ -20,7 +21,6 @@ from django_jobs.exceptions import (
 )
 from django_jobs.ids import new_id
 from django_jobs.models import FailedJob
-from django_jobs.operations.database import jobs_database, record, store_now
 from django_jobs.operations.resealing import checked, resealed
 from django_jobs.operations.resolving import REPLAYED, locked, resolve, resolved_how, write
 

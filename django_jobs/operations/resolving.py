@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.database.grouping import count_resolved
 from django_jobs.backends.database.rows import for_people
+from django_jobs.db.home import record, store_now
 from django_jobs.models import FailedJob
-from django_jobs.operations.database import record, store_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,8 +14,8 @@ from django.db.models import F
 
 from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import SECOND
+from django_jobs.db.home import jobs_database, store_now
 from django_jobs.models import FailedJob, ResolutionRun
-from django_jobs.operations.database import jobs_database, store_now
 from django_jobs.operations.dead_letters import discard
 from django_jobs.operations.matching import Matching
 from django_jobs.operations.replaying import replay

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.db import IntegrityError
 
 from django_jobs.backends.database.rows import for_people
-from django_jobs.backends.database.transactions import in_transition
+from django_jobs.db.home import jobs_database, record, store_now
+from django_jobs.db.transactions import in_transition
 from django_jobs.definition import Options
 from django_jobs.enqueue import DefinedJob
 from django_jobs.exceptions import ConfigurationError, InvalidJob
 from django_jobs.models import ResolutionRun
-from django_jobs.operations.database import jobs_database, record, store_now
 from django_jobs.operations.matching import Matching
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from django.db.models import Max, OuterRef, Subquery
 
 from django_jobs.backends.database.rows import for_people
-from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import to_datetime
 from django_jobs.cron import outcomes
 from django_jobs.cron.book import Book
@@ -18,9 +17,10 @@ from django_jobs.cron.occurrences import next_after
 from django_jobs.cron.previewing import Preview
 from django_jobs.cron.recording import Recorder, of_row
 from django_jobs.cron.registry import all_schedules, find
+from django_jobs.db.home import jobs_database, record, store_now
+from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.ids import new_id
 from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, schedule_key
-from django_jobs.operations.database import jobs_database, record, store_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

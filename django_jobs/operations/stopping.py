@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal
 from django.db import connections
 
 from django_jobs import outbox
-from django_jobs.backends.database.transactions import in_transition
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
+from django_jobs.db.home import jobs_database, record
+from django_jobs.db.transactions import in_transition
 from django_jobs.ids import parse_id
 from django_jobs.models import Job
-from django_jobs.operations.database import jobs_database, record
 from django_jobs.routers import database_of, job_databases, outbox_database
 
 if TYPE_CHECKING:

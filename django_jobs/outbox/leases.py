@@ -9,14 +9,14 @@ from uuid import uuid4
 from django.db import connections
 from django.db.models import Q
 
-from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import to_microseconds
+from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.models import RelayLease
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.db.clock import StoreClock
 
 
 class RelayLeases:

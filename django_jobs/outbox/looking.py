@@ -13,10 +13,10 @@ from django.db.models import Count, Min, Q
 from django_jobs.backends.base import Account
 from django_jobs.backends.database import reading
 from django_jobs.backends.database.accounting import account_of
-from django_jobs.backends.database.clock import StoreClock
-from django_jobs.backends.database.transactions import in_reading
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
+from django_jobs.db.clock import StoreClock
+from django_jobs.db.transactions import in_reading
 from django_jobs.ids import parse_id
 from django_jobs.models import JobState, OutboxJob
 from django_jobs.routers import job_databases, outbox_database

@@ -9,10 +9,10 @@ from uuid import UUID
 from django.db import Error, connections
 
 from django_jobs.backends.base import Enqueued
-from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.hints import Hints
 from django_jobs.backends.database.inserting import statements_of
-from django_jobs.backends.database.transactions import in_transition, is_connection_lost
+from django_jobs.db.clock import StoreClock
+from django_jobs.db.transactions import in_transition, is_connection_lost
 from django_jobs.exceptions import EnqueueOutcomeUnknown
 from django_jobs.models import OutboxJob
 

@@ -11,9 +11,9 @@ from django.apps import apps
 from django.utils import timezone
 
 from django_jobs import outbox
-from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
+from django_jobs.db.missing_tables import naming_missing_tables
 from django_jobs.decorators import JobFunction
 from django_jobs.definition import Options
 from django_jobs.enqueue import Plan, PreparedJob

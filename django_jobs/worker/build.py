@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 from django.db import OperationalError, connections
 
 from django_jobs.backends.asking import asking
-from django_jobs.backends.database.transactions import is_locked
-from django_jobs.backends.missing import naming_missing_tables
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
+from django_jobs.db.missing_tables import naming_missing_tables
+from django_jobs.db.transactions import is_locked
 from django_jobs.enqueue import DEFAULT_QUEUE
 from django_jobs.exceptions import BackendUnavailable
 from django_jobs.handlers.registry import registry

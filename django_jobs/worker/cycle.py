@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from django.db import Error
 
 from django_jobs.backends.base import Settled
-from django_jobs.backends.database.transactions import is_schema_missing
 from django_jobs.clock import SECOND, Stopwatch, to_microseconds
+from django_jobs.db.transactions import is_schema_missing
 from django_jobs.execution.attempt import Attempt, StopNow, is_running
 from django_jobs.execution.errors import error_text, fingerprint
 from django_jobs.execution.hygiene import clean_connections

@@ -15,8 +15,8 @@ from django_jobs.backends.database.backend import DatabaseBackend
 from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
+from django_jobs.db.home import clock_of
 from django_jobs.models import Worker
-from django_jobs.operations.database import clock_of
 from django_jobs.routers import job_databases
 from django_jobs.telemetry.events import emit
 from django_jobs.telemetry.trouble_events import WorkerUnseen

@@ -39,11 +39,11 @@ def main() -> None:
 
 def measured(count: int, due: int) -> dict[str, float]:
     """The seconds of each kind of tick among so many schedules, on empty tables."""
-    from django_jobs.backends.database.clock import StoreClock
     from django_jobs.backends.registry import backends
     from django_jobs.clock import ManualClock
     from django_jobs.cron.registry import registry
     from django_jobs.cron.ticking import Ticker
+    from django_jobs.db.clock import StoreClock
     from django_jobs.models import Job, ScheduleState, ScheduleTick
     from django_jobs.operations.schedules import overview_of_schedules
 

@@ -9,6 +9,7 @@ from django_jobs.backends.base import AttemptRecord
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
+from django_jobs.db.home import store_now
 from django_jobs.models import (
     AdminSchedule,
     Job,
@@ -21,7 +22,6 @@ from django_jobs.models import (
     Worker,
     schedule_key,
 )
-from django_jobs.operations.database import store_now
 from django_jobs.operations.queues import limit_queue, pause_queue
 from django_jobs.operations.stopping import cancel
 from django_jobs.worker.presence import Presence

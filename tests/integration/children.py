@@ -207,7 +207,7 @@ def _backend(*, optimistic: bool = False) -> Any:
 
 def _count(model: Any) -> int:
     """Under SERIALIZABLE even a look can meet a conflict."""
-    from django_jobs.backends.database.transactions import in_reading  # noqa: PLC0415 - as above
+    from django_jobs.db.transactions import in_reading  # noqa: PLC0415 - as above
 
     return in_reading("default", model.objects.count)
 

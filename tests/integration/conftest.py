@@ -8,8 +8,8 @@ from django.db import connection
 from django.test import Client
 
 from django_jobs.backends.database.backend import DatabaseBackend
-from django_jobs.backends.database.clock import StoreClock
 from django_jobs.clock import ManualClock
+from django_jobs.db.clock import StoreClock
 from django_jobs.operations.gauges import gauges
 
 

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from django_jobs.backends.base import Account, Glimpse
 from django_jobs.backends.memory import MemoryBackend
+from django_jobs.db.home import store_now
 from django_jobs.models import Job, JobAttempt, JobState, OperatorEvent, QueueControl, Worker
-from django_jobs.operations.database import store_now
 from django_jobs.wire.envelope import Header, Message
 from testproject.shop.jobs import doomed
 from tests.integration.hostile_pages import prove, prove_rows, prove_texts, whole

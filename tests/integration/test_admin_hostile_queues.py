@@ -8,8 +8,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape
 
+from django_jobs.db.home import store_now
 from django_jobs.models import Job, JobState, QueueControl, Worker
-from django_jobs.operations.database import store_now
 from django_jobs.operations.workers import name_of
 from testproject.shop.jobs import doomed
 from tests.integration.hostile_pages import prove, prove_rows, prove_texts, short, whole

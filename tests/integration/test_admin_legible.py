@@ -11,6 +11,7 @@ from django.db.models import CharField, JSONField, TextField
 from django.urls import reverse
 from django.utils import timezone
 
+from django_jobs.db.home import store_now
 from django_jobs.models import (
     AdminSchedule,
     FailedJob,
@@ -27,7 +28,6 @@ from django_jobs.models import (
     Worker,
     schedule_key,
 )
-from django_jobs.operations.database import store_now
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
 

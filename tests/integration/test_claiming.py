@@ -5,8 +5,8 @@ from django.db import connection, connections
 
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.backends.database.claiming import Claim, promote
-from django_jobs.backends.database.clock import StoreClock
 from django_jobs.clock import ManualClock
+from django_jobs.db.clock import StoreClock
 from django_jobs.models import Job, JobState
 from django_jobs.testing.factories import make_outgoing
 

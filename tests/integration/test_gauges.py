@@ -150,7 +150,7 @@ def test_one_process_tells_and_another_when_it_has_fallen_silent():
 
 
 def test_of_several_processes_one_tells(transactional_db, site_environment):
-    asked = "from django_jobs.operations.gauges import gauges; print(len(gauges.in_turn()))"
+    asked = "from django_jobs.operations.gauges import store_gauges as g; print(len(g.in_turn()))"
     code = f"import django; django.setup(); {asked}"
     doomed.enqueue()
     running = [

@@ -10,9 +10,9 @@ from django.test.utils import CaptureQueriesContext
 from django_jobs.backends.base import ResultRecord, Settled
 from django_jobs.backends.database import keys
 from django_jobs.backends.database.claiming import FEW, Claim
-from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
+from django_jobs.db.transactions import in_transition
 from django_jobs.ids import new_id
 from django_jobs.models import Job, JobKey, JobState
 from tests.integration.by_hand import put

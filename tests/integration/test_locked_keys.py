@@ -7,8 +7,8 @@ from django.db import Error, connection, connections
 from django.test import override_settings
 
 from django_jobs import job
-from django_jobs.backends.database.timeouts import Limits, limit_connection
 from django_jobs.conf import get_settings
+from django_jobs.db.timeouts import Limits, limit_connection
 from django_jobs.models import Job, JobState
 from django_jobs.worker.build import build_cycle
 from django_jobs.worker.pool.looking import Looking

@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django_jobs.backends.base import OnConflict, ResultRecord, Settled
 from django_jobs.backends.database import DatabaseBackend, cancelling, held, keys
 from django_jobs.backends.database.claiming import Claim, promote
-from django_jobs.backends.database.clock import StoreClock
 from django_jobs.clock import ManualClock
+from django_jobs.db.clock import StoreClock
 from django_jobs.ids import new_id
 from django_jobs.models import Job, JobKey, JobState
 from django_jobs.testing.factories import make_outgoing

@@ -11,7 +11,7 @@ from django.db import (
 )
 
 from django_jobs import Handle, enqueue_many, job
-from django_jobs.backends.database.transactions import is_schema_missing
+from django_jobs.db.transactions import is_schema_missing
 from django_jobs.exceptions import JobsError, TablesMissing
 from django_jobs.ids import new_id
 from django_jobs.models import Job, JobResult

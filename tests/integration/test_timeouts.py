@@ -8,8 +8,9 @@ from django.db.models import F
 
 from django_jobs.backends.base import Settled
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.timeouts import Limits, is_limited, limit_connection
-from django_jobs.backends.database.transactions import (
+from django_jobs.conf import JobsSettings
+from django_jobs.db.timeouts import Limits, is_limited, limit_connection
+from django_jobs.db.transactions import (
     gave_up,
     in_statement,
     in_transition,
@@ -17,7 +18,6 @@ from django_jobs.backends.database.transactions import (
     is_schema_missing,
     serves_nobody,
 )
-from django_jobs.conf import JobsSettings
 from django_jobs.execution.outcome import Succeeded
 from django_jobs.models import Breaker, Job, JobResult, QueueControl
 from django_jobs.testing.factories import make_opener, make_outgoing

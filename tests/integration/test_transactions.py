@@ -11,8 +11,8 @@ from django.utils import timezone
 from django_jobs import enqueue_many, job
 from django_jobs.backends.base import Failure, ResultRecord
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import SECOND
+from django_jobs.db.transactions import in_transition
 from django_jobs.exceptions import DuplicateJob
 from django_jobs.models import FailedJob, Job, JobResult
 from django_jobs.testing.factories import make_outgoing

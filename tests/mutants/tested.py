@@ -99,7 +99,6 @@ TESTS = {
     "handlers/registry.py": ["tests/unit/handlers/test_registry.py"],
     "handlers/url/host.py": [f"{URL}/test_target.py"],
     "handlers/url/target.py": [f"{URL}/test_target.py"],
-    "handlers/url/addresses.py": [f"{URL}/test_addresses.py"],
     "handlers/url/request.py": [f"{URL}/test_request.py"],
     "handlers/url/rules.py": [f"{URL}/test_rules.py"],
     "handlers/url/redirects.py": [f"{URL}/test_redirects.py"],

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import Error, connections
 
-from django_jobs.backends.database.arrays import plain_array, quoted_array
 from django_jobs.backends.database.held import (
     answers_of,
     delete,
@@ -23,8 +22,9 @@ from django_jobs.backends.database.held import (
 from django_jobs.backends.database.keys import Keys, keys_of, nobody
 from django_jobs.backends.database.reading import ENDED_SECONDS, start_of
 from django_jobs.backends.database.rows import maybe_for_people, results_of
-from django_jobs.backends.database.transactions import gave_up, in_statement, in_transition
 from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.db.arrays import plain_array, quoted_array
+from django_jobs.db.transactions import gave_up, in_statement, in_transition
 from django_jobs.models import EndedIds, JobResult
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_jobs.backends.base import Lease, ResultRecord, Settled
-    from django_jobs.backends.database.clock import StoreClock
     from django_jobs.backends.database.keys import Tell
+    from django_jobs.db.clock import StoreClock
 
 # A row is where it was put when it was claimed, unless it was renewed or cancelled since.
 # There it is found without an index, whatever the planner believes about the table; with a

@@ -22,7 +22,6 @@ from django_jobs.backends.database.acking import ack
 from django_jobs.backends.database.breaking import Breakers
 from django_jobs.backends.database.cancelling import ask_to_stop, asked_to_stop, remove_waiting
 from django_jobs.backends.database.claiming import Claim, promote
-from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.cursors import Cursors
 from django_jobs.backends.database.glance import (
     Glance,
@@ -35,15 +34,16 @@ from django_jobs.backends.database.hints import HORIZON_SECONDS, Hints
 from django_jobs.backends.database.inserting import Inserter
 from django_jobs.backends.database.metering import Meters
 from django_jobs.backends.database.sweeping import Sweeper
-from django_jobs.backends.database.transactions import (
+from django_jobs.backends.database.unreadable import end_endless, past_unreadable
+from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
+from django_jobs.backends.unheard import Unheard
+from django_jobs.db.clock import StoreClock
+from django_jobs.db.transactions import (
     answered,
     in_reading,
     is_row_locked,
     serves_nobody,
 )
-from django_jobs.backends.database.unreadable import end_endless, past_unreadable
-from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
-from django_jobs.backends.unheard import Unheard
 from django_jobs.exceptions import InvalidBackend
 from django_jobs.ids import parse_id
 

@@ -22,8 +22,8 @@ from django_jobs.backends.breaking import (
 )
 from django_jobs.backends.circuit import CLOSED, Circuit
 from django_jobs.backends.database.keys import COLUMNS, keys_of, nobody, wake
-from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.models import Breaker, Job, JobState
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
     from django_jobs.backends.closed import Closed
-    from django_jobs.backends.database.clock import StoreClock
     from django_jobs.backends.database.keys import Tell
+    from django_jobs.db.clock import StoreClock
 
 PUT_OFF_AT_ONCE = 1000
 

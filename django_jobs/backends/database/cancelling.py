@@ -9,7 +9,7 @@ from django.db import connections, transaction
 from django_jobs.backends.base import ResultRecord
 from django_jobs.backends.database.keys import COLUMNS, Keys, nobody, wake
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of, results_of
-from django_jobs.backends.database.transactions import awaits_commit, in_reading, in_transition
+from django_jobs.db.transactions import awaits_commit, in_reading, in_transition
 from django_jobs.models import Job, JobResult, JobState
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_jobs.backends.base import Lease
-    from django_jobs.backends.database.clock import StoreClock
     from django_jobs.backends.database.keys import Tell
+    from django_jobs.db.clock import StoreClock
 
 
 def remove_waiting(

@@ -22,10 +22,10 @@ from django_jobs.backends.database import glance
 from django_jobs.backends.database.claim_statement import take
 from django_jobs.backends.database.cursors import Cursors
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
-from django_jobs.backends.database.transactions import in_statement, in_transition
 from django_jobs.backends.database.unreadable import Rows, past_unreadable
 from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.clock import to_microseconds
+from django_jobs.db.transactions import in_statement, in_transition
 from django_jobs.ids import process_name
 from django_jobs.models import Job, JobState, QueueControl
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
     from django_jobs.backends.database.claim_statement import Taken
-    from django_jobs.backends.database.clock import StoreClock
     from django_jobs.backends.database.cursors import Place
+    from django_jobs.db.clock import StoreClock
 
 PROMOTED_PER_CLAIM = 100
 FEW = 64  # so many bodies may come unseen

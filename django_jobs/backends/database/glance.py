@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import connections
 
 from django_jobs.backends.base import Chores
-from django_jobs.backends.database.transactions import in_reading
 from django_jobs.clock import SECOND, to_microseconds
+from django_jobs.db.transactions import in_reading
 from django_jobs.models import Job, JobResult, JobState, QueueControl
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.db.clock import StoreClock
 
 _READY, _SCHEDULED, _RUNNING, _BLOCKED = (
     int(state) for state in (JobState.READY, JobState.SCHEDULED, JobState.RUNNING, JobState.BLOCKED)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from django.db import Error, connections, transaction
 
 from django_jobs.backends.base import Settled
-from django_jobs.backends.database.transactions import awaits_commit
 from django_jobs.clock import SECOND, SystemClock
+from django_jobs.db.transactions import awaits_commit
 from django_jobs.models import Job
 
 if TYPE_CHECKING:

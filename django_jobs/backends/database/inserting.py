@@ -16,13 +16,13 @@ from django.db import Error, IntegrityError, connections
 from django_jobs.backends.base import Enqueued, OnConflict
 from django_jobs.backends.database.reading import ended_among
 from django_jobs.backends.database.statements import Statement
-from django_jobs.backends.database.transactions import (
+from django_jobs.backends.database.unique import remove, resolve_conflicts, signatures_of
+from django_jobs.db.transactions import (
     in_statement,
     in_transition,
     is_conflict,
     is_connection_lost,
 )
-from django_jobs.backends.database.unique import remove, resolve_conflicts, signatures_of
 from django_jobs.exceptions import EnqueueOutcomeUnknown
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.db.clock import StoreClock
     from django_jobs.wire.envelope import Outgoing, Terms
 
 T = TypeVar("T")

@@ -27,15 +27,15 @@ from django.db.models.constants import OnConflict
 from django.db.models.functions import Coalesce, Greatest
 from django.db.models.lookups import Exact
 
-from django_jobs.backends.database.arrays import Among, plain_array, quoted_array
-from django_jobs.backends.database.transactions import (
+from django_jobs.clock import to_microseconds
+from django_jobs.conf import get_settings
+from django_jobs.db.arrays import Among, plain_array, quoted_array
+from django_jobs.db.transactions import (
     READ_COMMITTED,
     awaits_commit,
     in_reading,
     in_transition,
 )
-from django_jobs.clock import to_microseconds
-from django_jobs.conf import get_settings
 from django_jobs.models import Job, JobKey, JobState
 from django_jobs.wire.rules import MAX_MOMENT
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_jobs.backends.base import Lease
-    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.db.clock import StoreClock
 
     Tell = Callable[[Iterable[str]], None]
 

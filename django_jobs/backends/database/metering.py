@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.closed import LOOK_SECONDS
-from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.backends.lateness import Lateness
 from django_jobs.backends.window import Rate, Usage
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
+from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.ids import process_name
 from django_jobs.models import Job, JobState, QueueControl, QueueMeter
 from django_jobs.telemetry.events import emit
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
     from django_jobs.backends.closed import Closed
-    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.db.clock import StoreClock
 
 FULL_SECONDS = 0.1
 UNLIMITED = "none"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import F, Value
 from django.db.models.functions import Greatest, Least
 
-from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import SECOND
+from django_jobs.db.transactions import in_transition
 from django_jobs.models import QueueMinute
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.db.clock import StoreClock
 
 MINUTE = 60 * SECOND
 KEPT_MINUTES = 8 * 24 * 60

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_jobs.backends.base import Glimpse
-    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.db.clock import StoreClock
 
 COUNTED_AT_MOST = 10_000
 IDS_PER_QUERY = 1000

@@ -28,9 +28,9 @@ from django_jobs.backends.database.held import (
 )
 from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, nobody, wake
 from django_jobs.backends.database.rows import attempt_of, failed_job_of
-from django_jobs.backends.database.transactions import in_reading, in_transition
 from django_jobs.backends.database.unreadable import Rows, past_unreadable
 from django_jobs.clock import to_microseconds
+from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.wire.rules import FULL
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from django_jobs.backends.base import AttemptRecord, Failure, Lease
-    from django_jobs.backends.database.clock import StoreClock
     from django_jobs.backends.database.keys import Tell
+    from django_jobs.db.clock import StoreClock
     from django_jobs.wire.envelope import Header
 
 ATTEMPTS_KEPT = 100

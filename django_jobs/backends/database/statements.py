@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from django_jobs.backends.database.arrays import plain_array, quoted_array
 from django_jobs.clock import to_microseconds
+from django_jobs.db.arrays import plain_array, quoted_array
 from django_jobs.models import Job, JobState
 from django_jobs.wire.envelope import index_of
 

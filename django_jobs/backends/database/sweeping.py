@@ -12,9 +12,9 @@ from django.db.models import Exists, OuterRef
 
 from django_jobs.backends.database.grouping import GROUPED, count_gone
 from django_jobs.backends.database.rows import for_people
-from django_jobs.backends.database.transactions import in_transition
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
+from django_jobs.db.transactions import in_transition
 from django_jobs.models import EndedIds, FailedJob, Job, JobAttempt, JobResult
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model, QuerySet
 
-    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.db.clock import StoreClock
 
 ATTEMPTS_KEPT_SECONDS = 86_400.0
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.db.clock import StoreClock
     from django_jobs.wire.envelope import Outgoing
 
 # A holder may end between our insert and our look; then the insert is tried again.

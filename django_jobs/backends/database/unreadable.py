@@ -35,8 +35,8 @@ from django_jobs.backends.database.rows import (
     id_of_dead,
     lease_of,
 )
-from django_jobs.backends.database.transactions import in_reading, in_transition, is_refusal
 from django_jobs.clock import to_microseconds
+from django_jobs.db.transactions import in_reading, in_transition, is_refusal
 from django_jobs.models import FailedJob, Job, JobState
 from django_jobs.telemetry import events
 from django_jobs.wire.rules import FULL
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import QuerySet
 
-    from django_jobs.backends.database.clock import StoreClock
+    from django_jobs.db.clock import StoreClock
 
 T = TypeVar("T")
 

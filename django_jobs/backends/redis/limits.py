@@ -14,10 +14,10 @@ from django.db import Error
 
 from django_jobs.backends.closed import LOOK_SECONDS
 from django_jobs.backends.database.metering import Limits, limits_of, tell_of_unread
-from django_jobs.backends.database.transactions import in_reading
 from django_jobs.backends.lateness import Lateness
 from django_jobs.backends.window import SLOTS
 from django_jobs.conf import get_settings
+from django_jobs.db.transactions import in_reading
 from django_jobs.models import QueueControl
 from django_jobs.routers import job_databases
 from django_jobs.telemetry.events import emit

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import Error, InterfaceError, OperationalError, transaction
 
 from django_jobs.backends.base import Failure, Lease
-from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.grouping import bury_all
 from django_jobs.backends.database.rows import attempt_of, failed_job_of, fit, id_of_dead
 from django_jobs.backends.database.sweeping import Sweeper
-from django_jobs.backends.database.transactions import is_refusal
 from django_jobs.backends.redis.endings import attempts_of
 from django_jobs.backends.redis.packing import created_at, unpack
 from django_jobs.clock import LATEST
 from django_jobs.conf import get_settings
+from django_jobs.db.clock import StoreClock
+from django_jobs.db.transactions import is_refusal
 from django_jobs.models import JobAttempt
 from django_jobs.routers import job_databases
 from django_jobs.telemetry.events import emit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.db.home import store_now
 from django_jobs.management import dead_letters
 from django_jobs.management.arguments import dead_letter, duration, positive_int, queue_name
 from django_jobs.management.base import (
@@ -16,7 +17,6 @@ from django_jobs.management.base import (
     epilog,
 )
 from django_jobs.management.resolving import FILTERS, resolve
-from django_jobs.operations.database import store_now
 from django_jobs.operations.dead_letters import select
 
 if TYPE_CHECKING:

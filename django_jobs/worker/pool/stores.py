@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from django.db import connections
 
-from django_jobs.backends.database.timeouts import Limits, limit_connection
+from django_jobs.db.timeouts import Limits, limit_connection
 from django_jobs.worker.loop import shortest_lease
 from django_jobs.worker.pool.cutting import cut_connection
 from django_jobs.worker.pool.facts import NOT_IDLE, Shared

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock, from_datetime
 from django_jobs.cron import stored
 from django_jobs.cron.registry import registry
 from django_jobs.cron.schedule import Schedule
+from django_jobs.db.clock import StoreClock
 from django_jobs.definition import JobDefinition, Options
 from django_jobs.handlers.registry import registry as handlers
 from tests.integration.commands.conftest import run  # noqa: F401 - the fixture, here as well

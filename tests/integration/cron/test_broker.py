@@ -15,8 +15,8 @@ import pytest
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.cron.outcomes import Outcomes
+from django_jobs.db.home import store_now
 from django_jobs.models import OutboxJob, ScheduleTick
-from django_jobs.operations.database import store_now
 from testproject.shop.models import Order
 from tests.conformance.redis_hooks import emptied
 from tests.services import REDIS_URL

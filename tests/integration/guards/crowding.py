@@ -42,7 +42,7 @@ def _fork(reads: int, writes: int, deadline: float) -> int:
 
 
 def _work(deadline: float) -> bool:
-    from django_jobs.backends.database.transactions import in_reading  # noqa: PLC0415 - as above
+    from django_jobs.db.transactions import in_reading  # noqa: PLC0415 - as above
     from django_jobs.models import Job  # noqa: PLC0415 - as above
     from django_jobs.worker import process_once  # noqa: PLC0415 - as above
 

@@ -3,8 +3,8 @@
 import pytest
 
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.database.keys import Forgotten
+from django_jobs.db.clock import StoreClock
 from django_jobs.ids import new_id
 from django_jobs.models import Job, JobState
 from django_jobs.testing.factories import make_outgoing

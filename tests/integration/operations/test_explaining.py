@@ -39,7 +39,7 @@ def worker():
 @pytest.fixture
 def clock(monkeypatch):
     """The database's clock, in the hands of the test."""
-    from django_jobs.backends.database.clock import StoreClock  # noqa: PLC0415 - for this one
+    from django_jobs.db.clock import StoreClock  # noqa: PLC0415 - for this one
 
     clock = ManualClock(SystemClock().now())
     monkeypatch.setattr(backends["database"], "clock", StoreClock(clock))

@@ -9,10 +9,10 @@ from django.test.utils import CaptureQueriesContext
 
 from django_jobs import enqueue_many, job
 from django_jobs.backends.base import ResultRecord
-from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
+from django_jobs.db.clock import StoreClock
 from django_jobs.exceptions import (
     EnqueueOutcomeUnknown,
     InvalidPayload,

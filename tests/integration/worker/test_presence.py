@@ -5,9 +5,9 @@ import os
 import pytest
 
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.clock import StoreClock
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import SECOND, ManualClock
+from django_jobs.db.clock import StoreClock
 from django_jobs.models import Worker
 from django_jobs.worker import presence
 from django_jobs.worker.presence import FORGOTTEN_AFTER_SECONDS, Presence

@@ -130,7 +130,7 @@ def test_one_that_failed_as_it_opened_is_found(asked, connection, monkeypatch, f
     context = JobContext(id="1", payload={"args": [], "kwargs": {}}, name="opens", queue="default")
     run(Attempt(handler=handler, context=context).run)
     assert (connection.connection is None) is fails
-    monkeypatch.setattr(hygiene, "ASK_SECONDS", 0)  # of a run that hid its error it is found later
+    monkeypatch.setattr(hygiene, "ASK_SECONDS", 0)  # a hidden error is found later
     run()
     assert connection.connection is None
 

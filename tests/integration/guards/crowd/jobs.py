@@ -50,7 +50,7 @@ def stamp(context, diary, name):
     """When it was claimed and when it began, by the clock of the jobs' database."""
     from django.db import connection  # noqa: PLC0415 - the environment chooses its settings
 
-    from django_jobs.backends.database.clock import StoreClock  # noqa: PLC0415 - as above
+    from django_jobs.db.clock import StoreClock  # noqa: PLC0415 - as above
     from django_jobs.models import Job  # noqa: PLC0415 - as above
 
     write(diary, "began", name, StoreClock().read(connection))

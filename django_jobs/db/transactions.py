@@ -20,7 +20,7 @@ from django.db import (
 )
 
 from django_jobs.backends.base import Settled
-from django_jobs.backends.database.timeouts import is_limited
+from django_jobs.db.timeouts import is_limited
 from django_jobs.exceptions import TablesMissing
 
 if TYPE_CHECKING:

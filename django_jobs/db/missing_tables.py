@@ -25,9 +25,7 @@ def naming_missing_tables(backend: str, database: str | None = None) -> Iterator
         yield
     except Error as error:
         # Looked up here: who enqueues may be imported before the apps are loaded.
-        from django_jobs.backends.database.transactions import (  # noqa: PLC0415 - see above
-            is_schema_missing,
-        )
+        from django_jobs.db.transactions import is_schema_missing  # noqa: PLC0415 - see above
 
         if isinstance(error, TablesMissing) or not is_schema_missing(error):
             raise
