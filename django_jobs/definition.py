@@ -17,8 +17,8 @@ from django_jobs.execution.retry import InvalidRetry, normalised
 from django_jobs.queue_names import queue_name_problem
 from django_jobs.unset import UNSET, Unset
 from django_jobs.wire import strict_json
+from django_jobs.wire.envelope import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
 from django_jobs.wire.opening import shortened
-from django_jobs.wire.rules import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,17 +17,18 @@ from django.core.signals import setting_changed
 from django_jobs.conf.keys import ENVIRONMENT_KEY
 from django_jobs.conf.model import (
     DATABASE_BACKEND,
+    Arguments,
     BackendConfig,
     CircuitBreakerConfig,
     HandlerBreakerConfig,
     JobsSettings,
     QueueConfig,
+    ShellConfig,
     StateStoreConfig,
     UnknownHandlerPolicy,
     UrlEntry,
 )
 from django_jobs.conf.parsers import Kind, Problem
-from django_jobs.conf.reach import Arguments, ShellConfig
 from django_jobs.conf.reading import read
 from django_jobs.exceptions import SettingsError
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from django_jobs.conf.model import UnknownHandlerPolicy, nearest, shown
 from django_jobs.execution.retry import RetrySpec, normalised
-from django_jobs.wire.rules import MAX_SECONDS
+from django_jobs.wire.envelope import MAX_SECONDS
 
 T = TypeVar("T")
 Parser = Callable[["Place", Any], T]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.conf import allowed, keys
+from django_jobs.conf import allow_lists, keys
 from django_jobs.conf import parsers as p
 from django_jobs.conf.model import (
     LARGE_RESULT,
@@ -24,7 +24,7 @@ from django_jobs.conf.model import (
 )
 from django_jobs.conf.parsers import Kind, Parser, Place, Problem, Refused
 from django_jobs.queue_names import queue_name_problem
-from django_jobs.wire.rules import MAX_COUNT
+from django_jobs.wire.envelope import MAX_COUNT
 
 if TYPE_CHECKING:
     from django_jobs.wire.signing import SigningKey
@@ -256,10 +256,10 @@ _SETTINGS: Mapping[str, Parser[Any]] = {
     "VERIFY_SIGNATURES": p.flag,
     "SITE": p.text(),
     "ENVIRONMENT": p.optional(p.text()),
-    "ALLOWED_COMMANDS": allowed.commands,
-    "ALLOWED_SHELL_COMMANDS": allowed.programs,
-    "SHELL": allowed.shell,
-    "ALLOWED_EVENTS": allowed.events,
+    "ALLOWED_COMMANDS": allow_lists.commands,
+    "ALLOWED_SHELL_COMMANDS": allow_lists.programs,
+    "SHELL": allow_lists.shell,
+    "ALLOWED_EVENTS": allow_lists.events,
     "ALLOWED_URLS": p.several(_url_entry, "https://hooks.example.com/*"),
     "TASK_MODULES": p.several(p.module_name, "shop.tasks"),
     "RETRY": p.retry,

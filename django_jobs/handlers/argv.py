@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.exceptions import HandlerRefused, InvalidPayload
 
 if TYPE_CHECKING:
-    from django_jobs.conf.reach import Arguments
+    from django_jobs.conf.model import Arguments
 
 MOST_WORDS = 1000
 LONGEST_WORD = 100_000

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from django_jobs.ids import parse_id
 from django_jobs.queue_names import queue_name_problem
-from django_jobs.wire.rules import MAX_SECONDS
+from django_jobs.wire.envelope import MAX_SECONDS
 
 _DURATION = re.compile(r"([0-9]{1,12})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -11,9 +11,8 @@ from django_jobs.exceptions import QueueRefused
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.operations.editing import put_back
 from django_jobs.wire import strict_json
-from django_jobs.wire.envelope import Header, Message, Seal
+from django_jobs.wire.envelope import MAX_MOMENT, Header, Message, Seal
 from django_jobs.wire.opening import Opener
-from django_jobs.wire.rules import MAX_MOMENT
 from django_jobs.wire.signing import Signer
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from django_jobs.db.transactions import in_reading
 from django_jobs.ids import parse_id
 from django_jobs.models import JobState, OutboxJob
 from django_jobs.routers import job_databases, outbox_database
-from django_jobs.wire.envelope import Header, Message
-from django_jobs.wire.rules import MAX_MOMENT
+from django_jobs.wire.envelope import MAX_MOMENT, Header, Message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from django_jobs.telemetry.metering import collectors
-from django_jobs.wire.tracing import parent_of
+from django_jobs.wire.envelope import parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,16 +13,78 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from django_jobs.wire.rules import FULL, MAX_MOMENT
+from django_jobs.execution.retry import InvalidRetry, normalised
+from django_jobs.ids import is_canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from django_jobs.wire.signing import Signer
+
+
+# What each field of a signed body may hold. A correct signature is no excuse for nonsense.
+
+
+MAX_SECONDS = 100 * 366 * 86_400
+MAX_MOMENT = 2**53 - 1
+MAX_COUNT = 2**31 - 1
+FULL = MAX_COUNT - 1
+"""No counter is believed beyond that: one more has to fit."""
+
+
+def _text(limit: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) and 0 < len(value) <= limit
+
+
+def _whole(low: int, high: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _seconds(value: Any) -> bool:
+    return type(value) in {int, float} and 0 <= value <= MAX_SECONDS
+
+
+def _retry(value: Any) -> bool:
+    try:
+        return bool(normalised(value) == value)
+    except InvalidRetry:
+        return False
+
+
+is_moment = _whole(0, MAX_MOMENT)
+RULES: Mapping[str, Callable[[Any], bool]] = {
+    "job": _text(255),
+    "queue": _text(64),
+    "backend": _text(64),
+    "site": _text(255),
+    "priority": _whole(-100, 100),
+    "max_retries": _whole(0, MAX_COUNT - 1),
+    "name": _text(255),
+    "idempotency_key": _text(255),
+    "schedule": is_moment,
+    "delay": _seconds,
+    "timeout": _seconds,
+    "max_crashes": _whole(1, MAX_COUNT),
+    "retry": _retry,
+    "single_instance": _text(255),
+    "concurrency_key": _text(255),
+    "concurrency": _whole(1, MAX_COUNT),
+    "atomic": lambda value: isinstance(value, bool),
+    "unique_key": _text(255),
+    "result_ttl": _seconds,
+    "tenant": _text(255),
+    "meta": lambda value: isinstance(value, dict),
+    "expires_at": is_moment,
+    "trace_id": _text(64),
+    "replay_of": is_canonical,
+}
+"""By field of the terms."""
+
 
 VERSION = 1
 
@@ -246,3 +308,22 @@ def key_digest(kind: KeyKind, backend: str, key: str | None, *of: str) -> str | 
     if key is None:
         return None
     return hashlib.sha256("\x00".join((kind, backend, *of, key)).encode()).hexdigest()
+
+
+# The trace context in a body: the enqueue that a run belongs to, in the form of the W3C.
+
+
+TRACE_PARENT = "traceParent"
+_FORM = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def parent_of(envelope: Envelope) -> str | None:
+    """The parent that a body names; one that is none is left alone, for it decides nothing."""
+    told = envelope.unknown.get(TRACE_PARENT)
+    return told if isinstance(told, str) and _FORM.fullmatch(told) else None
+
+
+def trace_of(envelope: Envelope) -> str | None:
+    """The trace that the enqueue was part of."""
+    parent = parent_of(envelope)
+    return parent[3:35] if parent else None

@@ -17,14 +17,16 @@ from django_jobs.exceptions import Rejection
 from django_jobs.ids import is_canonical
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import (
+    MAX_MOMENT,
+    RULES,
     VERSION,
     WIRE_NAMES,
     Envelope,
     Message,
     Terms,
     columns_of,
+    is_moment,
 )
-from django_jobs.wire.rules import MAX_MOMENT, RULES, is_moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -35,7 +35,12 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.handlers.base import Handler
     from django_jobs.handlers.registry import Registry
-    from django_jobs.wire.envelope import Envelope, Header, Message, Terms
+    from django_jobs.wire.envelope import (
+        Envelope,
+        Header,
+        Message,
+        Terms,
+    )
     from django_jobs.wire.opening import Opener
 
 LONGEST_SNOOZE = 300.0

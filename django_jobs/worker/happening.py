@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.execution.outcome import Failed
 from django_jobs.telemetry import events
 from django_jobs.texts import one_line
-from django_jobs.wire.tracing import trace_of
+from django_jobs.wire.envelope import trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

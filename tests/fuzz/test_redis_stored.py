@@ -11,8 +11,7 @@ import pytest
 from django_jobs.backends.registry import backends
 from django_jobs.ids import new_id
 from django_jobs.models import FailedJob, JobAttempt
-from django_jobs.wire.envelope import key_digest
-from django_jobs.wire.rules import MAX_MOMENT
+from django_jobs.wire.envelope import MAX_MOMENT, key_digest
 from tests.fuzz.hostile import Place
 from tests.fuzz.targets import ALLOWED
 from tests.fuzz.test_stored import here

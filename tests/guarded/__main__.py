@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "backends/database"
 GUARDED = (
     "wire/*", "handlers/url/*",
-    "conf/allowed.py", "conf/reach.py", "handlers/argv.py", "handlers/command.py",
+    "conf/allow_lists.py", "conf/model.py", "handlers/argv.py", "handlers/command.py",
     "handlers/event.py", "handlers/shell/programs.py", "worker/admission.py",
     *(f"{DATABASE}/{name}.py" for name in ("claiming", "claim_statement", "held", "settling")),
     *(f"{DATABASE}/{name}.py" for name in ("acking", "keys", "unreadable")),

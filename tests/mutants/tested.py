@@ -79,9 +79,9 @@ ADMISSION = ("admission", "decided", "finding_handlers")
 TESTS = {
     "wire/signing.py": ["tests/unit/wire/test_signing.py"],
     "wire/opening.py": [f"tests/unit/wire/test_opening{part}.py" for part in PARTS],
-    "wire/rules.py": [f"tests/unit/wire/test_opening{part}.py" for part in FIELDS_FIRST],
-    "conf/reach.py": REACH,
-    "conf/allowed.py": REACH,
+    "wire/envelope.py": [f"tests/unit/wire/test_opening{part}.py" for part in FIELDS_FIRST],
+    "conf/model.py": REACH,
+    "conf/allow_lists.py": REACH,
     "handlers/argv.py": [*ALLOWED, "tests/unit/test_conf_reach.py"],
     "handlers/command.py": ["tests/unit/handlers/test_command.py"],
     "handlers/event.py": ["tests/unit/handlers/test_event.py"],

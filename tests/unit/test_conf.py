@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from django_jobs import conf
 from django_jobs.conf import JobsSettings, Kind, QueueConfig, get_settings, read
-from django_jobs.conf.reach import ANY
+from django_jobs.conf.model import ANY
 from django_jobs.conf.reading import _SETTINGS
 from django_jobs.exceptions import SettingsError
 from django_jobs.unset import UNSET

@@ -3,7 +3,7 @@
 import pytest
 
 from django_jobs.conf import read
-from django_jobs.conf.reach import ANY, Arguments, ShellConfig
+from django_jobs.conf.model import ANY, Arguments, ShellConfig
 
 SECRET = "x" * 40
 ONE_FORM = {"x": Arguments((("--all",), ()))}

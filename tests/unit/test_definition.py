@@ -18,7 +18,7 @@ from django_jobs.exceptions import InvalidJob, InvalidOption
 from django_jobs.job_options import JobOptions
 from django_jobs.queue_names import QUEUE_NAME, name_among_tasks, queue_of_tasks
 from django_jobs.unset import UNSET
-from django_jobs.wire.rules import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
+from django_jobs.wire.envelope import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 NAIVE = datetime(2030, 1, 1, 12)  # noqa: DTZ001 - the mistake under test

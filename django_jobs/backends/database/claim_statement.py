@@ -16,7 +16,7 @@ from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
 from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.ids import process_name
 from django_jobs.models import JobState
-from django_jobs.wire.rules import FULL
+from django_jobs.wire.envelope import FULL
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper

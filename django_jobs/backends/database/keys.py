@@ -37,7 +37,7 @@ from django_jobs.db.transactions import (
     in_transition,
 )
 from django_jobs.models import Job, JobKey, JobState
-from django_jobs.wire.rules import MAX_MOMENT
+from django_jobs.wire.envelope import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

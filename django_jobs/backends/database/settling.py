@@ -32,7 +32,7 @@ from django_jobs.backends.database.unreadable import Rows, past_unreadable
 from django_jobs.clock import to_microseconds
 from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.models import Job, JobAttempt, JobState
-from django_jobs.wire.rules import FULL
+from django_jobs.wire.envelope import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -39,7 +39,7 @@ from django_jobs.clock import to_microseconds
 from django_jobs.db.transactions import in_reading, in_transition, is_refusal
 from django_jobs.models import FailedJob, Job, JobState
 from django_jobs.telemetry import events
-from django_jobs.wire.rules import FULL
+from django_jobs.wire.envelope import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -24,7 +24,7 @@ from django_jobs.backends.redis.connecting import is_of_a_key
 from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.exceptions import StoreUnavailable
-from django_jobs.wire.rules import MAX_MOMENT
+from django_jobs.wire.envelope import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

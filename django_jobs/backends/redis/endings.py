@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import AttemptRecord
-from django_jobs.wire.rules import MAX_MOMENT
+from django_jobs.wire.envelope import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_jobs.backends.base import Glimpse, Lease
 from django_jobs.clock import to_datetime
-from django_jobs.wire.envelope import Header, Message
-from django_jobs.wire.rules import MAX_MOMENT
+from django_jobs.wire.envelope import MAX_MOMENT, Header, Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

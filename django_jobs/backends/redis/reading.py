@@ -16,7 +16,7 @@ from django_jobs.backends.values import reason_of
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.routers import job_databases
-from django_jobs.wire.rules import MAX_MOMENT
+from django_jobs.wire.envelope import MAX_MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,8 +10,8 @@ from django_jobs.exceptions import Rejection
 from django_jobs.ids import new_id
 from django_jobs.testing.conformance.base import Suite
 from django_jobs.testing.factories import make_opener
+from django_jobs.wire.envelope import MAX_COUNT
 from django_jobs.wire.opening import early_by
-from django_jobs.wire.rules import MAX_COUNT
 
 if TYPE_CHECKING:
     from django_jobs.backends.base import Lease

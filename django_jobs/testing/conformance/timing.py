@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.testing.conformance.base import MICROSECOND, QUEUE, Suite, needing
-from django_jobs.wire.rules import MAX_MOMENT
+from django_jobs.wire.envelope import MAX_MOMENT
 
 
 @needing("delay")

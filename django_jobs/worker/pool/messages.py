@@ -18,8 +18,13 @@ from django_jobs.execution.outcome import (
     Succeeded,
 )
 from django_jobs.execution.retry import LONGEST_DELAY, Exponential, built_in
-from django_jobs.wire.envelope import Envelope, Header, Message, Terms
-from django_jobs.wire.tracing import trace_of
+from django_jobs.wire.envelope import (
+    Envelope,
+    Header,
+    Message,
+    Terms,
+    trace_of,
+)
 from django_jobs.worker.returned import Encoded, encoded_value
 from django_jobs.worker.settle import Run
 

@@ -8,7 +8,14 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from django_jobs.exceptions import Rejection
-from django_jobs.wire.envelope import WIRE_NAMES, Header, Message, Seal, Terms, index_of
+from django_jobs.wire.envelope import (
+    WIRE_NAMES,
+    Header,
+    Message,
+    Seal,
+    Terms,
+    index_of,
+)
 from django_jobs.wire.opening import ENVELOPE_ALLOWANCE, NewerVersion, Opener
 from django_jobs.wire.signing import Signer, SigningKey
 

@@ -5,9 +5,15 @@ import json
 import pytest
 
 from django_jobs.exceptions import Rejection
-from django_jobs.wire.envelope import WIRE_NAMES, Header, Message
+from django_jobs.wire.envelope import (
+    MAX_COUNT,
+    MAX_MOMENT,
+    MAX_SECONDS,
+    WIRE_NAMES,
+    Header,
+    Message,
+)
 from django_jobs.wire.opening import Opener
-from django_jobs.wire.rules import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
 from django_jobs.wire.signing import Signer, SigningKey
 
 SIGNER = Signer([SigningKey.named("k1", "a secret")])

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from django_jobs.exceptions import Rejection
-from django_jobs.wire import opening, rules, strict_json
+from django_jobs.wire import envelope, opening, strict_json
 from django_jobs.wire.envelope import Header, Message
 from django_jobs.wire.opening import Opener, shortened
 from django_jobs.wire.signing import Signer, SigningKey
@@ -33,9 +33,9 @@ def opened(**changed):
 def test_the_limits_are_these():
     assert opening.ENVELOPE_ALLOWANCE == 65_536
     assert strict_json.WIDEST == 3
-    assert rules.MAX_COUNT == 2_147_483_647
-    assert rules.MAX_MOMENT == 9_007_199_254_740_991
-    assert rules.MAX_SECONDS == 3_162_240_000
+    assert envelope.MAX_COUNT == 2_147_483_647
+    assert envelope.MAX_MOMENT == 9_007_199_254_740_991
+    assert envelope.MAX_SECONDS == 3_162_240_000
 
 
 @pytest.mark.parametrize("field", LONGEST)

@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 
 from django_jobs.exceptions import Rejection
 from django_jobs.wire import opening
-from django_jobs.wire.envelope import Header, Message, Seal, Terms, columns_of
+from django_jobs.wire.envelope import (
+    MAX_MOMENT,
+    Header,
+    Message,
+    Seal,
+    Terms,
+    columns_of,
+)
 from django_jobs.wire.opening import Opener
-from django_jobs.wire.rules import MAX_MOMENT
 from django_jobs.wire.signing import Signer, SigningKey
 
 SIGNER = Signer([SigningKey.named("k1", "a secret")])

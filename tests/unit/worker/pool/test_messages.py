@@ -20,7 +20,12 @@ from django_jobs.execution.outcome import (
     Snoozed,
     Succeeded,
 )
-from django_jobs.wire.envelope import Envelope, Header, Message, Terms
+from django_jobs.wire.envelope import (
+    Envelope,
+    Header,
+    Message,
+    Terms,
+)
 from django_jobs.worker.pool.crew import Child, Held, Lane
 from django_jobs.worker.pool.messages import (
     BadFrame,

@@ -9,9 +9,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from django_jobs.conf import parsers as p
-from django_jobs.conf.model import shown
-from django_jobs.conf.reach import ANY, Arguments, ShellConfig, compiled
-from django_jobs.wire.rules import MAX_COUNT
+from django_jobs.conf.model import (
+    ANY,
+    Arguments,
+    ShellConfig,
+    compiled,
+    shown,
+)
+from django_jobs.wire.envelope import MAX_COUNT
 
 if TYPE_CHECKING:
     from django_jobs.conf.parsers import Parser, Place
