@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.checks import register
 
-from django_jobs.checks.configuration import CONFIGURATION_CHECKS
 from django_jobs.checks.databases import DATABASE_CHECKS
-from django_jobs.checks.handlers import HANDLER_CHECKS
-from django_jobs.checks.reach import REACH_CHECKS
+from django_jobs.checks.handlers import HANDLER_CHECKS, REACH_CHECKS, URL_CHECKS
 from django_jobs.checks.schedules import SCHEDULE_CHECKS
-from django_jobs.checks.security import SECURITY_CHECKS
-from django_jobs.checks.urls import URL_CHECKS
+from django_jobs.checks.settings import CONFIGURATION_CHECKS, SECURITY_CHECKS
 from django_jobs.conf import read_current
 
 if TYPE_CHECKING:

@@ -9,19 +9,25 @@ on the store's clock; ``DateTimeField`` is for people.
 
 from __future__ import annotations
 
-from django_jobs.models.endings import EndedIds, FailedJob, JobAttempt, JobResult
-from django_jobs.models.failures import FailureGroup, ResolutionRun
-from django_jobs.models.figures import Figure
-from django_jobs.models.guards import Breaker
 from django_jobs.models.jobs import Identity, Job, JobKey, JobState
 from django_jobs.models.outbox import OutboxJob, RelayLease
-from django_jobs.models.running import (
+from django_jobs.models.queues import (
+    Breaker,
+    Figure,
     OperatorEvent,
     Overview,
     QueueControl,
     QueueMeter,
     QueueMinute,
     Worker,
+)
+from django_jobs.models.results import (
+    EndedIds,
+    FailedJob,
+    FailureGroup,
+    JobAttempt,
+    JobResult,
+    ResolutionRun,
 )
 from django_jobs.models.schedules import (
     AdminSchedule,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_jobs.checks.configuration import check_state_store
+from django_jobs.checks.settings import check_state_store
 from django_jobs.conf import HandlerBreakerConfig, read
 
 SECRET = "x7-not-to-be-shown"

@@ -126,3 +126,53 @@ class Worker(models.Model):
 
     def __str__(self) -> str:
         return printable(f"{self.host}:{self.pid}")
+
+
+# What workers have learned of queues and handlers, and share.
+
+
+class Breaker(models.Model):
+    """A circuit breaker of a queue or a handler.
+
+    ``probe`` is the lease, of the job ``probe_job``, that it let pass to try. One that
+    never had anything to count has no row.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    backend = models.CharField(max_length=64)
+    kind = models.CharField(max_length=16)
+    name = models.CharField(max_length=255)
+    failures = models.PositiveIntegerField(default=0, db_default=0)
+    opened_at = models.BigIntegerField(null=True, blank=True)
+    probe = models.CharField(max_length=32, default="", db_default="", blank=True)
+    probe_job = models.UUIDField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "circuit breaker"
+        constraints = (
+            models.UniqueConstraint(fields=("backend", "kind", "name"), name="dj_breaker_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.backend}/{self.kind} {self.name}"
+
+
+# What all workers have counted, added up.
+
+
+class Figure(models.Model):
+    """A counter, or a part of a histogram: one of its buckets, or the sum of its seconds."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(max_length=64)
+    queue = models.CharField(max_length=64, default="", db_default="", blank=True)
+    part = models.CharField(max_length=16, default="", db_default="", blank=True)
+    value = models.BigIntegerField(default=0, db_default=0)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("name", "queue", "part"), name="dj_figure_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.queue or 'no queue'}: {self.value}"
