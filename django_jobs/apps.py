@@ -32,15 +32,15 @@ class DjangoJobsConfig(AppConfig):
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
         from django_jobs.operations.gauges import gauges  # noqa: PLC0415 - as above
         from django_jobs.routers import tell_of_tables_not_made  # noqa: PLC0415 - as above
-        from django_jobs.telemetry import events, logs, metering  # noqa: PLC0415 - as above
+        from django_jobs.telemetry import events, logs, metrics  # noqa: PLC0415 - as above
         from django_jobs.worker import announcing  # noqa: PLC0415 - as above
         from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
 
         post_migrate.connect(tell_of_tables_not_made, sender=self)
         events.subscribe(logs.write, logs.wants)
-        events.subscribe(metering.count, metering.wants)
+        events.subscribe(metrics.count, metrics.wants)
         events.subscribe(announcing.announce, announcing.wants)
-        metering.gauges = gauges
+        metrics.gauges = gauges
         sync.run_lease = run_lease
         register_source(stored.schedules)
         self._connect_tasks()
@@ -66,7 +66,8 @@ class DjangoJobsConfig(AppConfig):
     def _register_configured(self, configured: JobsSettings) -> None:
         from django_jobs.handlers.configured import register_configured  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
-        from django_jobs.telemetry import events, trouble_events  # noqa: PLC0415 - as above
+        from django_jobs.telemetry import events  # noqa: PLC0415 - as above
+        from django_jobs.telemetry import events as trouble_events
 
         for key, path in configured.handlers.items():
             try:

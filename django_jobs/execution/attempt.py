@@ -29,7 +29,12 @@ from django_jobs.execution.outcome import (
 )
 from django_jobs.execution.retry import LONGEST_DELAY, RetryPolicy
 from django_jobs.execution.timeout import JobTimeout, soft_timeout
-from django_jobs.telemetry.events import AfterHookFailed, CommitHookFailed, RetryPolicyFailed, emit
+from django_jobs.telemetry.events import (
+    AfterHookFailed,
+    CommitHookFailed,
+    RetryPolicyFailed,
+    emit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

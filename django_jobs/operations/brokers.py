@@ -8,8 +8,7 @@ from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.execution.errors import error_text
 from django_jobs.routers import database_of
-from django_jobs.telemetry.events import emit
-from django_jobs.telemetry.trouble_events import BackendSilent
+from django_jobs.telemetry.events import BackendSilent, emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

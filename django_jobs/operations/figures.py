@@ -14,7 +14,7 @@ from django_jobs.db.transactions import in_transition
 from django_jobs.models import Figure
 from django_jobs.routers import job_databases
 from django_jobs.telemetry.collectors import Snapshot, Spread
-from django_jobs.telemetry.figures import BUCKETS
+from django_jobs.telemetry.metrics import BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from django_jobs.models import Figure
 from django_jobs.operations.depths import QueueOverview, overview
 from django_jobs.operations.health import seen_lately
 from django_jobs.telemetry.errors import cleaned
-from django_jobs.telemetry.gauges import Gauge
+from django_jobs.telemetry.metrics import Gauge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

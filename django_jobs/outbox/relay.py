@@ -26,7 +26,7 @@ from django_jobs.execution.errors import error_text
 from django_jobs.models import OutboxJob
 from django_jobs.outbox.leases import RelayLeases
 from django_jobs.outbox.looking import message_of, plain_index
-from django_jobs.telemetry import events, trouble_events
+from django_jobs.telemetry import events
 from django_jobs.wire.envelope import Outgoing, index_of
 from django_jobs.wire.opening import NotJudged
 
@@ -391,7 +391,7 @@ class Relay:
         )
         about = {"job_id": str(row.job_id), "queue": row.queue, "handler": row.handler}
         alias = self.backend.alias
-        events.emit(trouble_events.PushPutOff(backend=alias, **about, delay=pause, error=unknown))
+        events.emit(events.PushPutOff(backend=alias, **about, delay=pause, error=unknown))
         return 0
 
     def _bury(self, row: OutboxJob, reason: str, error: Exception, index: dict[str, Any]) -> int:

@@ -18,8 +18,7 @@ from django_jobs.decorators import checked_key
 from django_jobs.handlers.registry import registry
 from django_jobs.tasks.compat import Task
 from django_jobs.tasks.handler import TaskHandler
-from django_jobs.telemetry.events import emit
-from django_jobs.telemetry.trouble_events import TaskModuleFailed
+from django_jobs.telemetry.events import TaskModuleFailed, emit
 
 if TYPE_CHECKING:
     from django_jobs.handlers.base import Handler

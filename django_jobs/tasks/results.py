@@ -28,8 +28,7 @@ from django_jobs.tasks.compat import (
     task_backends,
 )
 from django_jobs.tasks.errors import JobsTaskError, task_error
-from django_jobs.telemetry.events import emit
-from django_jobs.telemetry.trouble_events import AttemptsUnread
+from django_jobs.telemetry.events import AttemptsUnread, emit
 
 if TYPE_CHECKING:
     from django_jobs.backends.base import Account, AttemptRecord

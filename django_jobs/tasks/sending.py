@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.execution.attempt import StopNow
 from django_jobs.execution.timeout import JobTimeout
 from django_jobs.tasks.compat import signals
-from django_jobs.telemetry.events import emit
-from django_jobs.telemetry.trouble_events import TaskReceiverFailed
+from django_jobs.telemetry.events import TaskReceiverFailed, emit
 
 if TYPE_CHECKING:
     from django.dispatch import Signal

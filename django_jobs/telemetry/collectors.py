@@ -7,12 +7,12 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from django_jobs.telemetry.figures import BUCKETS
+from django_jobs.telemetry.metrics import BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from django_jobs.telemetry.gauges import Gauge, Gauges
+    from django_jobs.telemetry.metrics import Gauge, Gauges
 
 MOST_KEYS = 5000
 MICROSECONDS = 1_000_000

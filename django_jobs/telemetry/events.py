@@ -11,37 +11,202 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_jobs.telemetry.errors import cleaned
-from django_jobs.telemetry.job_events import (
-    AfterHookFailed,
-    CommitHookFailed,
-    Event,
-    JobClaimed,
-    JobCrashed,
-    JobDied,
-    JobEnded,
-    JobEvent,
-    JobRetried,
-    JobReturned,
-    JobStarted,
-    JobSucceeded,
-    LeaseLost,
-    RetryPolicyFailed,
-    SettleRefused,
-    SettleUnknown,
-)
-from django_jobs.telemetry.schedule_events import (
-    ClockWasAhead,
-    ScheduleFailed,
-    ScheduleOfOtherCode,
-    SchedulerStarted,
-    SchedulerStopped,
-    ScheduleUndecided,
-    ScheduleUnreadable,
-    TickDecided,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+# What happens to single jobs. Everybody imports these from ``events``.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened. ``key`` is stable: alerts and log queries rely on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent(Event):
+    """Something that happened to one job."""
+
+    job_id: str
+    queue: str
+    handler: str
+    attempt: int = 0
+    trace_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobClaimed(JobEvent):
+    """A worker has leased a job. It may give it back before it has started it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStarted(JobEvent):
+    """A handler is about to be called. Told where it runs: in a child, if there are any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSucceeded(JobEvent):
+    """A run ended well and was acked. It had ``waited`` so long since it was due."""
+
+    seconds: float = 0.0
+    waited: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRetried(JobEvent):
+    """A run failed and the job waits for its next one."""
+
+    delay: float
+    error_type: str
+    error_message: str
+    seconds: float = 0.0
+    waited: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDied(JobEvent):
+    """A job is a dead letter now."""
+
+    reason: str
+    error_type: str = ""
+    error_message: str = ""
+    seconds: float = 0.0
+    waited: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnded(JobEvent):
+    """A job ended without a success and without a death: cancelled or skipped."""
+
+    status: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReturned(JobEvent):
+    """A job was given back without consuming anything: snoozed or (``requeued``) interrupted."""
+
+    delay: float = 0.0
+    reason: str = ""
+    status: str = "snoozed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCrashed(JobEvent):
+    """A job was to run alone and came to no verdict. It was charged a crash and runs again."""
+
+    crashes: int
+    reason: str
+    delay: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost(JobEvent):
+    """A settle came too late: somebody else holds the job, or it is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleUnknown(JobEvent):
+    """The store did not say before the lease ended whether a settle counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleRefused(JobEvent):
+    """The store refused a settle as it was; it is settled without the texts that may not fit."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AfterHookFailed(JobEvent):
+    """An after-hook raised; the outcome stands."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitHookFailed(JobEvent):
+    """A function given to on_commit() by an ``atomic=True`` job raised; the job is done."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicyFailed(JobEvent):
+    """A user's retry policy raised; the retry waits as with "exponential"."""
+
+    error: BaseException
+
+
+# What happens to schedules. Everybody imports these from ``events``.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickDecided(Event):
+    """A scheduler decided a tick. ``decision`` is one of the words of the history."""
+
+    schedule: str
+    tick: str
+    decision: str
+    reason: str = ""
+    job_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleFailed(Event):
+    """A schedule could not be decided; it is looked at again at the next tick."""
+
+    schedule: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleUndecided(Event):
+    """A tick has waited some seconds for a dependency that no scheduler decides; told once."""
+
+    schedule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockWasAhead(Event):
+    """Schedules were decided by a clock that was ahead of the store's: they begin anew.
+
+    ``seconds``: by how much, at most.
+    """
+
+    schedules: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleUnreadable(Event):
+    """A schedule of the admin was right when it was saved, and is so no more: it is left out."""
+
+    schedule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleOfOtherCode(Event):
+    """A schedule has the moments of other code: a newer one, or one that is gone."""
+
+    schedule: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerStarted(Event):
+    """A scheduler begins to tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerStopped(Event):
+    """A scheduler has ended in good order."""
+
+    why: str
+
 
 __all__ = [
     "AfterHookFailed",
@@ -324,3 +489,139 @@ def emit(event: Event) -> None:
                 extra={"key": "subscriber.failed"},
                 exc_info=cleaned(error),
             )
+
+
+# What went wrong beside the jobs and changes nothing for them: told, so that somebody looks.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerUnseen(Event):
+    """A worker could not write its row, by which operators see it."""
+
+    backend: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerUnregistered(Event):
+    """A handler that ``HANDLERS`` names could not be registered."""
+
+    handler: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReceiverFailed(Event):
+    """A receiver of one of Django's task signals raised what Django does not catch."""
+
+    task_id: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptsUnread(Event):
+    """The earlier attempts of a task could not be read; it runs without them."""
+
+    task_id: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskModuleFailed(Event):
+    """The module of a task that waits could not be imported."""
+
+    named: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsUnread(Event):
+    """The limits of queues could not be read; those known last hold on."""
+
+    backend: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateUnread(Event):
+    """The rate limit that was set for a queue cannot be read; that of the settings holds."""
+
+    backend: str
+    queue: str
+    rate: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DutyFailed(Event):
+    """One of a worker's duties failed, and is tried again; its jobs and other duties go on."""
+
+    backend: str
+    duty: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushPutOff(Event):
+    """A relay cannot judge a job of the outbox, and leaves it for one that can."""
+
+    backend: str
+    queue: str
+    handler: str
+    job_id: str
+    delay: float
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsUnkept(Event):
+    """A store without room settles jobs without results and records of failed runs."""
+
+    backend: str
+    queue: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterStays(Event):
+    """A dead letter could not be copied from Redis, where it is kept."""
+
+    job_id: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettersUnswept(Event):
+    """Dead letters older than ``DEAD_LETTER_TTL`` could not be deleted; it is tried again."""
+
+    backend: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesUnfit(Event):
+    """A worker that starts would not run some of the messages that wait, all for one reason."""
+
+    backend: str
+    reason: str
+    count: int
+    looked_at: int
+    queues: str
+    why: str
+    way_out: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesUnseen(Event):
+    """A worker that starts could not look at the messages that wait; it works all the same."""
+
+    backend: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSilent(Event):
+    """A backend did not tell an operator of a queue, or of its queues."""
+
+    backend: str
+    queue: str
+    why: str

@@ -12,14 +12,295 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING
 
+from django_jobs.telemetry import events
 from django_jobs.telemetry.errors import cleaned, in_sentence, sentence_of
-from django_jobs.telemetry.sentences import SENTENCES, WITH_TRACEBACK
 from django_jobs.texts import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_jobs.telemetry.events import Event
+
+
+# The words of the log: every sentence, its level and its stable key, in one table.
+
+
+_JOB = "%(handler)s %(job_id)s on %(queue)s"
+_BREAKER = "the breaker of the %(kind)s %(subject)s (%(backend)s)"
+_ERROR = "%(wrong)s"
+_MESSAGES = "%(count)d of the first %(looked_at)d messages that wait on %(backend)s"
+
+SENTENCES: dict[type[Event], tuple[str, int, str]] = {
+    events.JobClaimed: ("job.claimed", logging.DEBUG, f"{_JOB} was claimed"),
+    events.JobStarted: ("job.started", logging.DEBUG, f"{_JOB} starts, attempt %(attempt)d"),
+    events.JobSucceeded: ("job.succeeded", logging.INFO, f"{_JOB} succeeded in %(seconds).3f s"),
+    events.JobRetried: (
+        "job.retried",
+        logging.WARNING,
+        f"{_JOB} failed in attempt %(attempt)d and is retried in %(delay).1f s: {_ERROR}",
+    ),
+    events.JobDied: (
+        "job.dead",
+        logging.CRITICAL,
+        f"{_JOB} is dead (%(reason)s): {_ERROR}",
+    ),
+    events.JobEnded: ("job.ended", logging.INFO, f"{_JOB} was %(status)s: %(reason)s"),
+    events.JobReturned: (
+        "job.returned",
+        logging.INFO,
+        f"{_JOB} was given back for %(delay).1f s: %(reason)s",
+    ),
+    events.JobCrashed: (
+        "job.crashed",
+        logging.WARNING,
+        f"{_JOB} crashed (%(crashes)d so far) and is run again in %(delay).1f s: %(reason)s",
+    ),
+    events.LeaseLost: (
+        "lease.lost",
+        logging.WARNING,
+        f"{_JOB} was settled too late: its lease belongs to another worker or it is gone",
+    ),
+    events.SettleRefused: (
+        "settle.refused",
+        logging.ERROR,
+        f"the store refused how {_JOB} ended; it is settled without what may not fit: %(error)s",
+    ),
+    events.SettleUnknown: (
+        "settle.unknown",
+        logging.ERROR,
+        f"nobody could say in time whether {_JOB} was settled; it may run again",
+    ),
+    events.AfterHookFailed: (
+        "hook.failed",
+        logging.ERROR,
+        f"the after-hook of {_JOB} raised; the outcome stands",
+    ),
+    events.CommitHookFailed: (
+        "commit_hook.failed",
+        logging.ERROR,
+        f"a function that {_JOB} gave to on_commit() raised after the commit; the job is done",
+    ),
+    events.RetryPolicyFailed: (
+        "policy.failed",
+        logging.ERROR,
+        f"the retry policy of {_JOB} raised; the retry waits as with 'exponential'",
+    ),
+    events.Reaped: (
+        "lease.reaped",
+        logging.WARNING,
+        "%(count)d jobs of %(backend)s were returned: their lease ended without a verdict",
+    ),
+    events.PushLost: (
+        "push.lost",
+        logging.CRITICAL,
+        "not pushed after the commit, and lost unless enqueued again: %(job_ids)s: %(error)s",
+    ),
+    events.RelayLost: (
+        "relay.lost",
+        logging.ERROR,
+        "the outbox of %(backend)s (queue %(queue)s) does not move: %(error)s; it is tried again",
+    ),
+    events.RelayFound: (
+        "relay.found",
+        logging.WARNING,
+        "the outbox of %(backend)s (queue %(queue)s) moves again after %(seconds).1f s",
+    ),
+    events.PushRefused: (
+        "relay.refused",
+        logging.ERROR,
+        f"%(backend)s refused {_JOB}, and took others (%(refusals)d so far): %(error)s",
+    ),
+    events.StoreLost: (
+        "store.lost",
+        logging.ERROR,
+        "%(trouble)s: %(error)s; the worker keeps trying",
+    ),
+    events.StoreFound: (
+        "store.found",
+        logging.WARNING,
+        "the backend %(backend)s works again after %(seconds).1f s",
+    ),
+    events.BreakerOpened: (
+        "breaker.opened",
+        logging.ERROR,
+        f"{_BREAKER} is open after %(failures)d failures: nothing passes for %(seconds).0f s",
+    ),
+    events.BreakerClosed: (
+        "breaker.closed",
+        logging.WARNING,
+        f"{_BREAKER} is closed again",
+    ),
+    events.WorkerWaiting: (
+        "worker.waiting",
+        logging.INFO,
+        "not serving %(backend)s yet, and waiting: %(why)s",
+    ),
+    events.WorkerStarted: (
+        "worker.started",
+        logging.INFO,
+        "serving %(queues)s of the backend %(backend)s",
+    ),
+    events.WorkerStopping: (
+        "worker.stopping",
+        logging.INFO,
+        "stopping, because %(why)s: %(running)d jobs run on; a second signal would cut them short",
+    ),
+    events.WorkerStopped: (
+        "worker.stopped",
+        logging.INFO,
+        "stopped after %(processed)d jobs: %(why)s",
+    ),
+    events.WorkerBroken: (
+        "worker.broken",
+        logging.ERROR,
+        "the worker of the backend %(backend)s cannot go on: %(why)s",
+    ),
+    events.ChildDied: (
+        "worker.child_died",
+        logging.WARNING,
+        "child %(pid)d died (%(why)s): %(how)s; it ran: %(job_id)s; not begun: %(returned)d",
+    ),
+    events.ChildRecycled: (
+        "worker.child_recycled",
+        logging.INFO,
+        "child %(pid)d is replaced after %(jobs)d jobs: %(why)s",
+    ),
+    events.ExitHooksCut: (
+        "worker.exit_hooks_cut",
+        logging.WARNING,
+        "child %(pid)d ends, though its exit hooks have not after %(seconds)g s",
+    ),
+    events.TickDecided: (
+        "cron.tick",
+        logging.INFO,
+        "%(schedule)s at %(tick)s: %(decision)s %(job_id)s %(reason)s",
+    ),
+    events.ScheduleFailed: (
+        "cron.schedule_failed",
+        logging.ERROR,
+        "the schedule %(schedule)s could not be decided: %(error)s",
+    ),
+    events.ScheduleUndecided: (
+        "cron.schedule_undecided",
+        logging.WARNING,
+        "the schedule %(schedule)s is not decided: it %(why)s",
+    ),
+    events.ClockWasAhead: (
+        "cron.clock_was_ahead",
+        logging.WARNING,
+        "a clock that was %(seconds).0f s ahead decided %(schedules)d schedules; they begin anew",
+    ),
+    events.ScheduleUnreadable: (
+        "cron.schedule_unreadable",
+        logging.WARNING,
+        "the schedule %(schedule)s of the admin is left out: %(why)s",
+    ),
+    events.ScheduleOfOtherCode: (
+        "cron.schedule_of_other_code",
+        logging.WARNING,
+        "other code reads the schedule %(schedule)s differently: %(what)s",
+    ),
+    events.SchedulerStarted: ("cron.started", logging.INFO, "the scheduler ticks"),
+    events.SchedulerStopped: ("cron.stopped", logging.INFO, "the scheduler stopped: %(why)s"),
+    events.ReceiverFailed: (
+        "receiver.failed",
+        logging.ERROR,
+        "%(receiver)s raised when it was told %(signal)s of %(about)s",
+    ),
+    events.SignalLost: (
+        "signal.lost",
+        logging.ERROR,
+        "not all receivers of %(signal)s were told of %(about)s: %(why)s",
+    ),
+    events.WorkerUnseen: (
+        "worker.unseen",
+        logging.WARNING,
+        "operators cannot see this worker of the backend %(backend)s: %(error)s",
+    ),
+    events.HandlerUnregistered: (
+        "handler.unregistered",
+        logging.ERROR,
+        "HANDLERS['%(handler)s'] was not registered: %(error)s",
+    ),
+    events.TaskReceiverFailed: (
+        "task.receiver_failed",
+        logging.ERROR,
+        "a receiver of a signal of the task %(task_id)s raised",
+    ),
+    events.AttemptsUnread: (
+        "task.attempts_unread",
+        logging.ERROR,
+        "the earlier attempts of the task %(task_id)s cannot be read",
+    ),
+    events.TaskModuleFailed: (
+        "task.module_failed",
+        logging.WARNING,
+        "the module %(named)s of a waiting task cannot be imported",
+    ),
+    events.LimitsUnread: (
+        "limits.unread",
+        logging.WARNING,
+        "the limits of the queues of %(backend)s could not be read: %(error)s",
+    ),
+    events.RateUnread: (
+        "limits.rate_unread",
+        logging.ERROR,
+        "the rate limit of %(queue)s (%(backend)s), %(rate)s, cannot be read; the settings' holds",
+    ),
+    events.DutyFailed: (
+        "duty.failed",
+        logging.ERROR,
+        "the worker of %(backend)s works on, but failed to %(duty)s: %(error)s",
+    ),
+    events.PushPutOff: (
+        "relay.put_off",
+        logging.WARNING,
+        f"the relay of %(backend)s cannot judge {_JOB} and tries again in %(delay).1f s: %(error)s",
+    ),
+    events.DeadLetterStays: (
+        "dead_letter.stays",
+        logging.WARNING,
+        "the dead letter %(job_id)s stays in Redis: %(error)s",
+    ),
+    events.MessagesUnfit: (
+        "messages.unfit",
+        logging.WARNING,
+        f"{_MESSAGES} would not be run here (%(reason)s, in %(queues)s): %(why)s. %(way_out)s",
+    ),
+    events.MessagesUnseen: (
+        "messages.unseen",
+        logging.WARNING,
+        "the waiting messages of the backend %(backend)s could not be looked at: %(error)s",
+    ),
+    events.BackendSilent: (
+        "backend.silent",
+        logging.WARNING,
+        "the backend %(backend)s does not tell of its queue %(queue)s: %(why)s",
+    ),
+    events.RecordsUnkept: (
+        "records.unkept",
+        logging.WARNING,
+        "%(backend)s has no room for results and failed runs of %(queue)s: %(error)s",
+    ),
+    events.DeadLettersUnswept: (
+        "dead_letters.unswept",
+        logging.WARNING,
+        "old dead letters stay for now, says the backend %(backend)s: %(error)s",
+    ),
+    events.Unsaid: (
+        "log.unsaid",
+        logging.ERROR,
+        "%(count)d records are missing here: for a while nobody took down what was said",
+    ),
+}
+"""Event → (key, level, sentence)."""
+
+
+WITH_TRACEBACK = {
+    *("duty.failed", "hook.failed", "commit_hook.failed", "policy.failed", "receiver.failed"),
+    *("task.receiver_failed", "task.attempts_unread", "task.module_failed"),
+}
+
 
 logger = logging.getLogger("django_jobs")
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from django_jobs.telemetry.metering import collectors
+from django_jobs.telemetry.metrics import collectors
 from django_jobs.wire.envelope import parent_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from django.http import HttpResponse
 from django_jobs.clock import SECOND
 from django_jobs.operations.figures import totals as total_counters
 from django_jobs.operations.gauges import gauges
-from django_jobs.telemetry.figures import BUCKETS, COUNTERS, HISTOGRAMS
-from django_jobs.telemetry.gauges import GAUGES
+from django_jobs.telemetry.metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS
 from django_jobs.views.access import for_monitors
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from django.db import Error
 
 from django_jobs.telemetry import events
-from django_jobs.telemetry.trouble_events import DutyFailed
+from django_jobs.telemetry.events import DutyFailed
 from django_jobs.worker.store import Trouble, trouble_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from django.db import Error
 from django_jobs.operations.figures import add as add_counters
 from django_jobs.operations.gauges import gauges
 from django_jobs.telemetry.collectors import Prometheus
-from django_jobs.telemetry.metering import of_kind
+from django_jobs.telemetry.metrics import of_kind
 
 if TYPE_CHECKING:
     from django_jobs.backends.base import Backend

@@ -18,8 +18,7 @@ from django_jobs.conf import get_settings
 from django_jobs.db.home import clock_of
 from django_jobs.models import Worker
 from django_jobs.routers import job_databases
-from django_jobs.telemetry.events import emit
-from django_jobs.telemetry.trouble_events import WorkerUnseen
+from django_jobs.telemetry.events import WorkerUnseen, emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

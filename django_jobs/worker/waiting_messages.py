@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import Error
 
-from django_jobs.telemetry import events, trouble_events
+from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,11 +97,11 @@ def warn_at_start(backend: Backend, gatekeeper: Gatekeeper, queues: Sequence[str
     except (Error, OSError):
         return  # the store does not answer: the worker tells of it when it asks next
     except Exception as error:  # noqa: BLE001 - a warning is not worth a worker
-        events.emit(trouble_events.MessagesUnseen(backend=backend.alias, error=error))
+        events.emit(events.MessagesUnseen(backend=backend.alias, error=error))
         return
     for unfit in looked.unfit[:CAUSES_AT_MOST]:
         events.emit(
-            trouble_events.MessagesUnfit(
+            events.MessagesUnfit(
                 backend=backend.alias,
                 reason=unfit.reason,
                 count=unfit.messages,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from django_jobs.telemetry import sentences
+from django_jobs.telemetry import logs
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "django_jobs").rglob("*.py"))
@@ -43,8 +43,7 @@ def test_the_reference_lists_every_key_with_its_level():
     told = set(re.findall(r"^\| `([\w.]+)` \| (\w+) \| `(\w+)` \|", page, re.MULTILINE))
     level = {10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
     known = {
-        (key, level[number], kind.__name__)
-        for kind, (key, number, _) in sentences.SENTENCES.items()
+        (key, level[number], kind.__name__) for kind, (key, number, _) in logs.SENTENCES.items()
     }
     assert told == known
 

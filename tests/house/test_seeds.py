@@ -20,7 +20,7 @@ from django_jobs.conf.keys import ENVIRONMENT_KEY
 from django_jobs.decorators import job
 from django_jobs.job_options import HandlerOptions
 from django_jobs.models import JobState
-from django_jobs.telemetry.sentences import SENTENCES
+from django_jobs.telemetry.logs import SENTENCES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "seeds.md"

@@ -5,9 +5,9 @@ import pytest
 from django_jobs.backends.registry import backends
 from django_jobs.models import Figure
 from django_jobs.operations import figures
-from django_jobs.telemetry import events, metering
+from django_jobs.telemetry import events, metrics
 from django_jobs.telemetry.collectors import InMemory, Prometheus, Snapshot
-from django_jobs.telemetry.figures import add
+from django_jobs.telemetry.metrics import add
 from django_jobs.worker.build import process_once
 from django_jobs.worker.ledger import Ledger
 from testproject.shop.jobs import doomed
@@ -29,9 +29,9 @@ class Broken:
 def collect(settings):
     def choose(*paths):
         settings.DJANGO_JOBS = {"METRICS": list(paths)}
-        for collector in metering.of_kind(InMemory):
+        for collector in metrics.of_kind(InMemory):
             collector.take()
-        return metering.collectors()
+        return metrics.collectors()
 
     return choose
 
@@ -100,14 +100,14 @@ def test_what_could_not_be_written_is_kept_for_later(collect, monkeypatch):
 @pytest.mark.parametrize("said", [[], None])
 def test_nothing_is_collected_where_the_settings_say_so(settings, said):
     settings.DJANGO_JOBS = {"METRICS": said}
-    assert metering.collectors() == ()
+    assert metrics.collectors() == ()
     doomed.enqueue()
     assert process_once().status == "dead-lettered"
 
 
 def test_by_default_figures_are_kept_in_memory(settings):
     settings.DJANGO_JOBS = {}
-    (memory,) = metering.collectors()
+    (memory,) = metrics.collectors()
     assert type(memory) is InMemory
     memory.take()
     doomed.enqueue()

@@ -13,9 +13,9 @@ from django_jobs.models import Figure, QueueControl
 from django_jobs.operations import figures
 from django_jobs.operations import gauges as module
 from django_jobs.operations.gauges import StoreGauges, gauges
-from django_jobs.telemetry import metering
+from django_jobs.telemetry import metrics
 from django_jobs.telemetry.collectors import InMemory, Prometheus
-from django_jobs.telemetry.gauges import GAUGES
+from django_jobs.telemetry.metrics import GAUGES
 from django_jobs.worker.build import process_once
 from django_jobs.worker.ledger import Ledger
 from testproject.shop.jobs import doomed
@@ -46,11 +46,11 @@ class Unwilling(CountsOnly):
 
 @pytest.fixture
 def collect(settings, monkeypatch):
-    monkeypatch.setattr(metering, "_made", {})
+    monkeypatch.setattr(metrics, "_made", {})
 
     def choose(*paths):
         settings.DJANGO_JOBS = {"METRICS": list(paths)}
-        return metering.collectors()
+        return metrics.collectors()
 
     return choose
 

@@ -5,8 +5,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from django_jobs.models import QueueControl, Worker
 from django_jobs.operations.gauges import StoreGauges, gauges
-from django_jobs.telemetry import metering
-from django_jobs.telemetry.gauges import GAUGES
+from django_jobs.telemetry import metrics as metering
+from django_jobs.telemetry.metrics import GAUGES
 from testproject.shop.jobs import doomed
 from tests.integration.test_monitoring import make_worker
 

@@ -13,7 +13,7 @@ from django_jobs.clock import SECOND
 from django_jobs.models import Job, QueueControl, Worker
 from django_jobs.operations import figures
 from django_jobs.telemetry.collectors import InMemory
-from django_jobs.telemetry.figures import add_successes
+from django_jobs.telemetry.metrics import add_successes
 from django_jobs.views import health as health_view
 from testproject.shop.jobs import doomed
 

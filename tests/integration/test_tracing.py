@@ -9,7 +9,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, StatusCode, Trace
 
 from django_jobs import Snooze, job
 from django_jobs.models import FailedJob, Job
-from django_jobs.telemetry import metering, tracing
+from django_jobs.telemetry import metrics, tracing
 from django_jobs.wire import envelope
 from django_jobs.worker.build import process_once
 
@@ -63,7 +63,7 @@ class Tracer:
 @pytest.fixture
 def tracer(settings, monkeypatch):
     settings.DJANGO_JOBS = {"METRICS": OTEL}
-    assert [type(one).__name__ for one in metering.collectors()] == ["OpenTelemetry"]
+    assert [type(one).__name__ for one in metrics.collectors()] == ["OpenTelemetry"]
     made = Tracer()
     monkeypatch.setattr(trace, "get_tracer", lambda _scope: made)
     seen.clear()

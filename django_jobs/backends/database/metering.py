@@ -20,8 +20,7 @@ from django_jobs.conf import get_settings
 from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.ids import process_name
 from django_jobs.models import Job, JobState, QueueControl, QueueMeter
-from django_jobs.telemetry.events import emit
-from django_jobs.telemetry.trouble_events import RateUnread
+from django_jobs.telemetry.events import RateUnread, emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -20,8 +20,7 @@ from django_jobs.conf import get_settings
 from django_jobs.db.transactions import in_reading
 from django_jobs.models import QueueControl
 from django_jobs.routers import job_databases
-from django_jobs.telemetry.events import emit
-from django_jobs.telemetry.trouble_events import LimitsUnread
+from django_jobs.telemetry.events import LimitsUnread, emit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

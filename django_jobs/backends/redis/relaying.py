@@ -26,8 +26,7 @@ from django_jobs.db.clock import StoreClock
 from django_jobs.db.transactions import is_refusal
 from django_jobs.models import JobAttempt
 from django_jobs.routers import job_databases
-from django_jobs.telemetry.events import emit
-from django_jobs.telemetry.trouble_events import DeadLetterStays, DeadLettersUnswept
+from django_jobs.telemetry.events import DeadLetterStays, DeadLettersUnswept, emit
 from django_jobs.wire.envelope import Header
 
 if TYPE_CHECKING:

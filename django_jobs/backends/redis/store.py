@@ -11,8 +11,7 @@ from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import StoreUnavailable
 from django_jobs.queue_names import QUEUE_NAME
-from django_jobs.telemetry.events import emit
-from django_jobs.telemetry.trouble_events import BackendSilent, RecordsUnkept
+from django_jobs.telemetry.events import BackendSilent, RecordsUnkept, emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

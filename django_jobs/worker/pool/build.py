@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_jobs import offspring
-from django_jobs.telemetry import events, logs, metering
+from django_jobs.telemetry import events, logs, metrics
 from django_jobs.worker.announcing import sent_by
 from django_jobs.worker.build import build_asker, build_cycle, build_relay, worker_name
 from django_jobs.worker.cycle import report_of
@@ -194,7 +194,7 @@ class PoolWorker:
         told = settled
         if self._on_report is None and not events.is_wanted(events.JobSucceeded):
             # Most jobs of a busy worker end so.
-            metering.succeeded([done.run.lasted for done in settled if done.is_plain])
+            metrics.succeeded([done.run.lasted for done in settled if done.is_plain])
             told = [done for done in settled if not done.is_plain]
         for done in told:
             report = report_of(done.run, done.verdict)

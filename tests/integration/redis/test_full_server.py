@@ -10,7 +10,7 @@ from django_jobs.backends.redis import RedisBackend
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import StoreUnavailable
 from django_jobs.models import FailedJob
-from django_jobs.telemetry import trouble_events
+from django_jobs.telemetry import events as trouble_events
 from django_jobs.testing.factories import make_outgoing
 from tests.integration.worker.pool.conftest import until
 from tests.integration.worker.pool.gang import jobs as gang

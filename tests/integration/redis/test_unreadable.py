@@ -11,7 +11,7 @@ from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.execution.outcome import Interrupted
 from django_jobs.operations.queues import limit_queue
-from django_jobs.telemetry import trouble_events
+from django_jobs.telemetry import events
 from django_jobs.testing.factories import make_outgoing
 from django_jobs.worker.asking import Asker
 from django_jobs.worker.batch import settle_many
@@ -72,7 +72,7 @@ def test_the_others_are_claimed_settled_and_kept_house_of(backend, spoil, told, 
     backend.next_due_in(["odd", "sound"])
     backend.latest(None)
     assert backend.find(sound[0]) is None
-    assert {type(event) for event in told} <= {trouble_events.BackendSilent}
+    assert {type(event) for event in told} <= {events.BackendSilent}
     assert {event.queue for event in told} <= {"odd"}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_jobs.telemetry import collectors, events, figures
+from django_jobs.telemetry import collectors, events, metrics
 from django_jobs.telemetry.collectors import InMemory
 
 ABOUT = {"job_id": "0190", "queue": "mail", "handler": "a.b"}
@@ -12,7 +12,7 @@ FAILED = {"error_type": "ValueError", "error_message": "no"}
 def counted(*told):
     kept = InMemory()
     for event in told:
-        figures.add(kept, event)
+        metrics.add(kept, event)
     return kept.snapshot()
 
 
@@ -71,7 +71,7 @@ def test_what_an_event_counts(event, expected):
     found = counters(event)
     assert sorted(found) == sorted(expected.split())
     assert set(found.values()) <= {1}
-    assert found.keys() <= figures.COUNTERS.keys()
+    assert found.keys() <= metrics.COUNTERS.keys()
 
 
 def test_reaped_leases_are_counted_by_their_number():
@@ -86,7 +86,7 @@ def test_runs_are_spread_by_how_long_they_took_and_waited():
         events.JobDied(**ABOUT, reason="rejected-queue", seconds=2, waited=2),
     ).histograms
     runs, waits = kept["job_run_seconds", "mail"], kept["job_wait_seconds", "mail"]
-    ends = [*figures.BUCKETS, "more"]
+    ends = [*metrics.BUCKETS, "more"]
     assert {end: n for end, n in zip(ends, runs.counts, strict=True) if n} == {
         0.005: 1, 0.01: 1, 2.5: 1,
     }  # fmt: skip
@@ -111,18 +111,18 @@ def test_many_successes_are_taken_down_as_each_of_them_would_be():
     waited, seconds = [0.0, 0.2, 301.0], [0.004, 0.006, 2.0]
     together, plain, one_by_one = InMemory(), OfAnotherProject(), InMemory()
     for collector in (together, plain):
-        figures.add_successes(collector, "mail", waited, seconds)
+        metrics.add_successes(collector, "mail", waited, seconds)
     for wait, ran in zip(waited, seconds, strict=True):
-        figures.add(one_by_one, events.JobSucceeded(**ABOUT, seconds=ran, waited=wait))
+        metrics.add(one_by_one, events.JobSucceeded(**ABOUT, seconds=ran, waited=wait))
     assert together.snapshot() == plain.kept.snapshot() == one_by_one.snapshot()
 
 
 def test_what_was_taken_can_be_given_back():
     kept = InMemory()
-    figures.add_successes(kept, "mail", [0.0], [1.0])
+    metrics.add_successes(kept, "mail", [0.0], [1.0])
     taken = kept.take()
     assert not kept.snapshot()
-    figures.add_successes(kept, "mail", [0.0], [1.0])
+    metrics.add_successes(kept, "mail", [0.0], [1.0])
     kept.give_back(taken)
     assert kept.snapshot().counters["jobs_succeeded", "mail"] == 2
     assert kept.snapshot().histograms["job_run_seconds", "mail"].count == 2
@@ -130,9 +130,9 @@ def test_what_was_taken_can_be_given_back():
 
 def test_a_snapshot_is_a_copy():
     kept = InMemory()
-    figures.add_successes(kept, "mail", [0.0], [1.0])
+    metrics.add_successes(kept, "mail", [0.0], [1.0])
     shown = kept.snapshot()
-    figures.add_successes(kept, "mail", [0.0], [1.0])
+    metrics.add_successes(kept, "mail", [0.0], [1.0])
     assert shown.counters["jobs_succeeded", "mail"] == 1
     assert shown.histograms["job_run_seconds", "mail"].count == 1
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from django_jobs.telemetry import events, logs, sentences
+from django_jobs.telemetry import events, logs
 
 JOB = {"job_id": "0190", "queue": "mail", "handler": "shop.send", "attempt": 3}
 SECRET = "hunter" + "2"  # in no line of code, for these are shown
@@ -30,19 +30,19 @@ def raised(text):
         return error
 
 
-@pytest.mark.parametrize("kind", sentences.SENTENCES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", logs.SENTENCES, ids=lambda kind: kind.__name__)
 def test_every_sentence_finds_its_facts(kind):
     assert "%(" not in logs.in_words(example(kind))
 
 
-@pytest.mark.parametrize("kind", sentences.SENTENCES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", logs.SENTENCES, ids=lambda kind: kind.__name__)
 def test_no_fact_has_the_name_of_something_that_every_record_has(kind):
     every = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "key"}
     assert not every & {field.name for field in fields(kind)}
 
 
 def test_every_key_is_of_one_kind_of_events_only():
-    keys = [key for key, _, _ in sentences.SENTENCES.values()]
+    keys = [key for key, _, _ in logs.SENTENCES.values()]
     assert len(set(keys)) == len(keys)
 
 
@@ -82,7 +82,7 @@ def test_an_error_of_a_store_is_told_without_the_password_it_names(caplog):
     assert "hunter2" not in record.getMessage() + str(vars(record)["error"])
 
 
-@pytest.mark.parametrize("kind", sentences.SENTENCES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", logs.SENTENCES, ids=lambda kind: kind.__name__)
 def test_no_name_and_no_error_begins_a_line_or_reaches_a_terminal_raw(kind, caplog):
     with caplog.at_level(logging.DEBUG, logger="django_jobs"):
         logs.write_now(example(kind, HOSTILE))
@@ -92,8 +92,8 @@ def test_no_name_and_no_error_begins_a_line_or_reaches_a_terminal_raw(kind, capl
     assert all(text.isprintable() for text in carried if isinstance(text, str))
 
 
-WITH_AN_ERROR = [kind for kind, told in sentences.SENTENCES.items()
-                 if told[0] in sentences.WITH_TRACEBACK]  # fmt: skip
+WITH_AN_ERROR = [kind for kind, told in logs.SENTENCES.items()
+                 if told[0] in logs.WITH_TRACEBACK]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", WITH_AN_ERROR, ids=lambda kind: kind.__name__)
@@ -110,9 +110,7 @@ def test_a_traceback_shows_where_but_no_secret_and_no_line_of_others(kind, caplo
 
 @pytest.mark.parametrize("fact", ["why", "what", "trouble"])
 def test_what_a_store_said_is_told_without_the_password_it_names(fact, caplog):
-    kind = next(
-        kind for kind in sentences.SENTENCES if fact in {field.name for field in fields(kind)}
-    )
+    kind = next(kind for kind in logs.SENTENCES if fact in {field.name for field in fields(kind)})
     with caplog.at_level(logging.DEBUG, logger="django_jobs"):
         logs.write_now(example(kind, {**MADE_OF, "str": "redis://jobs:hunter2@cache is away"}))
     assert "redis://" in caplog.messages[0]
