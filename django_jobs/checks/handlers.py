@@ -17,8 +17,8 @@ from django_jobs.conf.model import nearest
 from django_jobs.execution.retry import built_in
 from django_jobs.handlers.event import find_signal
 from django_jobs.handlers.registry import BUILT_IN_KEYS, registry
-from django_jobs.handlers.shell.programs import real_path
-from django_jobs.handlers.url.rules import Rule, WrongEntry
+from django_jobs.handlers.shell.handler import real_path
+from django_jobs.handlers.url.allow_list import Rule, WrongEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

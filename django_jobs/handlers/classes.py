@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from django_jobs.definition import Options
 from django_jobs.handlers.base import Conduct, JobContext
 from django_jobs.handlers.function import refuse_generator, refuse_hooks
-from django_jobs.handlers.typed import Payload
+from django_jobs.handlers.payload_types import Payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

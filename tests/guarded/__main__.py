@@ -20,10 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "backends/database"
 GUARDED = (
     "wire/*", "handlers/url/*",
-    "conf/allow_lists.py", "conf/model.py", "handlers/argv.py", "handlers/command.py",
-    "handlers/event.py", "handlers/shell/programs.py", "worker/admission.py",
-    *(f"{DATABASE}/{name}.py" for name in ("claiming", "claim_statement", "held", "settling")),
-    *(f"{DATABASE}/{name}.py" for name in ("acking", "keys", "unreadable")),
+    "conf/allow_lists.py", "conf/model.py", "handlers/command.py",
+    "handlers/event.py", "handlers/shell/handler.py", "worker/admission.py",
+    *(f"{DATABASE}/{name}.py" for name in ("claim", "settle", "ack", "keys", "unreadable")),
 )  # fmt: skip
 CONFORMANCE = "tests/conformance/test_database.py"
 OF_DATABASES = [

@@ -82,10 +82,13 @@ TESTS = {
     "wire/envelope.py": [f"tests/unit/wire/test_opening{part}.py" for part in FIELDS_FIRST],
     "conf/model.py": REACH,
     "conf/allow_lists.py": REACH,
-    "handlers/argv.py": [*ALLOWED, "tests/unit/test_conf_reach.py"],
-    "handlers/command.py": ["tests/unit/handlers/test_command.py"],
+    "handlers/command.py": [
+        *ALLOWED,
+        "tests/unit/test_conf_reach.py",
+        "tests/unit/handlers/test_command.py",
+    ],
     "handlers/event.py": ["tests/unit/handlers/test_event.py"],
-    "handlers/shell/programs.py": [
+    "handlers/shell/handler.py": [
         f"tests/unit/handlers/shell/test_{name}.py" for name in ("programs", "real_path")
     ],
     "worker/admission.py": [f"tests/unit/worker/test_{name}.py" for name in ADMISSION],
@@ -97,18 +100,18 @@ TESTS = {
     "backends/database/claim_statement.py": [BOUNDS, LOCKED, INSIDE, CLAIMING, CURSORS],
     "backends/database/cancelling.py": [CANCELLING, LOCKED, INSIDE],
     "handlers/registry.py": ["tests/unit/handlers/test_registry.py"],
-    "handlers/url/host.py": [f"{URL}/test_target.py"],
-    "handlers/url/target.py": [f"{URL}/test_target.py"],
+    "handlers/url/url.py": [f"{URL}/test_target.py"],
     "handlers/url/request.py": [f"{URL}/test_request.py"],
-    "handlers/url/rules.py": [f"{URL}/test_rules.py"],
-    "handlers/url/redirects.py": [f"{URL}/test_redirects.py"],
-    "handlers/url/connecting.py": [
+    "handlers/url/allow_list.py": [f"{URL}/test_rules.py"],
+    "handlers/url/handler.py": [f"{URL}/test_redirects.py"],
+    "handlers/url/http.py": [
         f"{URL}/test_connecting.py",
         f"{URL}/test_documented.py::test_the_limits_of_the_page_are_those_in_force",
         f"{URL}/test_calls.py",
         LIMITS,
     ],
-    "handlers/url/resolving.py": [
+    "handlers/url/addresses.py": [
+        f"{URL}/test_addresses.py",
         f"{LIMITS}::test_a_name_that_leads_nowhere_fails",
         f"{LIMITS}::test_a_resolver_that_does_not_answer_is_left",
         f"{LIMITS}::test_a_lookup_keeps_no_process_from_ending",

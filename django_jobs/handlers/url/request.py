@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.exceptions import InvalidPayload, UrlRefused
-from django_jobs.handlers.url.target import Target
+from django_jobs.handlers.url.url import Target
 from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:

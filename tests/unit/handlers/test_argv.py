@@ -3,7 +3,7 @@
 import pytest
 
 from django_jobs.exceptions import InvalidPayload
-from django_jobs.handlers.argv import words_of
+from django_jobs.handlers.command import words_of
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 
 from django_jobs.exceptions import ConfigurationError
 from django_jobs.handlers.base import JobContext
-from django_jobs.handlers.configured import register_configured
-from django_jobs.handlers.registry import Registry
+from django_jobs.handlers.registry import Registry, register_configured
 
 HERE = "tests.unit.handlers.configured_targets"
 

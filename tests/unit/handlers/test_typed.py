@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs.exceptions import InvalidJob, InvalidPayload
-from django_jobs.handlers.typed import Payload
+from django_jobs.handlers.payload_types import Payload
 from django_jobs.wire import strict_json
 from tests.unit.handlers.payloads_of_tests import Colour, Everything, Level, Mail, Tree, Unknown
 

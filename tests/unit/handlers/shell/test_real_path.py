@@ -1,6 +1,6 @@
 """What is a program: a file that may be started, and nothing else."""
 
-from django_jobs.handlers.shell.programs import real_path
+from django_jobs.handlers.shell.handler import real_path
 
 
 def test_a_program_is_a_file_that_may_be_started(tmp_path):

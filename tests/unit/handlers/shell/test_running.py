@@ -16,7 +16,7 @@ import pytest
 from django_jobs import offspring
 from django_jobs.conf import ShellConfig
 from django_jobs.execution.outcome import Failed, Succeeded
-from django_jobs.handlers.shell.running import Order, Run
+from django_jobs.handlers.shell.process import Order, Run
 
 ABOUT_ITSELF = """
 import json, os, resource, signal, sys

@@ -5,8 +5,7 @@ import io
 import pytest
 
 from django_jobs.exceptions import UrlFailed
-from django_jobs.handlers.url.answers import excerpt
-from django_jobs.handlers.url.exchange import Answer
+from django_jobs.handlers.url.http import Answer, excerpt
 from django_jobs.handlers.url.request import Request
 from django_jobs.redaction import HIDDEN
 from tests.unit.handlers.url.conftest import LOOPBACK

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from django_jobs.exceptions import UrlFailed
-from django_jobs.handlers.url import connecting
-from django_jobs.handlers.url.connecting import Wire
-from django_jobs.handlers.url.deadline import Deadline
+from django_jobs.handlers.url import http as connecting
+from django_jobs.handlers.url.http import Deadline, Wire
 from tests.unit.handlers.url.servers import OK, Server, server_context
 
 NAME = "api.test"

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from django_jobs.conf import UrlEntry, read
-from django_jobs.handlers.url import UrlHandler, connecting, exchange, resolving
-from django_jobs.handlers.url.answers import EXCERPT
-from django_jobs.handlers.url.rules import ALWAYS_ALLOWED, Rule, rules_of
-from django_jobs.handlers.url.target import MAX_URL
+from django_jobs.handlers.url import (
+    UrlHandler,
+    addresses,
+    http,
+)
+from django_jobs.handlers.url.allow_list import ALWAYS_ALLOWED, Rule, rules_of
+from django_jobs.handlers.url.http import EXCERPT
+from django_jobs.handlers.url.url import MAX_URL
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "url-handler.md"
 TEXT = PAGE.read_text("utf-8")
@@ -90,10 +94,10 @@ def test_the_headers_that_are_always_allowed_are_listed():
 def test_the_limits_of_the_page_are_those_in_force():
     checks = " ".join(section("What is checked").split())
     assert f"more than {MAX_URL:,} characters" in checks
-    assert f"{resolving.LOOKUP_SECONDS:g} s for the lookup" in checks
-    assert f"{connecting.CONNECT_SECONDS:g} s for each of up to four addresses" in checks
-    assert f"{connecting.READ_SECONDS:g} s for each read" in checks
-    assert connecting.MAX_TRIES == 4
-    assert f"at most {exchange.HEADER_BYTES // 1024} KiB of status and headers" in checks
-    assert f"{exchange.FRAMING} bytes of framing" in checks
+    assert f"{addresses.LOOKUP_SECONDS:g} s for the lookup" in checks
+    assert f"{http.CONNECT_SECONDS:g} s for each of up to four addresses" in checks
+    assert f"{http.READ_SECONDS:g} s for each read" in checks
+    assert http.MAX_TRIES == 4
+    assert f"at most {http.HEADER_BYTES // 1024} KiB of status and headers" in checks
+    assert f"{http.FRAMING} bytes of framing" in checks
     assert f"first {EXCERPT:,} characters" in " ".join(section("What comes back").split())

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from django_jobs.conf import UrlEntry
 from django_jobs.exceptions import UrlRefused
-from django_jobs.handlers.url.deadline import Deadline
-from django_jobs.handlers.url.resolving import addresses_of
-from django_jobs.handlers.url.rules import Rule
-from django_jobs.handlers.url.target import Target
+from django_jobs.handlers.url.addresses import addresses_of
+from django_jobs.handlers.url.allow_list import Rule
+from django_jobs.handlers.url.http import Deadline
+from django_jobs.handlers.url.url import Target
 from tests.unit.handlers.url.conftest import LOOPBACK
 from tests.unit.handlers.url.servers import OK, Canary, Nameserver, Server
 

@@ -12,9 +12,9 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from django_jobs.exceptions import UrlFailed
-from django_jobs.handlers.url import connecting
-from django_jobs.handlers.url.connecting import require_peer
-from django_jobs.handlers.url.host import Host
+from django_jobs.handlers.url import http
+from django_jobs.handlers.url.http import require_peer
+from django_jobs.handlers.url.url import Host
 from tests.unit.handlers.url.conftest import LOOPBACK
 from tests.unit.handlers.url.servers import Server, server_context
 
@@ -207,7 +207,7 @@ def test_a_server_that_drips_inside_of_tls_is_left_as_well(answered, authority):
 
 
 def test_a_server_that_pauses_for_too_long_is_left_before_time_is_up(answered, monkeypatch):
-    monkeypatch.setattr(connecting, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(http, "READ_SECONDS", 0.2)
     with pytest.raises(UrlFailed, match=r"^http://api\.test:\d+ did not answer in time$"):
         answered(lambda connection, _head: connection.recv(1))
 

@@ -3,8 +3,8 @@
 import pytest
 
 from django_jobs.exceptions import UrlRefused
-from django_jobs.handlers.url.exchange import Answer
-from django_jobs.handlers.url.redirects import is_redirect, redirected
+from django_jobs.handlers.url.handler import is_redirect, redirected
+from django_jobs.handlers.url.http import Answer
 from django_jobs.handlers.url.request import Request
 
 START = "https://a.test/x/y?z"

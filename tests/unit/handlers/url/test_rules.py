@@ -4,9 +4,14 @@ import pytest
 
 from django_jobs.conf import UrlEntry, read
 from django_jobs.exceptions import ConfigurationError, UrlRefused
+from django_jobs.handlers.url.allow_list import (
+    Rule,
+    WrongEntry,
+    rule_for,
+    rules_of,
+)
 from django_jobs.handlers.url.request import Request
-from django_jobs.handlers.url.rules import Rule, WrongEntry, rule_for, rules_of
-from django_jobs.handlers.url.target import Target
+from django_jobs.handlers.url.url import Target
 
 
 def rule(url="https://a.test/*", **keys):

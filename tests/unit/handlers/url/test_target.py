@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs.exceptions import UrlRefused
-from django_jobs.handlers.url.host import Host
-from django_jobs.handlers.url.target import MAX_URL, Target
+from django_jobs.handlers.url.url import MAX_URL, Host, Target
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from django_jobs.exceptions import ConfigurationError, UrlRefused
 from django_jobs.handlers.url.addresses import may_be_called, network
 from django_jobs.handlers.url.request import METHODS, is_name, is_ours
-from django_jobs.handlers.url.target import Target
+from django_jobs.handlers.url.url import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django_jobs.conf import JobsSettings, UrlEntry
     from django_jobs.handlers.url.addresses import Network
-    from django_jobs.handlers.url.host import Host
     from django_jobs.handlers.url.request import Request
+    from django_jobs.handlers.url.url import Host
 
 ALWAYS_ALLOWED = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 """Headers that any payload may set; an entry names further ones."""

@@ -1,0 +1,279 @@
+"""One request and its answer, over a connection of their own."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import ipaddress
+import json
+import re
+import socket
+import ssl
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django_jobs.exceptions import UrlFailed
+from django_jobs.redaction import HIDDEN, is_telling, redacted, scrubbed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from _typeshed import WriteableBuffer
+
+    from django_jobs.handlers.url.allow_list import Rule
+    from django_jobs.handlers.url.request import Request
+    from django_jobs.handlers.url.url import Address, Target
+
+
+# A connection to a checked address, on which every step ends with the call's deadline.
+#
+# No proxy is looked for: a proxy would resolve the name again, by itself.
+
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 10.0
+MAX_TRIES = 4
+
+
+def connected(
+    target: Target, rule: Rule, addresses: Sequence[Address], deadline: Deadline
+) -> socket.socket:
+    """A socket to the target, with TLS where its scheme says so; raises UrlFailed, OSError."""
+    sock = _first(target, addresses, deadline)
+    if target.scheme == "http":
+        return sock
+    try:
+        context = ssl.create_default_context(cafile=rule.ca_file)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        sock.settimeout(deadline.left(READ_SECONDS))
+        return context.wrap_socket(sock, server_hostname=target.host.name)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _first(target: Target, addresses: Sequence[Address], deadline: Deadline) -> socket.socket:
+    told = ""
+    for address in addresses[:MAX_TRIES]:
+        try:
+            return _to(address, target.port, deadline)
+        except OSError as error:
+            told = type(error).__name__
+    raise UrlFailed(f"{target} cannot be reached ({told})")
+
+
+def _to(address: Address, port: int, deadline: Deadline) -> socket.socket:
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - of IP
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(deadline.left(CONNECT_SECONDS))
+        sock.connect((str(address), port))
+        require_peer(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def require_peer(sock: socket.socket, address: Address) -> None:
+    """Raise UrlFailed unless the other end has the address that was checked."""
+    if ipaddress.ip_address(sock.getpeername()[0]) != address:
+        raise UrlFailed("the connection leads elsewhere than to the address that was checked")
+
+
+class Wire:
+    """What ``http.client`` takes for a socket. Reads and writes end with the deadline, and
+    ``allowance`` is how many bytes may still come in.
+    """
+
+    def __init__(self, sock: socket.socket, deadline: Deadline, allowance: int) -> None:
+        self.sock = sock
+        self.deadline = deadline
+        self.allowance = allowance
+
+    def sendall(self, data: bytes) -> None:
+        self.sock.settimeout(self.deadline.left())
+        self.sock.sendall(data)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Incoming(self))
+
+    def close(self) -> None:
+        """The socket belongs to whoever opened it."""
+
+    def receive_into(self, buffer: WriteableBuffer) -> int:
+        self.sock.settimeout(self.deadline.left(READ_SECONDS))
+        received = self.sock.recv_into(buffer)
+        self.allowance -= received
+        if self.allowance < 0:
+            raise UrlFailed("the answer has more bytes around its body than are accepted")
+        return received
+
+
+class _Incoming(io.RawIOBase):
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        return self._wire.receive_into(buffer)
+
+
+HEADER_BYTES = 64 * 1024
+FRAMING = 16
+"""How many bytes of framing (chunk sizes, trailers) may come with one byte of a body."""
+_PIECE = 64 * 1024
+_DEFAULTS = {"Accept": "*/*", "User-Agent": "django_jobs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said, as far as it was read."""
+
+    status: int
+    content_type: str = ""
+    locations: tuple[str, ...] = ()
+    body: bytes = field(default=b"", repr=False)
+    truncated: bool = False
+
+
+def exchange(
+    request: Request, rule: Rule, addresses: Sequence[Address], deadline: Deadline
+) -> Answer:
+    """Send a request to the first of the addresses that answers; raises UrlFailed."""
+    try:
+        with connected(request.target, rule, addresses, deadline) as sock:
+            wire = Wire(sock, deadline, HEADER_BYTES)
+            response = _asked(request, wire)
+            wire.allowance = HEADER_BYTES + FRAMING * (rule.max_bytes + 1)
+            return _answer(response, rule.max_bytes)
+    except TimeoutError:
+        deadline.left()
+        raise UrlFailed(f"{request.target} did not answer in time") from None
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        # Their texts may quote what the server sent; the type says what went wrong. A
+        # ValueError is http.client's for a chunk of negative size.
+        told = type(error).__name__
+        raise UrlFailed(f"the exchange with {request.target} broke off ({told})") from None
+
+
+def _asked(request: Request, wire: Wire) -> http.client.HTTPResponse:
+    target = request.target
+    connection = http.client.HTTPConnection(target.host.name, target.port)
+    connection.auto_open = 0
+    connection.sock = wire
+    connection.putrequest(
+        request.method, target.in_request, skip_host=True, skip_accept_encoding=True
+    )
+    for name, value in _all_headers(request).items():
+        connection.putheader(name, value)
+    connection.endheaders(request.body)
+    return connection.getresponse()
+
+
+def _all_headers(request: Request) -> dict[str, str]:
+    given = {name.lower() for name in request.headers}
+    headers = {"Host": request.target.authority}
+    headers |= {name: value for name, value in _DEFAULTS.items() if name.lower() not in given}
+    headers |= request.headers
+    headers |= {"Accept-Encoding": "identity", "Connection": "close"}
+    if request.body is not None or request.method in {"PATCH", "POST", "PUT"}:
+        headers["Content-Length"] = str(len(request.body or b""))
+    return headers
+
+
+def _answer(response: http.client.HTTPResponse, limit: int) -> Answer:
+    body, truncated = _body(response, limit)
+    return Answer(
+        status=response.status,
+        content_type=response.headers.get("Content-Type", ""),
+        locations=tuple(response.headers.get_all("Location", [])),
+        body=body,
+        truncated=truncated,
+    )
+
+
+def _body(response: http.client.HTTPResponse, limit: int) -> tuple[bytes, bool]:
+    """The body up to the limit, and whether there was more. Nothing is decompressed."""
+    parts: list[bytes] = []
+    room = limit + 1
+    while room > 0 and (part := response.read(min(room, _PIECE))):
+        parts.append(part)
+        room -= len(part)
+    if room > 0 and response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    body = b"".join(parts)
+    return body[:limit], len(body) > limit
+
+
+# One end for everything a call does. Time limits for single steps never add up beyond it.
+
+
+class Deadline:
+    """So many seconds from now, or those of an attempt that ends before."""
+
+    def __init__(
+        self, seconds: float, timeout: float | None = None, ends_at: float | None = None
+    ) -> None:
+        self._seconds, self._end = seconds, time.monotonic() + seconds
+        if timeout is not None and ends_at is not None and ends_at < self._end:
+            self._seconds, self._end = timeout, ends_at
+
+    def left(self, most: float = float("inf")) -> float:
+        """Seconds for the next step; raises UrlFailed when there are none left."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise UrlFailed(f"the call was not done after {self._seconds:g} seconds")
+        return min(left, most)
+
+
+# Answers for people and for the result: as text, and in output without secrets.
+
+
+EXCERPT = 2_000
+SHORTEST_SECRET = 4
+# A few encodings that cannot be asked to do anything but decode. All else is UTF-8.
+_CHARSETS = {"iso-8859-1": "latin-1", "latin-1": "latin-1", "windows-1252": "cp1252"}
+_CHARSET = re.compile(r"charset=\"?([\w-]{1,20})")
+
+
+def as_result(answer: Answer) -> dict[str, Any]:
+    """What is kept of a successful call."""
+    return {
+        "status": answer.status,
+        "body": _text(answer),
+        "truncated": answer.truncated,
+    }
+
+
+def excerpt(answer: Answer, request: Request) -> str:
+    """The beginning of an answer's body for the output of a failed job, without secrets: not
+    those of the answer, and not those of the request, which servers like to repeat.
+    """
+    text = _told(_text(answer))
+    for secret in _secrets(request):
+        text = text.replace(secret, HIDDEN)
+    return text if len(text) <= EXCERPT else f"{text[:EXCERPT]} …"
+
+
+def _told(text: str) -> str:
+    try:
+        return json.dumps(redacted(json.loads(text)), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return scrubbed(text[: 4 * EXCERPT])
+
+
+def _secrets(request: Request) -> list[str]:
+    """Values of telling headers, whole and in words, the longest first."""
+    telling = [value for name, value in request.headers.items() if is_telling(name)]
+    words = {word for value in telling for word in (value, *value.split())}
+    return sorted((word for word in words if len(word) >= SHORTEST_SECRET), key=len, reverse=True)
+
+
+def _text(answer: Answer) -> str:
+    named = _CHARSET.search(answer.content_type)
+    charset = _CHARSETS.get(named[1].lower() if named else "", "utf-8")
+    return answer.body.decode(charset, "replace")
