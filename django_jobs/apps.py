@@ -64,15 +64,12 @@ class DjangoJobsConfig(AppConfig):
         decorators.task_of = declared.task_of_job
 
     def _register_configured(self, configured: JobsSettings) -> None:
-        from django_jobs.handlers.registry import (
-            register_configured,
-            registry,
-        )
+        from django_jobs.handlers import registry as handlers  # noqa: PLC0415 - as above
         from django_jobs.telemetry import events  # noqa: PLC0415 - as above
 
         for key, path in configured.handlers.items():
             try:
-                register_configured({key: path}, registry)
+                handlers.register_configured({key: path}, handlers.registry)
             except Exception as error:  # noqa: BLE001 - an import runs code that may raise anything
                 # Raised here, it would keep the system checks from telling it well.
                 events.emit(events.HandlerUnregistered(handler=key, error=error))

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.execution.capture import captured_output
-from django_jobs.execution.copies import EndingCopies
+from django_jobs.execution.connections import doubt_connections
 from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import error_text, fingerprint, shown
-from django_jobs.execution.hygiene import doubt_connections
 from django_jobs.execution.outcome import (
     Cancel,
     Cancelled,
@@ -27,6 +26,7 @@ from django_jobs.execution.outcome import (
     Snoozed,
     Succeeded,
 )
+from django_jobs.execution.output import captured_output
 from django_jobs.execution.retry import LONGEST_DELAY, RetryPolicy
 from django_jobs.execution.timeout import JobTimeout, soft_timeout
 from django_jobs.telemetry.events import (
@@ -40,6 +40,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_jobs.handlers.base import Handler, JobContext
+
+
+# A handler may fork and let both processes return. Only one of them is the worker's.
+#
+# The copy holds the same lease, the same connections and the same pipes. Were it to go on,
+# it would settle the job a second time and take the next ones.
+
+
+class EndingCopies:
+    """A process that was forked inside the block ends with it, and runs nothing after it."""
+
+    __slots__ = ("_mine",)
+
+    def __enter__(self) -> None:
+        self._mine = os.getpid()
+
+    def __exit__(self, *raised: object) -> None:
+        if os.getpid() != self._mine:
+            os._exit(int(raised[0] is not None))
+
 
 LOOP_GRACE = 1.0
 POLICY_SECONDS = 5.0

@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.db.backends.signals import connection_created
 
-from django_jobs.execution.hygiene import tidy
+from django_jobs.execution.connections import tidy
 from django_jobs.execution.timeout import JobTimeout
 
 _any_beside = False

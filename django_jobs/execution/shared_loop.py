@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
-from django_jobs.execution.attempt import call_hook, with_output
-from django_jobs.execution.capture import captured_output
-from django_jobs.execution.copies import EndingCopies
+from django_jobs.execution.attempt import EndingCopies, call_hook, with_output
 from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import error_text
 from django_jobs.execution.outcome import Failed, Interrupted, Outcome, Succeeded
+from django_jobs.execution.output import captured_output
 from django_jobs.execution.timeout import JobTimeout
 
 if TYPE_CHECKING:

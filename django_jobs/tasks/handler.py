@@ -17,12 +17,12 @@ from django_jobs.definition import Options
 from django_jobs.execution.attempt import StopNow
 from django_jobs.execution.errors import error_text
 from django_jobs.execution.outcome import Cancel, Retry, Snooze
+from django_jobs.execution.return_value import Encoded, encoded_value
 from django_jobs.execution.timeout import JobTimeout
 from django_jobs.handlers.base import Conduct
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.tasks import results, sending
 from django_jobs.tasks.compat import TaskContext, TaskResultStatus, normalize_json
-from django_jobs.worker.returned import Encoded, encoded_value
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -28,10 +28,10 @@ from django_jobs.execution.outcome import (
     Snoozed,
     Succeeded,
 )
+from django_jobs.execution.return_value import Encoded, encoded_value
 from django_jobs.telemetry import events
 from django_jobs.texts import one_line
 from django_jobs.worker.happening import trace_id_of
-from django_jobs.worker.returned import Encoded, encoded_value
 from django_jobs.worker.settle import Verdict
 from django_jobs.worker.store import FIRST_PAUSE, Trouble, close_idle_connections, trouble_of
 

@@ -16,8 +16,8 @@ from django_jobs.backends.base import Settled
 from django_jobs.clock import SECOND, Stopwatch, to_microseconds
 from django_jobs.db.transactions import is_schema_missing
 from django_jobs.execution.attempt import Attempt, StopNow, is_running
+from django_jobs.execution.connections import clean_connections
 from django_jobs.execution.errors import error_text, fingerprint
-from django_jobs.execution.hygiene import clean_connections
 from django_jobs.execution.outcome import (
     ErrorText,
     Failed,
@@ -26,6 +26,7 @@ from django_jobs.execution.outcome import (
     Succeeded,
     called_off,
 )
+from django_jobs.execution.return_value import encoded_value
 from django_jobs.execution.shared_loop import run_among_others
 from django_jobs.execution.timeout import JobTimeout
 from django_jobs.handlers.base import JobContext
@@ -33,7 +34,6 @@ from django_jobs.telemetry import events, tracing
 from django_jobs.texts import one_line
 from django_jobs.worker.admission import Admitted, Refused
 from django_jobs.worker.happening import events_of, tell_claimed, tell_started, trace_id_of
-from django_jobs.worker.returned import encoded_value
 from django_jobs.worker.settle import Run, Verdict
 from django_jobs.worker.store import spares_others
 

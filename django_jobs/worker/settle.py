@@ -31,8 +31,8 @@ from django_jobs.execution.outcome import (
     Succeeded,
 )
 from django_jobs.execution.retry import Exponential, built_in
+from django_jobs.execution.return_value import encoded_value
 from django_jobs.worker import evidence
-from django_jobs.worker.returned import encoded_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ import pytest
 from django_jobs import ids
 from django_jobs.backends import asking
 from django_jobs.backends.registry import backends
-from django_jobs.execution import capture
+from django_jobs.execution import output
 from django_jobs.ids import made_at, new_id, parse_id
 
 A_WHILE = 10**9  # nanoseconds
@@ -155,7 +155,7 @@ def test_an_id_tells_when_it_was_made():
     "lock",
     [
         lambda: ids._lock,
-        lambda: capture._streams._lock,
+        lambda: output._streams._lock,
         lambda: asking._lock,
         lambda: backends._lock,
     ],

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_jobs.execution.capture import keep_routers
-from django_jobs.execution.hygiene import keep_connections
+from django_jobs.execution.connections import keep_connections
+from django_jobs.execution.output import keep_routers
 from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.timeout import keep_alarm
 from django_jobs.telemetry import events

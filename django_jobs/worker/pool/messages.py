@@ -18,6 +18,7 @@ from django_jobs.execution.outcome import (
     Succeeded,
 )
 from django_jobs.execution.retry import LONGEST_DELAY, Exponential, built_in
+from django_jobs.execution.return_value import Encoded, encoded_value
 from django_jobs.wire.envelope import (
     Envelope,
     Header,
@@ -25,7 +26,6 @@ from django_jobs.wire.envelope import (
     Terms,
     trace_of,
 )
-from django_jobs.worker.returned import Encoded, encoded_value
 from django_jobs.worker.settle import Run
 
 if TYPE_CHECKING:

@@ -9,7 +9,12 @@ import pytest
 from django_jobs.execution import attempt as attempt_module
 from django_jobs.execution import coroutines
 from django_jobs.execution import timeout as timeout_module
-from django_jobs.execution.attempt import MAX_REASON, Attempt, StopNow, is_running
+from django_jobs.execution.attempt import (
+    MAX_REASON,
+    Attempt,
+    StopNow,
+    is_running,
+)
 from django_jobs.execution.outcome import (
     Cancel,
     Cancelled,

@@ -9,8 +9,13 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from django_jobs.execution import capture
-from django_jobs.execution.capture import MAX_OUTPUT, Captured, captured_output, keep_routers
+from django_jobs.execution import output
+from django_jobs.execution.output import (
+    MAX_OUTPUT,
+    Captured,
+    captured_output,
+    keep_routers,
+)
 from django_jobs.redaction import HIDDEN
 
 
@@ -162,7 +167,7 @@ def test_bytes_are_refused_as_by_any_text_stream():
 
 
 def test_where_the_routers_are_kept_they_come_back_after_each_attempt(monkeypatch, capsys):
-    monkeypatch.setattr(capture, "_streams", capture._Streams())
+    monkeypatch.setattr(output, "_streams", output._Streams())
     for name in ("stdout", "stderr"):  # put back when the test is over
         monkeypatch.setattr(sys, name, getattr(sys, name))
     keep_routers()

@@ -8,9 +8,9 @@ import pytest
 from django.db.backends.signals import connection_created
 from django.db.backends.sqlite3.base import DatabaseWrapper
 
-from django_jobs.execution import hygiene
+from django_jobs.execution import connections
 from django_jobs.execution.attempt import Attempt
-from django_jobs.execution.hygiene import clean_connections, keep_connections
+from django_jobs.execution.connections import clean_connections, keep_connections
 from django_jobs.handlers.base import JobContext
 from django_jobs.handlers.function import FunctionHandler
 
@@ -30,12 +30,12 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch):
     handler = Asked()
-    monkeypatch.setattr(hygiene, "connections", handler)
-    monkeypatch.setattr(hygiene, "_heard", hygiene._Heard())
-    monkeypatch.setattr(hygiene._Heard, "hears", False)
-    monkeypatch.setattr(hygiene, "ASK_SECONDS", 3600.0)
+    monkeypatch.setattr(connections, "connections", handler)
+    monkeypatch.setattr(connections, "_heard", connections._Heard())
+    monkeypatch.setattr(connections._Heard, "hears", False)
+    monkeypatch.setattr(connections, "ASK_SECONDS", 3600.0)
     yield handler
-    connection_created.disconnect(hygiene._hear)
+    connection_created.disconnect(connections._hear)
 
 
 @pytest.fixture
@@ -90,9 +90,9 @@ def test_one_that_was_closed_is_let_go_when_another_opens(asked, connection, mak
     connection.close()
     other = make("other")
     run(other.connect)
-    assert hygiene._heard.connections == [other]
+    assert connections._heard.connections == [other]
     run(connection.connect)
-    assert hygiene._heard.connections == [other, connection]
+    assert connections._heard.connections == [other, connection]
 
 
 def test_one_that_was_closed_inside_a_transaction_is_kept_and_mended(asked, connection, make):
@@ -130,7 +130,7 @@ def test_one_that_failed_as_it_opened_is_found(asked, connection, monkeypatch, f
     context = JobContext(id="1", payload={"args": [], "kwargs": {}}, name="opens", queue="default")
     run(Attempt(handler=handler, context=context).run)
     assert (connection.connection is None) is fails
-    monkeypatch.setattr(hygiene, "ASK_SECONDS", 0)  # a hidden error is found later
+    monkeypatch.setattr(connections, "ASK_SECONDS", 0)  # a hidden error is found later
     run()
     assert connection.connection is None
 

@@ -9,7 +9,7 @@ import pytest
 
 from django_jobs.backends.values import NOT_KEPT
 from django_jobs.exceptions import InvalidResult
-from django_jobs.worker.returned import LONGEST_NOTE, Encoded, encoded_value
+from django_jobs.execution.return_value import LONGEST_NOTE, Encoded, encoded_value
 
 
 def yields():

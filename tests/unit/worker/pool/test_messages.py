@@ -20,6 +20,7 @@ from django_jobs.execution.outcome import (
     Snoozed,
     Succeeded,
 )
+from django_jobs.execution.return_value import Encoded
 from django_jobs.wire.envelope import (
     Envelope,
     Header,
@@ -37,7 +38,6 @@ from django_jobs.worker.pool.messages import (
     terms_from_tuple,
     terms_to_tuple,
 )
-from django_jobs.worker.returned import Encoded
 
 OUTCOMES = [
     Succeeded({"a": [1, None]}, "said"),
