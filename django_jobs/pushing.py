@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import connections
 
 from django_jobs import outbox
-from django_jobs.backends.asking import asking_to_enqueue
 from django_jobs.backends.base import Enqueued
+from django_jobs.backends.breakers import asking_to_enqueue
 from django_jobs.db.missing_tables import naming_missing_tables
 from django_jobs.exceptions import (
     EnqueueOutcomeUnknown,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from django_jobs.backends.circuit import Circuit
+    from django_jobs.backends.breakers import Circuit
     from django_jobs.wire.envelope import Message
 
 

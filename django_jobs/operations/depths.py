@@ -14,7 +14,7 @@ from django_jobs.backends.database.counts import (
     suspects,
 )
 from django_jobs.backends.database.metering import UNLIMITED
-from django_jobs.backends.window import Rate, Usage
+from django_jobs.backends.rates import Rate, Usage
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.db.home import jobs_database, moments

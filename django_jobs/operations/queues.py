@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.database.metering import UNLIMITED
 from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.rates import Rate
 from django_jobs.backends.registry import backends
-from django_jobs.backends.window import Rate
 from django_jobs.conf import get_settings
 from django_jobs.db.home import jobs_database, record, store_now
 from django_jobs.db.transactions import in_transition

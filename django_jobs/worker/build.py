@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.db import OperationalError, connections
 
-from django_jobs.backends.asking import asking
+from django_jobs.backends.breakers import asking
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.db.missing_tables import naming_missing_tables

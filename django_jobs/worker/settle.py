@@ -16,7 +16,7 @@ from django_jobs.backends.base import (
     ResultRecord,
     Settled,
 )
-from django_jobs.backends.charged import crash_delay
+from django_jobs.backends.crash_events import crash_delay
 from django_jobs.backends.values import with_reason
 from django_jobs.clock import SECOND
 from django_jobs.execution.outcome import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error, connections
 
-from django_jobs.backends.circuit import CLOSED
+from django_jobs.backends.breakers import CLOSED
 from django_jobs.db.transactions import (
     gave_up,
     is_conflict,

@@ -4,7 +4,7 @@ import pytest
 from django.db import connections
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, Settled
-from django_jobs.backends.charged import LOST_ALONE
+from django_jobs.backends.crash_events import LOST_ALONE
 from django_jobs.backends.database import DatabaseBackend, settling
 from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.telemetry import events

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 from django.db import OperationalError
 
-from django_jobs.backends import unheard
+from django_jobs.backends import unanswered
 from django_jobs.backends.base import Settled
 from django_jobs.backends.database.claiming import Claim
 from django_jobs.exceptions import StoreUnavailable
@@ -97,8 +97,8 @@ def test_what_others_have_leased_meanwhile_is_theirs(backend, manual, lose_the_a
 
 def test_a_claim_that_never_happened_is_asked_for_ever_less_and_then_forgotten(monkeypatch):
     asked, now = [], [100.0]
-    monkeypatch.setattr(unheard.time, "monotonic", lambda: now[0])
-    claims = unheard.Unheard[str](lambda token: asked.append((token, now[0])) or 0)
+    monkeypatch.setattr(unanswered.time, "monotonic", lambda: now[0])
+    claims = unanswered.Unheard[str](lambda token: asked.append((token, now[0])) or 0)
     claims.add(["t"], 10.0)
     while now[0] < 130.0:
         claims.give_back()
@@ -132,7 +132,7 @@ def test_a_store_that_is_away_does_not_seem_to_work_for_what_is_to_go_back(error
             raise answer
         return answer
 
-    claims = unheard.Unheard[str](give_back)
+    claims = unanswered.Unheard[str](give_back)
     claims.add(["t"], 10.0)
     for _ in range(2):
         with pytest.raises(type(error)):
@@ -150,7 +150,7 @@ def test_a_server_of_a_cluster_that_is_away_keeps_no_other_claim_from_going_back
             raise away(spares_others=True)
         return 1
 
-    claims = unheard.Unheard[str](give_back)
+    claims = unanswered.Unheard[str](give_back)
     claims.add(["there", "here"], 10.0)
     claims.give_back()
     assert asked == ["there", "here"]

@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 import pytest
 
 from django_jobs import enqueue_many, job
-from django_jobs.backends import asking as module
-from django_jobs.backends.asking import asking
+from django_jobs.backends import breakers as module
+from django_jobs.backends.breakers import asking
 from django_jobs.clock import to_microseconds
 from django_jobs.exceptions import (
     BackendUnavailable,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.backends.circuit import CLOSED, Circuit
+from django_jobs.backends.breakers import CLOSED, Circuit
 
 THRESHOLD, COOLDOWN = 3, 100
 

@@ -10,7 +10,7 @@ from uuid import RFC_4122, UUID, uuid4
 import pytest
 
 from django_jobs import ids
-from django_jobs.backends import asking
+from django_jobs.backends import breakers
 from django_jobs.backends.registry import backends
 from django_jobs.execution import output
 from django_jobs.ids import made_at, new_id, parse_id
@@ -156,7 +156,7 @@ def test_an_id_tells_when_it_was_made():
     [
         lambda: ids._lock,
         lambda: output._streams._lock,
-        lambda: asking._lock,
+        lambda: breakers._lock,
         lambda: backends._lock,
     ],
     ids=["ids", "output", "circuits", "backends"],

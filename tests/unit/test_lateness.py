@@ -6,8 +6,7 @@ from unittest import mock
 import pytest
 
 from django_jobs.backends.base import Lease
-from django_jobs.backends.lateness import CALM_SECONDS, Lateness
-from django_jobs.backends.window import Rate
+from django_jobs.backends.rates import CALM_SECONDS, Lateness, Rate
 from django_jobs.clock import SECOND
 
 RATE = Rate.parse("20/s")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.backends.window import SLOTS, Rate, Usage
+from django_jobs.backends.rates import SLOTS, Rate, Usage
 from django_jobs.clock import SECOND
 
 START = 1_700_000_000 * SECOND

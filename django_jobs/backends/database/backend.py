@@ -15,7 +15,6 @@ from django_jobs.backends.base import (
     OnConflict,
     Settled,
 )
-from django_jobs.backends.closed import Closed
 from django_jobs.backends.database import keys, reading, settling
 from django_jobs.backends.database.accounting import account_of
 from django_jobs.backends.database.acking import ack
@@ -36,7 +35,8 @@ from django_jobs.backends.database.metering import Meters
 from django_jobs.backends.database.sweeping import Sweeper
 from django_jobs.backends.database.unreadable import end_endless, past_unreadable
 from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
-from django_jobs.backends.unheard import Unheard
+from django_jobs.backends.shared_breakers import Closed
+from django_jobs.backends.unanswered import Unheard
 from django_jobs.db.clock import StoreClock
 from django_jobs.db.transactions import (
     answered,

@@ -12,7 +12,9 @@ from uuid import UUID
 from django.db import connections
 from django.db.models import F
 
-from django_jobs.backends.breaking import (
+from django_jobs.backends.breakers import CLOSED, Circuit
+from django_jobs.backends.database.keys import COLUMNS, keys_of, nobody, wake
+from django_jobs.backends.shared_breakers import (
     PROBED_SECONDS,
     TRUSTED_SECONDS,
     Rule,
@@ -20,8 +22,6 @@ from django_jobs.backends.breaking import (
     rule_of_queue,
     waits_for,
 )
-from django_jobs.backends.circuit import CLOSED, Circuit
-from django_jobs.backends.database.keys import COLUMNS, keys_of, nobody, wake
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.models import Breaker, Job, JobState
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from django_jobs.backends.base import Lease
-    from django_jobs.backends.closed import Closed
     from django_jobs.backends.database.keys import Tell
+    from django_jobs.backends.shared_breakers import Closed
     from django_jobs.db.clock import StoreClock
 
 PUT_OFF_AT_ONCE = 1000

@@ -12,9 +12,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_jobs.backends.closed import LOOK_SECONDS
-from django_jobs.backends.lateness import Lateness
-from django_jobs.backends.window import Rate, Usage
+from django_jobs.backends.rates import Lateness, Rate, Usage
+from django_jobs.backends.shared_breakers import LOOK_SECONDS
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.db.transactions import in_reading, in_transition
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from django_jobs.backends.base import Lease
-    from django_jobs.backends.closed import Closed
+    from django_jobs.backends.shared_breakers import Closed
     from django_jobs.db.clock import StoreClock
 
 FULL_SECONDS = 0.1

@@ -13,7 +13,7 @@ from django.db.models import BigIntegerField, Case, F, Value, When
 from django.db.models.functions import Coalesce, Greatest, Least
 from django.db.models.lookups import GreaterThan
 
-from django_jobs.backends import charged
+from django_jobs.backends import crash_events
 from django_jobs.backends.base import Charge, Settled
 from django_jobs.backends.database.grouping import bury
 from django_jobs.backends.database.held import (
@@ -292,7 +292,7 @@ def _reap(
     reaped, found = in_transition(alias, work, sees_commits=bool(shared))
     for row in found:
         if row["suspect"]:
-            charged.tell_charged(str(row["pk"]), **{name: row[name] for name in _TOLD})
+            crash_events.tell_charged(str(row["pk"]), **{name: row[name] for name in _TOLD})
     return reaped
 
 
@@ -303,7 +303,7 @@ def _if_charged(then: Any, otherwise: Any) -> Case:
 
 def _due_after_crash(clock: StoreClock) -> Any:
     """When a job runs again, by the crashes it had before."""
-    *delays, last = (Value(to_microseconds(seconds)) for seconds in charged.CRASH_DELAYS)
+    *delays, last = (Value(to_microseconds(seconds)) for seconds in crash_events.CRASH_DELAYS)
     whens = (When(crashes=crashes, then=delay) for crashes, delay in enumerate(delays))
     return _no_earlier(clock.now() + Case(*whens, default=last))
 

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from django_jobs.backends.base import Standing
-from django_jobs.backends.breaking import (
+from django_jobs.backends.breakers import CLOSED, Circuit
+from django_jobs.backends.redis.connecting import is_of_a_key
+from django_jobs.backends.redis.scripts import SCRIPTS
+from django_jobs.backends.shared_breakers import (
     PROBED_SECONDS,
     TRUSTED_SECONDS,
     Rule,
@@ -19,9 +22,6 @@ from django_jobs.backends.breaking import (
     rule_of_queue,
     waits_for,
 )
-from django_jobs.backends.circuit import CLOSED, Circuit
-from django_jobs.backends.redis.connecting import is_of_a_key
-from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.exceptions import StoreUnavailable
 from django_jobs.wire.envelope import MAX_MOMENT
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django_jobs.backends.base import Lease
-    from django_jobs.backends.closed import Closed
     from django_jobs.backends.redis.store import Store
+    from django_jobs.backends.shared_breakers import Closed
 
 PUT_OFF_AT_ONCE = 1000
 RESERVED_SECONDS = 5.0

@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from django_jobs.backends import charged
-from django_jobs.backends.closed import Closed
+from django_jobs.backends import crash_events
 from django_jobs.backends.redis.breaking import Breakers
 from django_jobs.backends.redis.limits import LATE, RATE, VALUES, QueueLimits
 from django_jobs.backends.redis.packing import (
@@ -19,7 +18,8 @@ from django_jobs.backends.redis.packing import (
     taken_of,
     unpack,
 )
-from django_jobs.backends.unheard import Unheard
+from django_jobs.backends.shared_breakers import Closed
+from django_jobs.backends.unanswered import Unheard
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.exceptions import StoreUnavailable
 from django_jobs.ids import process_name
@@ -217,7 +217,7 @@ class Claims:
 
     def reap(self, queue: str, limit: int) -> int:
         """Return what was lost in a queue; how many. Of those that are charged is told."""
-        delays = map(to_microseconds, charged.CRASH_DELAYS)
+        delays = map(to_microseconds, crash_events.CRASH_DELAYS)
         count, *told = self._store.run("reap", queue, [limit, *delays])
         for at in range(0, len(told), 3):
             place, line, text = told[at : at + 3]
@@ -225,7 +225,7 @@ class Claims:
             _, message = unpack(
                 line, place=place, queue=queue, backend=self._backend, header=header
             )
-            charged.tell_of(message)
+            crash_events.tell_of(message)
         return int(count)
 
     def held_back(self, queues: Sequence[str]) -> str | None:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import Error
 
-from django_jobs.backends.closed import LOOK_SECONDS
 from django_jobs.backends.database.metering import Limits, limits_of, tell_of_unread
-from django_jobs.backends.lateness import Lateness
-from django_jobs.backends.window import SLOTS
+from django_jobs.backends.rates import SLOTS, Lateness
+from django_jobs.backends.shared_breakers import LOOK_SECONDS
 from django_jobs.conf import get_settings
 from django_jobs.db.transactions import in_reading
 from django_jobs.models import QueueControl

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
-from django_jobs.backends import charged
+from django_jobs.backends import crash_events
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.cron import deciding
@@ -126,7 +126,7 @@ def test_an_inline_job_that_fails_is_a_dead_letter_after_one_attempt(
     handler: str,
     reason: str,
 ) -> None:
-    monkeypatch.setattr(charged, "CRASH_DELAYS", (0.0,))
+    monkeypatch.setattr(crash_events, "CRASH_DELAYS", (0.0,))
     declare(handler=handler, **INLINE)
     ticker = Ticker()
     ticker.tick()

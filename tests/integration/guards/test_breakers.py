@@ -11,7 +11,7 @@ from django.db.models import Count
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs import Cancel, enqueue_many, job, signals
-from django_jobs.backends import breaking
+from django_jobs.backends import shared_breakers
 from django_jobs.backends.database import breaking as breaking_in_database
 from django_jobs.backends.database.backend import TURNS
 from django_jobs.backends.registry import backends
@@ -170,7 +170,7 @@ def test_a_probe_that_runs_for_long_was_not_refused():
     backend = backends["database"]
     look()
     (probe,) = backend.fetch(["default"], 10, 30)
-    long_ago = int((breaking.TRUSTED_SECONDS + 1) * 1_000_000)
+    long_ago = int((shared_breakers.TRUSTED_SECONDS + 1) * 1_000_000)
     job_row = Job.objects.get(pk=probe.id)
     Job.objects.filter(pk=probe.id).update(leased_at=job_row.leased_at - long_ago)
     look()

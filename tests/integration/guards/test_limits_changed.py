@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from django_jobs.backends.closed import LOOK_SECONDS
 from django_jobs.backends.database import DatabaseBackend, metering
+from django_jobs.backends.shared_breakers import LOOK_SECONDS
 from django_jobs.operations import queues
 from django_jobs.testing.factories import make_outgoing
 

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from django_jobs.backends.database import DatabaseBackend
+from django_jobs.backends.rates import Rate
 from django_jobs.backends.registry import backends
-from django_jobs.backends.window import Rate
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.conf import get_settings
 from django_jobs.execution.outcome import Interrupted

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_jobs import enqueue_many, job, signals
-from django_jobs.backends.circuit import Circuit
+from django_jobs.backends.breakers import Circuit
 from django_jobs.backends.redis import breaking
 from django_jobs.backends.redis.breaking import Kept
 from django_jobs.backends.redis.claiming import TURNS
@@ -230,8 +230,8 @@ from django.conf import settings
 settings.configure(INSTALLED_APPS=["django_jobs"], SECRET_KEY="x" * 50, DJANGO_JOBS={
     "CIRCUIT_BREAKER": {"REJECTIONS": 1000000}})
 django.setup()
-from django_jobs.backends.circuit import CLOSED
-from django_jobs.backends.breaking import rule_of_queue
+from django_jobs.backends.breakers import CLOSED
+from django_jobs.backends.shared_breakers import rule_of_queue
 from django_jobs.backends.redis import RedisBackend
 backend = RedisBackend("redis", {"URL": sys.argv[1]})
 print("ready", flush=True)

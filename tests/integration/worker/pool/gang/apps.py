@@ -4,7 +4,7 @@ import os
 
 from django.apps import AppConfig
 
-from django_jobs.backends import charged
+from django_jobs.backends import crash_events
 
 
 class Gang(AppConfig):
@@ -12,7 +12,7 @@ class Gang(AppConfig):
 
     def ready(self):
         if "GANG_PAUSES" not in os.environ:
-            charged.CRASH_DELAYS = (0.0,)
+            crash_events.CRASH_DELAYS = (0.0,)
         if "GANG_EXIT_SECONDS" in os.environ:  # a test waits for it
             from django_jobs.worker.pool import child  # noqa: PLC0415 - it knows models
 

@@ -11,8 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django_jobs.backends.circuit import CLOSED, Circuit
-from django_jobs.backends.closed import LOOK_SECONDS
+from django_jobs.backends.breakers import CLOSED, Circuit
 from django_jobs.backends.values import Evidence
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
@@ -22,6 +21,44 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django_jobs.backends.base import Lease
+
+
+# Queues of which this process knows that nothing can be claimed for a while, and why.
+
+
+LOOK_SECONDS = 0.5
+"""So old may be what a process knows of limits and breakers."""
+
+
+class Closed:
+    """Until when, as far as is known here: whoever claims looks again after that.
+
+    Never for long, for what closes a queue can be changed at any time by an operator.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[str, tuple[float, str]] = {}
+
+    def shut(self, queue: str, seconds: float, why: str) -> None:
+        self._until[queue] = (time.monotonic() + min(seconds, LOOK_SECONDS), why)
+
+    def left(self, queue: str) -> float:
+        """Seconds for which nothing can be claimed from a queue."""
+        until, _ = self._until.get(queue, (0.0, ""))
+        return max(until - time.monotonic(), 0.0)
+
+    def all(self) -> dict[str, float]:
+        """The queues of which nothing can be claimed for so many seconds."""
+        return {queue: left for queue in self._until if (left := self.left(queue))}
+
+    def why(self, queue: str) -> str | None:
+        """``rate-limited`` or ``circuit-open``, or None when it is not closed."""
+        return self._until[queue][1] if self.left(queue) else None
+
+    def open(self, queue: str) -> None:
+        """Something changed."""
+        self._until.pop(queue, None)
+
 
 PROBED_SECONDS = 0.25
 TRUSTED_SECONDS = 5.0

@@ -9,13 +9,18 @@ than the limit: when the last of them was claimed, all the others counted still.
 from __future__ import annotations
 
 import re
+import time
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from django_jobs.clock import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from django_jobs.backends.values import Lease
+
 
 SLOTS = 200
 LEAST_LATE, MOST_LATE = 40_000, SECOND
@@ -105,3 +110,44 @@ class Usage:
         """For a store."""
         counts = {str(slot): count for slot, count in self.counts.items() if count}
         return {"slot": self.rate.slot, "counts": counts}
+
+
+# How long after its claim a job of a queue with a rate limit may start.
+
+
+CALM_SECONDS = 10.0
+REMEMBERED = 32  # claims of which nobody has heard yet what became of their jobs
+
+
+class Lateness:
+    """How late the jobs of one queue may start, as one process finds that it needs.
+
+    Where a claim is answered so late that not even its first job can start, the next ones have
+    twice as long, up to a window, or none would ever start. That is taken back when it has been
+    enough for a while. What waited behind other jobs until it was too late says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._doublings = 0
+        self._since = float("-inf")
+        self._firsts: deque[tuple[str, str, int]] = deque(maxlen=REMEMBERED)
+
+    def allowed(self, rate: Rate) -> int:
+        """In microseconds, from the claim on."""
+        now = time.monotonic()
+        if self._doublings and now > self._since + CALM_SECONDS:
+            self._doublings, self._since = self._doublings - 1, now
+        return min(rate.late << self._doublings, rate.window)
+
+    def claimed(self, first: Lease) -> None:
+        """The first job of a claim is about to start."""
+        self._firsts.append((first.id, first.token, self._doublings))
+
+    def returned(self, rate: Rate, leases: Sequence[Lease]) -> None:
+        """These did not start. Others may have been claimed before that is known."""
+        late = {(lease.id, lease.token) for lease in leases if lease.is_late}
+        for *first, doublings in tuple(self._firsts) if late else ():
+            # What was allowed less than is allowed by now says nothing of what that is worth.
+            too_little = tuple(first) in late and doublings >= self._doublings
+            if too_little and self.allowed(rate) < rate.window:
+                self._doublings, self._since = self._doublings + 1, time.monotonic()
