@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from django_jobs.admin.acting import WhyForm
-from django_jobs.backends.database.metering import UNLIMITED
+from django_jobs.backends.database.limits import UNLIMITED
 from django_jobs.backends.rates import Rate
 from django_jobs.operations.queues import MOST_PLACES
 

@@ -13,7 +13,7 @@ from django_jobs.admin.cells import badge, moment_cell, two_lines
 from django_jobs.admin.databases import all_databases, jobs_url
 from django_jobs.admin.limits import LIMITS, LimitForm, LimitsForm
 from django_jobs.admin.presentation import shortened
-from django_jobs.backends.database.metering import UNLIMITED
+from django_jobs.backends.database.limits import UNLIMITED
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import InvalidOption
 from django_jobs.models import QueueControl

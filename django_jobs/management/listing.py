@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.backends.database.glance import all_queues
+from django_jobs.backends.database.wait import all_queues
 from django_jobs.backends.registry import backends
 from django_jobs.backends.values import reason_of
 from django_jobs.clock import SECOND, SystemClock, from_datetime

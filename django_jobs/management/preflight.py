@@ -11,7 +11,7 @@ from django.apps import apps
 from django.core import checks
 from django.db import DatabaseError, connections
 
-from django_jobs.backends.database.glance import all_queues
+from django_jobs.backends.database.wait import all_queues
 from django_jobs.backends.registry import backends
 from django_jobs.checks import TAG
 from django_jobs.clock import SECOND

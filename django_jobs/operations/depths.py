@@ -13,7 +13,7 @@ from django_jobs.backends.database.counts import (
     queues_of_open_dead_letters,
     suspects,
 )
-from django_jobs.backends.database.metering import UNLIMITED
+from django_jobs.backends.database.limits import UNLIMITED
 from django_jobs.backends.rates import Rate, Usage
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django.db.models import Max, Min, Sum
 
-from django_jobs.backends.database.grouping import recount
+from django_jobs.backends.database.dead_letters import recount
 from django_jobs.db.home import jobs_database
 from django_jobs.models import FailureGroup
 

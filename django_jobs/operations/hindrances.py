@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django.db.models import Q
 
-from django_jobs.backends.database.metering import UNLIMITED, is_rate
+from django_jobs.backends.database.limits import UNLIMITED, is_rate
 from django_jobs.backends.rates import Rate, Usage
 from django_jobs.clock import to_datetime
 from django_jobs.conf import get_settings

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.db.models import Exists, OuterRef, Q
 
-from django_jobs.backends.database import sweeping
-from django_jobs.backends.database.grouping import GROUPED, count_gone
+from django_jobs.backends.database import cleanup
+from django_jobs.backends.database.dead_letters import GROUPED, count_gone
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.db.home import (
@@ -93,7 +93,7 @@ def sweep_results(limit: int = 1000, *, using: str | None = None) -> int:
     For the worker's housekeeping: bounded, and several sweepers do not wait for each other.
     """
     alias = using or jobs_database()
-    return sweeping.sweep_results(alias, clock_of(alias), limit)
+    return cleanup.sweep_results(alias, clock_of(alias), limit)
 
 
 class _Steps:

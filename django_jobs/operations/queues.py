@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.backends.database.metering import UNLIMITED
+from django_jobs.backends.database.limits import UNLIMITED
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.rates import Rate
 from django_jobs.backends.registry import backends

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.backends.database.grouping import count_resolved
+from django_jobs.backends.database.dead_letters import count_resolved
 from django_jobs.backends.database.rows import for_people
 from django_jobs.db.home import record, store_now
 from django_jobs.models import FailedJob

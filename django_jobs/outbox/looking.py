@@ -11,8 +11,8 @@ from django.db import connections
 from django.db.models import Count, Min, Q
 
 from django_jobs.backends.base import Account
-from django_jobs.backends.database import reading
-from django_jobs.backends.database.accounting import account_of
+from django_jobs.backends.database import read
+from django_jobs.backends.database.read import account_of
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.db.clock import StoreClock
@@ -116,7 +116,7 @@ def ended(backend: str, job_id: str) -> Ended | None:
     key = parse_id(job_id)
     if home is None or key is None:
         return None
-    return in_reading(home, lambda: reading.ended(home, backend, key))
+    return in_reading(home, lambda: read.ended(home, backend, key))
 
 
 def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
@@ -126,10 +126,10 @@ def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
     relay finds out when it pushes them again.
     """
     ids = list(jobs)
-    found = in_reading(home, lambda: reading.ended_among(home, backend.alias, ids))
-    for at in range(0, len(ids), reading.IDS_PER_QUERY):
+    found = in_reading(home, lambda: read.ended_among(home, backend.alias, ids))
+    for at in range(0, len(ids), read.IDS_PER_QUERY):
         some = OutboxJob.objects.using(home).filter(
-            backend=backend.alias, job_id__in=ids[at : at + reading.IDS_PER_QUERY]
+            backend=backend.alias, job_id__in=ids[at : at + read.IDS_PER_QUERY]
         )
         found |= set(
             map(str, in_reading(home, partial(list, some.values_list("job_id", flat=True))))

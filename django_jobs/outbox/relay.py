@@ -16,7 +16,7 @@ from django.db import Error, connections
 from django.db.models import Min, Value
 
 from django_jobs.backends.base import Failure, Lease
-from django_jobs.backends.database.grouping import bury
+from django_jobs.backends.database.dead_letters import bury
 from django_jobs.backends.database.rows import failed_job_of
 from django_jobs.clock import SECOND
 from django_jobs.db.clock import StoreClock

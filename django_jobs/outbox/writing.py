@@ -9,8 +9,8 @@ from uuid import UUID
 from django.db import Error, connections
 
 from django_jobs.backends.base import Enqueued
-from django_jobs.backends.database.hints import Hints
-from django_jobs.backends.database.inserting import statements_of
+from django_jobs.backends.database.enqueue import statements_of
+from django_jobs.backends.database.notify import Hints
 from django_jobs.db.clock import StoreClock
 from django_jobs.db.transactions import in_transition, is_connection_lost
 from django_jobs.exceptions import EnqueueOutcomeUnknown

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_jobs.backends.database.glance import Glance
-from django_jobs.backends.database.waiting import SURE_FACTOR, Watch
+from django_jobs.backends.database.wait import SURE_FACTOR, Glance, Watch
 from django_jobs.outbox.relay import Moved
 from django_jobs.outbox.writing import hinted
 from django_jobs.telemetry import events

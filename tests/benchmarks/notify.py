@@ -88,7 +88,7 @@ def _commit(pipe: Any, barrier: Any) -> None:
     from django.db import connection, transaction
 
     from django_jobs.backends.database import DatabaseBackend
-    from django_jobs.backends.database.hints import CHANNEL
+    from django_jobs.backends.database.notify import CHANNEL
     from django_jobs.testing.factories import make_outgoing
 
     quiet = DatabaseBackend("database", {"NOTIFY": False})
@@ -123,7 +123,7 @@ def listener() -> Iterator[list[int]]:
     import psycopg
     from django.db import connection
 
-    from django_jobs.backends.database.hints import CHANNEL
+    from django_jobs.backends.database.notify import CHANNEL
 
     heard, ended = [0], threading.Event()
     own = psycopg.connect(**connection.get_connection_params(), autocommit=True)

@@ -8,7 +8,7 @@ from django.test import TestCase, TransactionTestCase
 
 from django_jobs.backends.base import AttemptRecord, ResultRecord
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.claiming import Claim
+from django_jobs.backends.database.claim import Claim
 from django_jobs.clock import SECOND, ManualClock, from_datetime
 from django_jobs.db.clock import StoreClock
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult

@@ -196,7 +196,7 @@ def _backend(*, optimistic: bool = False) -> Any:
     from django.db import connection  # noqa: PLC0415 - as above
 
     from django_jobs.backends.database import DatabaseBackend  # noqa: PLC0415 - as above
-    from django_jobs.backends.database.claiming import Claim  # noqa: PLC0415 - as above
+    from django_jobs.backends.database.claim import Claim  # noqa: PLC0415 - as above
 
     backend = DatabaseBackend("database", {})
     if optimistic:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from django_jobs import job
-from django_jobs.backends.database import settling
+from django_jobs.backends.database import settle
 from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob, JobAttempt, JobResult
 from django_jobs.worker import process_once
 
-RUNS = settling.ATTEMPTS_KEPT + 3
+RUNS = settle.ATTEMPTS_KEPT + 3
 
 
 @job(key="tests.attempts.failing", max_retries=RUNS - 1, retry="none")

@@ -3,7 +3,7 @@
 import pytest
 
 from django_jobs.backends.base import Settled
-from django_jobs.backends.database.cancelling import remove_waiting
+from django_jobs.backends.database.cancel import remove_waiting
 from django_jobs.backends.database.rows import for_people
 from django_jobs.models import Job, JobResult, JobState
 from django_jobs.testing.factories import make_outgoing

@@ -4,7 +4,7 @@ import pytest
 from django.db import connection, connections
 
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.claiming import Claim, promote
+from django_jobs.backends.database.claim import Claim, promote
 from django_jobs.clock import ManualClock
 from django_jobs.db.clock import StoreClock
 from django_jobs.models import Job, JobState

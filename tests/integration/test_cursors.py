@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection
 
-from django_jobs.backends.database import DatabaseBackend, cursors
+from django_jobs.backends.database import DatabaseBackend, claim
 from django_jobs.testing.factories import make_outgoing
 
 pytestmark = [pytest.mark.only_on("postgres"), pytest.mark.django_db(transaction=True)]
@@ -12,8 +12,8 @@ QUEUE = "many"
 
 @pytest.fixture
 def backend(monkeypatch):
-    monkeypatch.setattr(cursors, "MANY", 50)
-    monkeypatch.setattr(cursors, "GOES_ON_FOR", 1e6)  # so that only what is tested ends it
+    monkeypatch.setattr(claim, "MANY", 50)
+    monkeypatch.setattr(claim, "GOES_ON_FOR", 1e6)  # so that only what is tested ends it
     return DatabaseBackend("database", {})
 
 

@@ -5,7 +5,7 @@ from django.db import connections
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, Settled
 from django_jobs.backends.crash_events import LOST_ALONE
-from django_jobs.backends.database import DatabaseBackend, settling
+from django_jobs.backends.database import DatabaseBackend, settle
 from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.telemetry import events
 from tests.integration.by_hand import put
@@ -124,7 +124,7 @@ def test_of_the_attempts_of_one_job_the_latest_hundred_are_kept(backend):
     kept = JobAttempt.objects.order_by("number").values_list("number", flat=True)
     assert list(kept.filter(job_id=first.id)) == [1]
     assert list(kept.filter(job_id=second.id)) == [100, 101, 102]
-    assert settling.ATTEMPTS_KEPT == 100
+    assert settle.ATTEMPTS_KEPT == 100
 
 
 # ---------------------------------------------------------------------------------- reaping

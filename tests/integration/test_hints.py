@@ -8,7 +8,7 @@ from django.test import TestCase
 
 from django_jobs.backends.base import Charge
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.hints import CHANNEL, HORIZON_SECONDS, QUIET_SECONDS
+from django_jobs.backends.database.notify import CHANNEL, HORIZON_SECONDS, QUIET_SECONDS
 from django_jobs.backends.sync import SyncBackend
 from django_jobs.clock import SECOND, SystemClock
 from django_jobs.exceptions import InvalidBackend

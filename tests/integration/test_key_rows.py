@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_jobs.backends.base import ResultRecord, Settled
 from django_jobs.backends.database import keys
-from django_jobs.backends.database.claiming import FEW, Claim
+from django_jobs.backends.database.claim import FEW, Claim
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.db.transactions import in_transition

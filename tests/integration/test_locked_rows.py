@@ -11,8 +11,13 @@ from django.db import OperationalError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs.backends.base import OnConflict, ResultRecord, Settled
-from django_jobs.backends.database import DatabaseBackend, cancelling, held, keys
-from django_jobs.backends.database.claiming import Claim, promote
+from django_jobs.backends.database import (
+    DatabaseBackend,
+    cancel,
+    keys,
+    settle,
+)
+from django_jobs.backends.database.claim import Claim, promote
 from django_jobs.clock import ManualClock
 from django_jobs.db.clock import StoreClock
 from django_jobs.ids import new_id
@@ -228,7 +233,7 @@ def test_leases_that_are_to_be_settled_are_locked_first_and_no_others(backend, i
     put(backend, 2)
     first, second = fetch(backend, 2)
     with transaction.atomic():
-        assert held.lock_held("default", [first], waits=False) == {first.id}
+        assert settle.lock_held("default", [first], waits=False) == {first.id}
         assert is_locked(row(first.id))
         assert not is_locked(row(second.id))
 
@@ -238,7 +243,7 @@ def test_rows_are_locked_in_the_order_of_their_keys_however_they_lie(backend):
     for job_id in reversed(ids):
         put(backend, identifier=job_id)
     leases = fetch(backend, 3)
-    found = held.candidates("default", leases[::-1]).values_list("pk", flat=True)
+    found = settle.candidates("default", leases[::-1]).values_list("pk", flat=True)
     assert [str(pk) for pk in found] == ids
 
 
@@ -251,7 +256,7 @@ def test_what_is_cancelled_is_claimed_by_nobody_meanwhile(backend, is_locked):
             asked.append(is_locked(row(job_id)))
             return super().read(connection)
 
-    assert cancelling.remove_waiting("default", Asking(backend.clock._clock), job_id, "no")
+    assert cancel.remove_waiting("default", Asking(backend.clock._clock), job_id, "no")
     assert asked == [True]
     assert not row(job_id).exists()
 

@@ -7,7 +7,7 @@ from django.db import OperationalError
 
 from django_jobs.backends import unanswered
 from django_jobs.backends.base import Settled
-from django_jobs.backends.database.claiming import Claim
+from django_jobs.backends.database.claim import Claim
 from django_jobs.exceptions import StoreUnavailable
 from django_jobs.models import Job, JobState
 from tests.integration.by_hand import put

@@ -9,8 +9,8 @@ from django.urls import reverse
 
 from django_jobs.backends.base import Chores, Failure, Settled
 from django_jobs.backends.database import minutes, unreadable
-from django_jobs.backends.database.claiming import Claim
-from django_jobs.backends.database.grouping import count_gone
+from django_jobs.backends.database.claim import Claim
+from django_jobs.backends.database.dead_letters import count_gone
 from django_jobs.backends.database.unreadable import ERROR_TYPE, REASON
 from django_jobs.models import (
     FailedJob,

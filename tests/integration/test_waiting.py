@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, connections
 
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.waiting import FIRST_LOOK_AFTER_HINT
+from django_jobs.backends.database.wait import FIRST_LOOK_AFTER_HINT
 from django_jobs.testing.factories import make_outgoing
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -92,13 +92,19 @@ TESTS = {
         f"tests/unit/handlers/shell/test_{name}.py" for name in ("programs", "real_path")
     ],
     "worker/admission.py": [f"tests/unit/worker/test_{name}.py" for name in ADMISSION],
-    "backends/database/held.py": [INSIDE, LOCKED],
-    "backends/database/settling.py": [GIVING_BACK, LOCKED, INSIDE, KEPT],
-    "backends/database/acking.py": [ACKING, *ENDED, *WORK_ONCE],
+    "backends/database/settle.py": [GIVING_BACK, LOCKED, INSIDE, KEPT],
+    "backends/database/ack.py": [ACKING, *ENDED, *WORK_ONCE],
     "backends/database/keys.py": [KEYS, FORGOTTEN, *KEYS_LOCKED, INSIDE],
-    "backends/database/claiming.py": [BOUNDS, CLAIMING, *CLAIMS, CURSORS, *CLAIMS_LOCKED],
-    "backends/database/claim_statement.py": [BOUNDS, LOCKED, INSIDE, CLAIMING, CURSORS],
-    "backends/database/cancelling.py": [CANCELLING, LOCKED, INSIDE],
+    "backends/database/claim.py": [
+        BOUNDS,
+        LOCKED,
+        INSIDE,
+        CLAIMING,
+        *CLAIMS,
+        CURSORS,
+        *CLAIMS_LOCKED,
+    ],
+    "backends/database/cancel.py": [CANCELLING, LOCKED, INSIDE],
     "handlers/registry.py": ["tests/unit/handlers/test_registry.py"],
     "handlers/url/url.py": [f"{URL}/test_target.py"],
     "handlers/url/request.py": [f"{URL}/test_request.py"],
@@ -111,6 +117,7 @@ TESTS = {
         LIMITS,
     ],
     "handlers/url/addresses.py": [
+        f"{URL}/test_addresses.py",
         f"{URL}/test_addresses.py",
         f"{URL}/test_addresses.py",
         f"{URL}/test_addresses.py",
@@ -128,11 +135,9 @@ TESTS = {
 # Of what needs a site: the databases, one after the other, each for those that are left.
 ON_EACH = ("sqlite", "postgres")
 DATABASES = {
-    "backends/database/held.py": ON_EACH,
-    "backends/database/settling.py": ON_EACH,
-    "backends/database/acking.py": ON_EACH,
+    "backends/database/settle.py": ON_EACH,
+    "backends/database/ack.py": ON_EACH,
     "backends/database/keys.py": ON_EACH,
-    "backends/database/claiming.py": ON_EACH,
-    "backends/database/claim_statement.py": ("postgres",),
-    "backends/database/cancelling.py": ON_EACH,
+    "backends/database/claim.py": ON_EACH,
+    "backends/database/cancel.py": ON_EACH,
 }

@@ -13,10 +13,10 @@ from django.urls import reverse
 
 from django_jobs.backends.base import Failure, ResultRecord
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.claiming import FEW, promote
+from django_jobs.backends.database.claim import FEW, promote
 from django_jobs.backends.database.counts import LOOKED_AT, bands, keys_of_suspects
-from django_jobs.backends.database.glance import queues_with_blocked, queues_with_due
-from django_jobs.backends.database.settling import return_claimed
+from django_jobs.backends.database.settle import return_claimed
+from django_jobs.backends.database.wait import queues_with_blocked, queues_with_due
 from django_jobs.management.listing import Wanted, listed
 from django_jobs.models import Job
 from django_jobs.operations.depths import overview

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_jobs.backends.database.cursors import (
+from django_jobs.backends.database.claim import (
     GOES_ON_FOR,
     LONGEST_SECONDS,
     MANY,

@@ -15,26 +15,27 @@ from django_jobs.backends.base import (
     OnConflict,
     Settled,
 )
-from django_jobs.backends.database import keys, reading, settling
-from django_jobs.backends.database.accounting import account_of
-from django_jobs.backends.database.acking import ack
-from django_jobs.backends.database.breaking import Breakers
-from django_jobs.backends.database.cancelling import ask_to_stop, asked_to_stop, remove_waiting
-from django_jobs.backends.database.claiming import Claim, promote
-from django_jobs.backends.database.cursors import Cursors
-from django_jobs.backends.database.glance import (
+from django_jobs.backends.database import keys, read, settle
+from django_jobs.backends.database.ack import ack
+from django_jobs.backends.database.breakers import Breakers
+from django_jobs.backends.database.cancel import ask_to_stop, asked_to_stop, remove_waiting
+from django_jobs.backends.database.claim import Claim, Cursors, promote
+from django_jobs.backends.database.cleanup import Sweeper
+from django_jobs.backends.database.enqueue import Inserter
+from django_jobs.backends.database.limits import Meters
+from django_jobs.backends.database.notify import HORIZON_SECONDS, Hints
+from django_jobs.backends.database.read import account_of
+from django_jobs.backends.database.unreadable import end_endless, past_unreadable
+from django_jobs.backends.database.wait import (
+    SURE_FACTOR,
     Glance,
     LastGlance,
+    Watch,
+    Watches,
     all_queues,
     glance,
     queues_with_blocked,
 )
-from django_jobs.backends.database.hints import HORIZON_SECONDS, Hints
-from django_jobs.backends.database.inserting import Inserter
-from django_jobs.backends.database.metering import Meters
-from django_jobs.backends.database.sweeping import Sweeper
-from django_jobs.backends.database.unreadable import end_endless, past_unreadable
-from django_jobs.backends.database.waiting import SURE_FACTOR, Watch, Watches
 from django_jobs.backends.shared_breakers import Closed
 from django_jobs.backends.unanswered import Unheard
 from django_jobs.db.clock import StoreClock
@@ -126,7 +127,7 @@ class DatabaseBackend(Backend):
         self._turns = TURNS
         self._sweeper = Sweeper(self.database)
         self._unheard = Unheard[str](
-            lambda token: settling.return_claimed(self.database, self.clock, token, self._tell)
+            lambda token: settle.return_claimed(self.database, self.clock, token, self._tell)
         )
 
     @property
@@ -160,7 +161,7 @@ class DatabaseBackend(Backend):
         return stored
 
     def known(self, jobs: Mapping[str, str]) -> set[str]:
-        return self._read(lambda: reading.known_among(self.database, self.alias, list(jobs)))
+        return self._read(lambda: read.known_among(self.database, self.alias, list(jobs)))
 
     def as_one(self, work: Callable[[], T]) -> T:
         return self._inserter.as_one(work)
@@ -223,7 +224,7 @@ class DatabaseBackend(Backend):
 
         def met() -> list[Rows]:
             for token in tokens:  # a claim may have happened before its rows could not be read
-                settling.return_claimed(self.database, self.clock, token, self._tell)
+                settle.return_claimed(self.database, self.clock, token, self._tell)
             return self._claim(limit, lease_seconds).met(queue)
 
         def claim() -> list[Lease]:
@@ -292,7 +293,7 @@ class DatabaseBackend(Backend):
     ) -> Settled:
         def work() -> list[Settled]:
             return [
-                settling.nack(
+                settle.nack(
                     self.database, self.clock, lease, delay_seconds, charge, attempt, self._tell
                 )
             ]
@@ -304,7 +305,7 @@ class DatabaseBackend(Backend):
 
     def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
         told = answered(
-            lambda: settling.nack_all(self.database, self.clock, leases, self._tell), len(leases)
+            lambda: settle.nack_all(self.database, self.clock, leases, self._tell), len(leases)
         )
         if self._notifies:
             self._hints.returned(leases, told)
@@ -312,19 +313,17 @@ class DatabaseBackend(Backend):
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         def work() -> list[Settled]:
-            return [settling.abandon(self.database, self.clock, lease, failure, self._tell)]
+            return [settle.abandon(self.database, self.clock, lease, failure, self._tell)]
 
         return answered(work, 1)[0]
 
     def renew(self, leases: Sequence[Lease], lease_seconds: float) -> list[Settled]:
         return answered(
-            lambda: settling.renew(self.database, self.clock, leases, lease_seconds), len(leases)
+            lambda: settle.renew(self.database, self.clock, leases, lease_seconds), len(leases)
         )
 
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
-        return settling.reap_expired(
-            self.database, self.clock, self.alias, queue, limit, self._tell
-        )
+        return settle.reap_expired(self.database, self.clock, self.alias, queue, limit, self._tell)
 
     def chores(self) -> Chores:
         return (self._last_glance.taken() or self._glance(None)).chores()
@@ -381,20 +380,20 @@ class DatabaseBackend(Backend):
         self._breakers.learn(told)
 
     def held_back(self, queues: Sequence[str]) -> str | None:
-        paused = self._read(lambda: reading.paused_with_jobs(self.database, self.alias, queues))
+        paused = self._read(lambda: read.paused_with_jobs(self.database, self.alias, queues))
         return "paused" if paused else next(filter(None, map(self._closed.why, queues)), None)
 
     def stats(self, queue: str) -> QueueStats:
-        return self._read(lambda: reading.stats(self.database, self.clock, self.alias, queue))
+        return self._read(lambda: read.stats(self.database, self.clock, self.alias, queue))
 
     def peek(self, queue: str, limit: int = 20) -> list[Glimpse]:
-        return self._read(lambda: reading.peek(self.database, self.alias, queue, limit))
+        return self._read(lambda: read.peek(self.database, self.alias, queue, limit))
 
     def find(self, job_id: str) -> Glimpse | None:
-        return self._looked_up(job_id, reading.find)
+        return self._looked_up(job_id, read.find)
 
     def result(self, job_id: str) -> Ended | None:
-        return self._looked_up(job_id, reading.ended)
+        return self._looked_up(job_id, read.ended)
 
     def account(self, job_id: str) -> Account | None:
         return self._looked_up(job_id, account_of)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
 
-from django_jobs.backends.database.glance import text_of
+from django_jobs.backends.database.wait import text_of
 from django_jobs.conf import get_settings
 from django_jobs.db.transactions import in_reading
 from django_jobs.ids import parse_id

@@ -24,8 +24,7 @@ from django.db.models import (
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Cast
 
-from django_jobs.backends.database.glance import queues_with_endless
-from django_jobs.backends.database.grouping import bury
+from django_jobs.backends.database.dead_letters import bury
 from django_jobs.backends.database.keys import COLUMNS, wake
 from django_jobs.backends.database.rows import (
     ROW_FIELDS,
@@ -35,6 +34,7 @@ from django_jobs.backends.database.rows import (
     id_of_dead,
     lease_of,
 )
+from django_jobs.backends.database.wait import queues_with_endless
 from django_jobs.clock import to_microseconds
 from django_jobs.db.transactions import in_reading, in_transition, is_refusal
 from django_jobs.models import FailedJob, Job, JobState

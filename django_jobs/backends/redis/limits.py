@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import Error
 
-from django_jobs.backends.database.metering import Limits, limits_of, tell_of_unread
+from django_jobs.backends.database.limits import Limits, limits_of, tell_of_unread
 from django_jobs.backends.rates import SLOTS, Lateness
 from django_jobs.backends.shared_breakers import LOOK_SECONDS
 from django_jobs.conf import get_settings

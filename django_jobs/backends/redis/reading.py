@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django_jobs.backends.base import Account, Ended, QueueStats
-from django_jobs.backends.database.accounting import dead_account
+from django_jobs.backends.database.read import dead_account
 from django_jobs.backends.database.rows import maybe_for_people
 from django_jobs.backends.redis.endings import attempts_of, result_of
 from django_jobs.backends.redis.packing import glimpse_of

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_jobs import Cancel, enqueue_many, job, signals
 from django_jobs.backends import shared_breakers
-from django_jobs.backends.database import breaking as breaking_in_database
+from django_jobs.backends.database import breakers as breaking_in_database
 from django_jobs.backends.database.backend import TURNS
 from django_jobs.backends.registry import backends
 from django_jobs.models import Breaker, FailedJob, Job, JobResult, JobState, OperatorEvent

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from django_jobs.backends.database import DatabaseBackend, sweeping
+from django_jobs.backends.database import DatabaseBackend, cleanup
 from django_jobs.clock import from_datetime
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from django_jobs.worker.housekeeping import Housekeeping
@@ -108,7 +108,7 @@ def test_an_attempt_of_which_nothing_else_is_left_goes_and_others_stay():
         backend="database", job_id=handle.id, number=1, outcome="failed",
         started_at=LONG_AGO, finished_at=LONG_AGO,
     )  # fmt: skip
-    assert sweeping.Sweeper("default").sweep(backend.clock, 1000) == 2
+    assert cleanup.Sweeper("default").sweep(backend.clock, 1000) == 2
     left = {str(row.job_id) for row in JobAttempt.objects.all()}
     assert left == {job_id(1), handle.id}
     assert Job.objects.filter(pk=handle.id).exists()
@@ -117,6 +117,6 @@ def test_an_attempt_of_which_nothing_else_is_left_goes_and_others_stay():
 def test_attempts_that_stay_do_not_keep_the_sweeper_from_those_behind_them():
     dead_letters(5)
     attempts([7, 8])
-    sweeper, clock = sweeping.Sweeper("default"), DatabaseBackend("database", {}).clock
+    sweeper, clock = cleanup.Sweeper("default"), DatabaseBackend("database", {}).clock
     assert [sweeper.sweep(clock, 2) for _ in range(5)] == [0, 0, 1, 1, 0]
     assert JobAttempt.objects.count() == 5

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import Error, connections
 
-from django_jobs.backends.database.held import (
+from django_jobs.backends.database.keys import Keys, keys_of, nobody
+from django_jobs.backends.database.read import ENDED_SECONDS, start_of
+from django_jobs.backends.database.rows import maybe_for_people, results_of
+from django_jobs.backends.database.settle import (
     answers_of,
     delete,
     lock_held,
     locked_by_others,
     past_brief_locks,
 )
-from django_jobs.backends.database.keys import Keys, keys_of, nobody
-from django_jobs.backends.database.reading import ENDED_SECONDS, start_of
-from django_jobs.backends.database.rows import maybe_for_people, results_of
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.db.arrays import plain_array, quoted_array
 from django_jobs.db.transactions import gave_up, in_statement, in_transition

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Exists, OuterRef
 
-from django_jobs.backends.database.grouping import GROUPED, count_gone
+from django_jobs.backends.database.dead_letters import GROUPED, count_gone
 from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings

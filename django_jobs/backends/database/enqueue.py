@@ -1,0 +1,447 @@
+"""Enqueue: one INSERT that is a no-op for what is there already.
+
+Every statement names its columns, so that a release that knows fewer of them can write
+to a table that has more. Columns that a job says nothing about are left to the
+database's defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.db import Error, IntegrityError, connections
+from django.utils import timezone
+
+from django_jobs.backends.base import Enqueued, OnConflict
+from django_jobs.backends.database.cancel import remove_waiting
+from django_jobs.backends.database.read import ended_among
+from django_jobs.clock import to_microseconds
+from django_jobs.db.arrays import plain_array, quoted_array
+from django_jobs.db.transactions import (
+    in_statement,
+    in_transition,
+    is_conflict,
+    is_connection_lost,
+)
+from django_jobs.exceptions import DuplicateJob, EnqueueOutcomeUnknown, JobsError
+from django_jobs.ids import parse_id
+from django_jobs.models import Job, JobState
+from django_jobs.wire.envelope import index_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_jobs.db.clock import StoreClock
+    from django_jobs.wire.envelope import Outgoing, Terms
+
+
+# The text of an INSERT for jobs that share their terms, prepared once.
+#
+# What is the same for all of them is written into the text; ids, bodies and signatures
+# are its parameters. On PostgreSQL that halves the client's work for a single job.
+
+
+_SEALED = ("id", "body", "signature")
+_CREATED_AT = Job._meta.get_field("created_at")
+_SCHEDULED, _READY = int(JobState.SCHEDULED), int(JobState.READY)
+
+
+class Statement:
+    """An INSERT into the Job table for messages of the same terms."""
+
+    def __init__(self, connection: BaseDatabaseWrapper, terms: Terms) -> None:
+        self.terms = terms
+        self._vendor = connection.vendor
+        self._native_ids = connection.features.has_native_uuid_field
+        shared = _shared_columns(connection, terms)
+        quote = connection.ops.quote_name
+        columns = (*_SEALED, "key_id", *shared, "created_at", "state", "due")
+        names = ", ".join(quote(name) for name in columns)
+        self._head = f"INSERT INTO {quote(Job._meta.db_table)} ({names})"
+        # MariaDB and MySQL have no such clause; see the caller.
+        self._tail = "" if self._vendor == "mysql" else " ON CONFLICT DO NOTHING"
+        if self._vendor == "postgresql":
+            self._params: list[Any] = []
+            self._shared = "".join(f", {_literal(value)}" for value in shared.values())
+        else:
+            self._params = list(shared.values())
+            self._shared = ", %s" * len(shared)
+
+    def compiled(
+        self, connection: BaseDatabaseWrapper, now: str, chunk: Sequence[Outgoing]
+    ) -> tuple[str, list[Any]]:
+        """SQL and parameters to insert a chunk when the store's clock says ``now``."""
+        state, due = self._state_and_due(now)
+        if self._vendor == "postgresql":
+            if len(chunk) == 1:
+                return self._one_literal(chunk[0], state, due)
+            return self._from_arrays(chunk, state, due)
+        created_at = _CREATED_AT.get_db_prep_value(timezone.now(), connection)
+        return self._from_values(chunk, state, due, created_at)
+
+    def _one_literal(self, message: Outgoing, state: str, due: str) -> tuple[str, list[Any]]:
+        sql = (
+            f"{self._head} VALUES (%s, %s, %s, {_literal(message.key_id)}{self._shared}, "
+            f"clock_timestamp(), {state}, {due}){self._tail}"
+        )
+        return sql, [message.id, message.body, message.signature]
+
+    def _from_arrays(
+        self, chunk: Sequence[Outgoing], state: str, due: str
+    ) -> tuple[str, list[Any]]:
+        """PostgreSQL reads a thousand rows faster from three arrays than from VALUES."""
+        sql = (
+            f"{self._head} SELECT id, body, signature, "  # noqa: S608 - literals are quoted, values are parameters
+            f"{_literal(chunk[0].key_id)}{self._shared}, "
+            f"clock_timestamp(), {state}, {due} "
+            "FROM unnest(%s::uuid[], %s::text[], %s::text[]) AS sealed(id, body, signature)"
+            f"{self._tail}"
+        )
+        return sql, [
+            plain_array([message.id for message in chunk]),
+            quoted_array([message.body for message in chunk]),
+            plain_array([message.signature for message in chunk]),
+        ]
+
+    def _from_values(
+        self, chunk: Sequence[Outgoing], state: str, due: str, created_at: Any
+    ) -> tuple[str, list[Any]]:
+        row = f"(%s, %s, %s, %s{self._shared}, %s, {state}, {due})"
+        params: list[Any] = []
+        for message in chunk:
+            identifier = message.id if self._native_ids else message.id.replace("-", "")
+            params += (identifier, message.body, message.signature, message.key_id)
+            params += self._params
+            params.append(created_at)
+        return f"{self._head} VALUES {', '.join([row] * len(chunk))}{self._tail}", params
+
+    def _state_and_due(self, now: str) -> tuple[str, str]:
+        terms = self.terms
+        if terms.schedule is not None:
+            due = int(terms.schedule)
+            return f"CASE WHEN {due} > {now} THEN {_SCHEDULED} ELSE {_READY} END", str(due)
+        if terms.delay:
+            return str(_SCHEDULED), f"{now} + {to_microseconds(terms.delay)}"
+        return str(_READY), now
+
+
+def _shared_columns(connection: BaseDatabaseWrapper, terms: Terms) -> dict[str, Any]:
+    """Columns that are the same for every job of these terms, as database values."""
+    index = index_of("", terms)
+    del index["id"]
+    shared = {name: value for name, value in index.items() if value not in {None, ""}}
+    if terms.replay_of is not None and not connection.features.has_native_uuid_field:
+        shared["replay_of"] = terms.replay_of.replace("-", "")
+    if terms.meta is not None:
+        shared["meta"] = json.dumps(terms.meta)
+    return shared
+
+
+def _literal(value: str | int) -> str:
+    r"""A value as PostgreSQL reads it in a statement's text, whatever its string settings.
+
+    In an escape string two characters mean more than themselves, and each doubled is itself:
+    ``standard_conforming_strings`` does not reach here, and ``backslash_quote`` would have
+    something against ``\\'``. The percent sign means more to the driver, which looks for its
+    parameters in the same text.
+    """
+    if isinstance(value, int):
+        return str(int(value))
+    escaped = value.replace("\\", "\\\\").replace("'", "''").replace("%", "%%")
+    return f"E'{escaped}'"
+
+
+# What an enqueue does about jobs that are there already.
+#
+# A message whose id is there is left alone: it was enqueued before. A message whose
+# ``unique_key`` is held by another live job follows its ``on_conflict``.
+
+
+# A holder may end between our insert and our look; then the insert is tried again.
+_TRIES = 20
+_IDS_PER_QUERY = 1000
+
+
+def resolve_conflicts(
+    connection: BaseDatabaseWrapper,
+    clock: StoreClock,
+    outgoing: Sequence[Outgoing],
+    on_conflict: OnConflict,
+    *,
+    known: Iterable[str],
+    over: Callable[[Sequence[Outgoing]], set[str]],
+    insert_again: Callable[[Sequence[Outgoing]], bool],
+) -> list[Enqueued]:
+    """Settle one message at a time where an insert found something in its way.
+
+    ``known``: the ids that were there before the insert. ``over``: the ids of those messages
+    whose jobs have ended, so that they get in nobody's way.
+    """
+    stored = signatures_of(connection, outgoing)
+    new = set(stored).difference(known)
+    answers = []
+    for message in outgoing:
+        if message.id in stored:
+            # Two in one batch may share their id, and another process may have been faster.
+            created = message.id in new and stored[message.id] == message.signature
+            new.discard(message.id)
+            answers.append(Enqueued(message.id, created))
+        else:
+            answers.append(_one(connection, clock, message, on_conflict, over, insert_again))
+    return answers
+
+
+def signatures_of(connection: BaseDatabaseWrapper, outgoing: Sequence[Outgoing]) -> dict[str, str]:
+    """The signatures of those messages that are there, by id."""
+    jobs = Job.objects.using(connection.alias)
+    found: dict[str, str] = {}
+    for start in range(0, len(outgoing), _IDS_PER_QUERY):
+        ids = [message.id for message in outgoing[start : start + _IDS_PER_QUERY]]
+        rows = jobs.filter(pk__in=ids).values_list("pk", "signature")
+        found.update((str(pk), signature) for pk, signature in rows)
+    return found
+
+
+def _one(
+    connection: BaseDatabaseWrapper,
+    clock: StoreClock,
+    message: Outgoing,
+    on_conflict: OnConflict,
+    over: Callable[[Sequence[Outgoing]], set[str]],
+    insert_again: Callable[[Sequence[Outgoing]], bool],
+) -> Enqueued:
+    for _ in range(_TRIES):
+        if insert_again([message]):
+            return Enqueued(message.id, created=True)
+        holder = _holder(connection, message)
+        if holder is None:
+            continue
+        if holder == message.id or over([message]):
+            return Enqueued(message.id, created=False)
+        if on_conflict is OnConflict.RETURN:
+            return Enqueued(holder, created=False)
+        replaceable = on_conflict is OnConflict.REPLACE
+        if not replaceable or not remove_waiting(
+            connection.alias, clock, holder, f"replaced by {message.id}"
+        ):
+            raise DuplicateJob(message.terms.unique_key or "", holder)
+    raise JobsError(f"the unique_key {message.terms.unique_key!r} changes hands too quickly")
+
+
+def _holder(connection: BaseDatabaseWrapper, message: Outgoing) -> str | None:
+    """The id of the live job that is in the way of a message."""
+    key = message.terms.unique
+    found = None if key is None else _committed(connection, "unique_key", key)
+    return found or _committed(connection, "id", message.id)
+
+
+def _committed(connection: BaseDatabaseWrapper, column: str, value: str) -> str | None:
+    """The id of the job with this value, as it was committed last.
+
+    With REPEATABLE READ a transaction of the caller looks at an old snapshot. Only a read
+    that locks sees there what was in the way of an insert, which has that lock on MariaDB
+    already. It is a shared one of an index that has the id: the job's row stays free.
+    """
+    quote = connection.ops.quote_name
+    locking = " LOCK IN SHARE MODE" if connection.vendor == "mysql" else ""
+    field: Any = Job._meta.get_field(column)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {quote('id')} FROM {quote(Job._meta.db_table)} "  # noqa: S608 - our own names
+            f"WHERE {quote(column)} = %s{locking}",
+            [field.get_db_prep_value(value, connection)],
+        )
+        row = cursor.fetchone()
+    return parse_id(row[0]) if row else None
+
+
+def remove(alias: str, ids: Iterable[str]) -> None:
+    """Take jobs out again that this transaction has stored."""
+    doomed = list(ids)
+    for start in range(0, len(doomed), _IDS_PER_QUERY):
+        some = Job.objects.using(alias).filter(pk__in=doomed[start : start + _IDS_PER_QUERY])
+        some._raw_delete(alias)  # noqa: SLF001 - no signals, no collector
+
+
+T = TypeVar("T")
+
+ROWS_PER_STATEMENT = 1000
+# MariaDB takes statements of 16 MB unless told otherwise, and escaping can double a body.
+BYTES_PER_STATEMENT = 4 * 1024 * 1024
+_REMEMBERED = 256
+_NOT_ALONE = (
+    "This enqueue belongs to a transaction on {alias!r}, and another process committed what it "
+    "met there: the same job, or one with its unique_key. Run that whole transaction again; see "
+    "'Stricter isolation levels' in django_jobs' guide to transactions."
+)
+
+
+class _SomethingInTheWay(Exception):
+    """Rolls back what was stored beside a conflict, so that what is new can be told."""
+
+
+class Inserter:
+    """Stores messages in the Job table of one database alias."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self._statements: dict[int, Statement] = {}
+
+    def insert(
+        self, clock: StoreClock, outgoing: Sequence[Outgoing], on_conflict: OnConflict
+    ) -> list[Enqueued]:
+        """Store messages; see ``Backend.enqueue``."""
+        with self._told_if_unknown(outgoing):
+            if self._all_new(clock, outgoing):
+                return [Enqueued(message.id, True) for message in outgoing]  # noqa: FBT003 - a tuple's field
+            return in_transition(
+                self.alias,
+                lambda connection: self._among_others(connection, clock, outgoing, on_conflict),
+            )
+
+    def insert_unless_ended(
+        self,
+        clock: StoreClock,
+        backend: str,
+        outgoing: Sequence[Outgoing],
+        on_conflict: OnConflict = OnConflict.RETURN,
+    ) -> list[Enqueued]:
+        """Store messages, but for those that have ended; see ``Backend.push``."""
+
+        def over(some: Iterable[Outgoing]) -> set[str]:
+            return ended_among(self.alias, backend, [message.id for message in some])
+
+        def work(connection: BaseDatabaseWrapper) -> list[Enqueued]:
+            # A job that has ended takes nobody's key, not for the moment either.
+            keyed = over(message for message in outgoing if message.terms.unique_key is not None)
+            left = [message for message in outgoing if message.id not in keyed]
+            answers = iter(
+                self._among_others(connection, clock, left, on_conflict, over=over) if left else ()
+            )
+            stored = [
+                Enqueued(message.id, created=False) if message.id in keyed else next(answers)
+                for message in outgoing
+            ]
+            # In this order: an insert waits for a settle that is about to end the same job,
+            # and what that settle left is then to be seen. All are asked for: where an insert
+            # does not tell what it stored, one that lived a moment ago may be stored anew.
+            late = over(left)
+            remove(self.alias, late)
+            return [Enqueued(one.id, one.created and one.id not in late) for one in stored]
+
+        with self._told_if_unknown(outgoing):
+            return in_transition(self.alias, work, sees_commits=True)
+
+    def as_one(self, work: Callable[[], T]) -> T:
+        """Insert part after part in one transaction; see ``Backend.as_one``."""
+        with self._told_if_unknown(()):
+            return in_transition(self.alias, lambda _: work(), sees_commits=True)
+
+    @contextmanager
+    def _told_if_unknown(self, outgoing: Sequence[Outgoing]) -> Iterator[None]:
+        try:
+            yield
+        except Error as error:
+            if connections[self.alias].in_atomic_block:
+                if is_conflict(error):
+                    error.add_note(_NOT_ALONE.format(alias=self.alias))
+                raise
+            if not is_connection_lost(error):
+                raise
+            raise EnqueueOutcomeUnknown(outgoing, type(error).__name__) from error
+
+    def _all_new(self, clock: StoreClock, outgoing: Sequence[Outgoing]) -> bool:
+        """Store messages that find nothing in their way; else store none of them."""
+        if len(outgoing) == 1:
+            return in_statement(self.alias, lambda c: self._chunk(c, clock, outgoing))
+
+        def work(connection: BaseDatabaseWrapper) -> None:
+            for chunk in _chunks(outgoing):
+                if not self._chunk(connection, clock, chunk):
+                    raise _SomethingInTheWay
+
+        try:
+            in_transition(self.alias, work)
+        except _SomethingInTheWay:
+            return False
+        return True
+
+    def _among_others(
+        self,
+        connection: BaseDatabaseWrapper,
+        clock: StoreClock,
+        outgoing: Sequence[Outgoing],
+        on_conflict: OnConflict,
+        *,
+        over: Callable[[Sequence[Outgoing]], set[str]] = lambda _: set(),
+    ) -> list[Enqueued]:
+        known = signatures_of(connection, outgoing)
+        for chunk in _chunks(outgoing):
+            self._chunk(connection, clock, chunk)
+        return resolve_conflicts(
+            connection,
+            clock,
+            outgoing,
+            on_conflict,
+            known=known,
+            over=over,
+            insert_again=lambda some: self._chunk(connection, clock, some),
+        )
+
+    def _chunk(
+        self, connection: BaseDatabaseWrapper, clock: StoreClock, chunk: Sequence[Outgoing]
+    ) -> bool:
+        """Insert messages of the same terms; whether every one of them was new."""
+        statement = self._statement(connection, chunk[0].terms)
+        sql, params = statement.compiled(connection, clock.sql(connection.vendor), chunk)
+        with connection.cursor() as cursor:
+            try:
+                cursor.execute(sql, params)
+            except IntegrityError:
+                # InnoDB undoes the statement only. It has no way to skip a duplicate that
+                # does not also hide other errors, so the conflict is told from the error.
+                if connection.vendor != "mysql":
+                    raise
+                return False
+            return bool(cursor.rowcount == len(chunk))
+
+    def _statement(self, connection: BaseDatabaseWrapper, terms: Terms) -> Statement:
+        """The statement for these terms, made once. Keyed by identity: it holds them alive."""
+        known = self._statements.get(id(terms))
+        if known is None:
+            if len(self._statements) >= _REMEMBERED:
+                self._statements = {}
+            known = self._statements[id(terms)] = Statement(connection, terms)
+        return known
+
+
+def _shape(message: Outgoing) -> tuple[int, str]:
+    return id(message.terms), message.key_id
+
+
+def _chunks(outgoing: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
+    """Runs of messages that share their terms and key, of at most a statement's size."""
+    if len(outgoing) == 1:
+        yield outgoing
+        return
+    for _, run in groupby(outgoing, key=_shape):
+        yield from statements_of(run)
+
+
+def statements_of(outgoing: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    """Messages as one statement after the other can take them."""
+    chunk: list[Outgoing] = []
+    size = 0
+    for message in outgoing:
+        size += len(message.body)
+        if chunk and (len(chunk) == ROWS_PER_STATEMENT or size > BYTES_PER_STATEMENT):
+            yield chunk
+            chunk, size = [], len(message.body)
+        chunk.append(message)
+    if chunk:
+        yield chunk
