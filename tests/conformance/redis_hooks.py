@@ -5,7 +5,7 @@ import os
 
 from django_jobs.backends.base import AttemptRecord, ResultRecord
 from django_jobs.backends.redis import RedisBackend
-from django_jobs.backends.redis.clock import StoreClock
+from django_jobs.backends.redis.connection import StoreClock
 from django_jobs.clock import ManualClock, from_datetime
 from django_jobs.models import FailedJob, JobAttempt
 from django_jobs.testing.conformance import DeadLetter

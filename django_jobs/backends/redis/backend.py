@@ -15,28 +15,30 @@ from django_jobs.backends.base import (
     OnConflict,
     Settled,
 )
-from django_jobs.backends.redis.checking import check_identity, check_server
-from django_jobs.backends.redis.claiming import Claims
-from django_jobs.backends.redis.clock import StoreClock
-from django_jobs.backends.redis.connecting import Connection, NoRoomError, is_of_a_key
-from django_jobs.backends.redis.endings import (
+from django_jobs.backends.redis.checks import check_identity, check_server
+from django_jobs.backends.redis.claim import Claims
+from django_jobs.backends.redis.cleanup import Housekeeper
+from django_jobs.backends.redis.connection import (
+    Connection,
+    NoRoomError,
+    Options,
+    StoreClock,
+    is_of_a_key,
+)
+from django_jobs.backends.redis.dead_letters import Relay
+from django_jobs.backends.redis.enqueue import Enqueuer
+from django_jobs.backends.redis.ownership import Ownership
+from django_jobs.backends.redis.read import Reader, asked_to_stop, cancel, purge_results
+from django_jobs.backends.redis.records import (
     attempt_text,
     failure_text,
     in_texts,
     result_text,
     settled_text,
 )
-from django_jobs.backends.redis.enqueueing import Enqueuer
-from django_jobs.backends.redis.housekeeping import Housekeeper
-from django_jobs.backends.redis.options import Options
-from django_jobs.backends.redis.ownership import Ownership
-from django_jobs.backends.redis.purging import purge_results
-from django_jobs.backends.redis.reading import Reader
-from django_jobs.backends.redis.relaying import Relay
 from django_jobs.backends.redis.scripts import unless_full
-from django_jobs.backends.redis.stopping import asked_to_stop, cancel
 from django_jobs.backends.redis.store import Store
-from django_jobs.backends.redis.waiting import TOLD_FACTOR, Waiting
+from django_jobs.backends.redis.wait import TOLD_FACTOR, Waiting
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import StoreUnavailable

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions
 
-from django_jobs.backends.redis.connecting import translated
+from django_jobs.backends.redis.connection import translated
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import PrefixInUse, StoreUnavailable
 
 if TYPE_CHECKING:
-    from django_jobs.backends.redis.layout import Layout
+    from django_jobs.backends.redis.keys import Layout
 
 COMPARED_SECONDS = 60.0
 """So often a process compares again: the server may have come back empty, or be another one."""

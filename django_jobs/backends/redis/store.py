@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_jobs.backends.redis.connecting import is_of_a_key, translated
+from django_jobs.backends.redis.connection import is_of_a_key, translated
 from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import StoreUnavailable
@@ -16,9 +16,8 @@ from django_jobs.telemetry.events import BackendSilent, RecordsUnkept, emit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from django_jobs.backends.redis.clock import StoreClock
-    from django_jobs.backends.redis.connecting import Connection
-    from django_jobs.backends.redis.layout import Layout
+    from django_jobs.backends.redis.connection import Connection, StoreClock
+    from django_jobs.backends.redis.keys import Layout
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ import pytest
 from django_jobs import enqueue_many, job
 from django_jobs.backends.base import OnConflict, Settled
 from django_jobs.backends.redis import RedisBackend
-from django_jobs.backends.redis.enqueueing import RUN_JOBS
+from django_jobs.backends.redis.enqueue import RUN_JOBS
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import DuplicateJob, EnqueueOutcomeUnknown, StoreUnavailable
 from django_jobs.testing.factories import make_outgoing
@@ -92,7 +92,7 @@ def test_jobs_that_are_given_back_cost_one_call(backend):
 @pytest.fixture
 def in_tens(monkeypatch):
     """Let no script store more than ten jobs."""
-    monkeypatch.setattr("django_jobs.backends.redis.enqueueing.AT_ONCE", 10)
+    monkeypatch.setattr("django_jobs.backends.redis.enqueue.AT_ONCE", 10)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_a_large_batch_is_stored_by_several_scripts_and_keeps_its_order(backend,
 
 
 def test_no_script_is_given_more_bytes_than_it_may_hold_others_up_for(backend, sizes, monkeypatch):
-    monkeypatch.setattr("django_jobs.backends.redis.enqueueing.BYTES_AT_ONCE", 100_000)
+    monkeypatch.setattr("django_jobs.backends.redis.enqueue.BYTES_AT_ONCE", 100_000)
     messages = [
         make_outgoing(payload={"args": ["x" * n * 10_000]}, backend="redis") for n in range(15)
     ]

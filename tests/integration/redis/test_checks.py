@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_jobs.backends.redis import RedisBackend
-from django_jobs.backends.redis.checking import _messages
+from django_jobs.backends.redis.checks import _messages
 from django_jobs.exceptions import InvalidBackend
 from tests.integration.redis.conftest import jobs_in
 from tests.redis_servers import Server, running
@@ -68,7 +68,7 @@ OLD_CLIENT = """
 import redis
 redis.__version__ = "5.2.1"
 try:
-    import django_jobs.backends.redis.connecting
+    import django_jobs.backends.redis.connection
 except ImportError as error:
     print(error)
 """

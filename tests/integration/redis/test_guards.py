@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from django_jobs import enqueue_many
-from django_jobs.backends.redis import packing
+from django_jobs.backends.redis import records
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.models import FailedJob, Worker
@@ -85,7 +85,7 @@ def unreadable_for_scripts(message):
     """What Python's parser reads as before, and that of the scripts not at all."""
     line, _, body = message.partition(b"\n")
     told = json.loads(line[20:])
-    told += [None] * (len(packing._FIELDS) - len(told)) + ["\ud800"]
+    told += [None] * (len(records._FIELDS) - len(told)) + ["\ud800"]
     changed = line[:20] + json.dumps(told).encode() + b"\n" + body
     assert columns_of(changed) == columns_of(message)
     return changed
@@ -93,7 +93,7 @@ def unreadable_for_scripts(message):
 
 def columns_of(message):
     place, about = message[1:20] + b"x", {"queue": "default", "backend": "redis"}
-    return packing.unpack(message, place=place, header=Header(), **about)[1].index
+    return records.unpack(message, place=place, header=Header(), **about)[1].index
 
 
 @pytest.mark.parametrize("change", [unkeyed, unreadable_for_scripts])

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from django_jobs.backends.rates import Rate, Usage
-from django_jobs.backends.redis.clock import StoreClock
+from django_jobs.backends.redis.connection import StoreClock
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.models import QueueControl
 from django_jobs.operations.depths import overview

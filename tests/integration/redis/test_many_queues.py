@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from django_jobs.backends.base import ResultRecord, Settled
-from django_jobs.backends.redis.clock import StoreClock
+from django_jobs.backends.redis.connection import StoreClock
 from django_jobs.clock import ManualClock
 from django_jobs.conf import get_settings
 from django_jobs.testing.factories import make_outgoing

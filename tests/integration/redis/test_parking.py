@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, Settled
-from django_jobs.backends.redis.clock import StoreClock
+from django_jobs.backends.redis.connection import StoreClock
 from django_jobs.clock import ManualClock
 from django_jobs.models import FailedJob, FailureGroup, JobAttempt
 from django_jobs.testing.factories import make_outgoing
@@ -145,7 +145,7 @@ def copied():
 def test_each_tidy_copies_some_and_each_queue_has_its_turn(backend, monkeypatch):
     for queue in "abc":
         park(backend, queue, 300)
-    monkeypatch.setattr("django_jobs.backends.redis.housekeeping.TIDY_SECONDS", 0.0)
+    monkeypatch.setattr("django_jobs.backends.redis.cleanup.TIDY_SECONDS", 0.0)
     seen = []
     for _ in range(3):
         before = copied()
@@ -163,7 +163,7 @@ def test_each_tidy_copies_some_and_each_queue_has_its_turn(backend, monkeypatch)
 def test_a_tidy_copies_no_more_than_it_is_allowed_for_all_queues_together(backend, monkeypatch):
     for queue in "abc":
         park(backend, queue, 200)
-    monkeypatch.setattr("django_jobs.backends.redis.housekeeping.TIDY_SECONDS", 60.0)
+    monkeypatch.setattr("django_jobs.backends.redis.cleanup.TIDY_SECONDS", 60.0)
     assert 150 <= backend.tidy(limit=150) < 350
     assert set(copied()) >= {"a", "b"}
 

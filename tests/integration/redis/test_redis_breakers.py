@@ -13,10 +13,10 @@ from django.test import override_settings
 
 from django_jobs import enqueue_many, job, signals
 from django_jobs.backends.breakers import Circuit
-from django_jobs.backends.redis import breaking
-from django_jobs.backends.redis.breaking import Kept
-from django_jobs.backends.redis.claiming import TURNS
-from django_jobs.backends.redis.clock import StoreClock
+from django_jobs.backends.redis import breakers as breaking
+from django_jobs.backends.redis.breakers import Kept
+from django_jobs.backends.redis.claim import TURNS
+from django_jobs.backends.redis.connection import StoreClock
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.models import FailedJob, OperatorEvent

@@ -8,7 +8,7 @@ from django.core.management import call_command
 
 from django_jobs import enqueue_many, job
 from django_jobs.backends.base import ResultRecord, Settled
-from django_jobs.backends.redis.clock import StoreClock
+from django_jobs.backends.redis.connection import StoreClock
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.models import OperatorEvent

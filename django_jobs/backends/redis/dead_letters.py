@@ -18,8 +18,7 @@ from django_jobs.backends.base import Failure, Lease
 from django_jobs.backends.database.cleanup import Sweeper
 from django_jobs.backends.database.dead_letters import bury_all
 from django_jobs.backends.database.rows import attempt_of, failed_job_of, fit, id_of_dead
-from django_jobs.backends.redis.endings import attempts_of
-from django_jobs.backends.redis.packing import created_at, unpack
+from django_jobs.backends.redis.records import attempts_of, created_at, unpack
 from django_jobs.clock import LATEST
 from django_jobs.conf import get_settings
 from django_jobs.db.clock import StoreClock

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from django_jobs.backends.base import Standing
 from django_jobs.backends.breakers import CLOSED, Circuit
-from django_jobs.backends.redis.connecting import is_of_a_key
+from django_jobs.backends.redis.connection import is_of_a_key
 from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.backends.shared_breakers import (
     PROBED_SECONDS,

@@ -15,8 +15,8 @@ from django_jobs.clock import to_microseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from django_jobs.backends.redis.claiming import Claims
-    from django_jobs.backends.redis.relaying import Relay
+    from django_jobs.backends.redis.claim import Claims
+    from django_jobs.backends.redis.dead_letters import Relay
     from django_jobs.backends.redis.store import Store
 
 TIDY_SECONDS = 1.0

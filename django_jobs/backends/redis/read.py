@@ -9,9 +9,8 @@ from uuid import UUID
 from django_jobs.backends.base import Account, Ended, QueueStats
 from django_jobs.backends.database.read import dead_account
 from django_jobs.backends.database.rows import maybe_for_people
-from django_jobs.backends.redis.endings import attempts_of, result_of
-from django_jobs.backends.redis.packing import glimpse_of
-from django_jobs.backends.redis.relaying import Parked, parked_of
+from django_jobs.backends.redis.dead_letters import Parked, parked_of
+from django_jobs.backends.redis.records import attempts_of, glimpse_of, result_of
 from django_jobs.backends.values import reason_of
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
@@ -19,10 +18,11 @@ from django_jobs.routers import job_databases
 from django_jobs.wire.envelope import MAX_MOMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from django_jobs.backends.base import AttemptRecord, Glimpse
+    from django_jobs.backends.base import AttemptRecord, Glimpse, Lease
     from django_jobs.backends.redis.store import Store
+
 
 HELD_PARTS = 5
 _WHERE_JOBS_ARE = ("jobs", "res", "dead")
@@ -254,3 +254,57 @@ def _is_id(job_id: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+# Deleting results before their time is over.
+
+
+LOOKED_AT = 100
+"""In one step: each of them is read as a whole, and may be large."""
+
+
+def purge_results(
+    store: Store, older_than: int, queue: str | None, *, dry_run: bool
+) -> Iterator[tuple[int, int]]:
+    """See ``Backend.purge_results``."""
+    for name in store.queues() if queue is None else [queue]:
+        place = "0"
+        while True:
+            told = store.run("purge", name, [older_than, place, LOOKED_AT, "" if dry_run else "1"])
+            place, results, runs = told[0].decode(), int(told[1]), int(told[2])
+            if results:
+                yield results, runs
+            if place == "0":
+                break
+
+
+# Keeping jobs from running: those that wait are taken out, those that run are asked to stop.
+
+
+_WHY = "cancelled"
+_CANCELLED_KEPT_MS = 86_400_000
+
+
+def cancel(store: Store, queue: str | None, job_id: str, remembered_ms: int) -> bool:
+    """Take out a job that waits in a queue, and keep for a day what it was."""
+    if queue is None:
+        return False
+    told = [job_id, _WHY, _CANCELLED_KEPT_MS, remembered_ms]
+    return bool(store.run("cancel", queue, told))
+
+
+def asked_to_stop(store: Store, leases: Sequence[Lease]) -> set[str]:
+    """The ids of those leases whose job is to stop."""
+    by_queue: dict[str, list[str]] = {}
+    for lease in leases:
+        by_queue.setdefault(lease.queue, []).append(lease.id)
+    names = {store.layout.base(queue): ids for queue, ids in by_queue.items()}
+    told = store.each(
+        list(by_queue), lambda pipe, base: pipe.smismember(base + "stops", names[base])
+    )
+    return {
+        job_id
+        for ids, answers in zip(by_queue.values(), told, strict=True)
+        for job_id, asked in zip(ids, answers or [0] * len(ids), strict=True)
+        if asked
+    }

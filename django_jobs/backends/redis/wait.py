@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions
 
-from django_jobs.backends.redis.connecting import is_of_a_key
+from django_jobs.backends.redis.connection import is_of_a_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_jobs.backends.redis.connecting import Connection
-    from django_jobs.backends.redis.layout import Layout
+    from django_jobs.backends.redis.connection import Connection
+    from django_jobs.backends.redis.keys import Layout
 
 SLICE_SECONDS = 1.0
 TOLD_FACTOR = 2.0

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
 
-from django_jobs.backends.redis.connecting import options_of_url, translated
-from django_jobs.backends.redis.options import TLS
+from django_jobs.backends.redis.connection import TLS, options_of_url, translated
 from django_jobs.conf import get_settings
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
     from django.core.checks import CheckMessage
 
-    from django_jobs.backends.redis.connecting import Connection
-    from django_jobs.backends.redis.options import Options
+    from django_jobs.backends.redis.connection import Connection, Options
 
 PATIENCE_SECONDS = 1.0
 OLDEST = 7
