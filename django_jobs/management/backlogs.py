@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from django_jobs.management.output import shortened, span
 
 if TYPE_CHECKING:
-    from django_jobs.outbox.looking import Backlog
+    from django_jobs.outbox.lookup import Backlog
 
 BACKLOG_HEADERS = ("outbox of", "queue", "jobs", "refused", "oldest", "")
 

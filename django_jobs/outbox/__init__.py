@@ -19,44 +19,44 @@ if TYPE_CHECKING:
 
 def write(home: str, backend: str, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
     """Store messages for a backend in the outbox of the database ``home``."""
-    from django_jobs.outbox import writing  # noqa: PLC0415 - see above
+    from django_jobs.outbox import insert  # noqa: PLC0415 - see above
 
-    return writing.write(home, backend, outgoing)
+    return insert.write(home, backend, outgoing)
 
 
 def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
     """Those of some jobs, by id with their queues, that have been enqueued before."""
-    from django_jobs.outbox import looking  # noqa: PLC0415 - see above
+    from django_jobs.outbox import lookup  # noqa: PLC0415 - see above
 
-    return looking.known(home, backend, jobs)
+    return lookup.known(home, backend, jobs)
 
 
 def find(backend: str, job_id: str) -> OutboxJob | None:
     """The row of a job that is in the outbox of a backend, or None."""
-    from django_jobs.outbox import looking  # noqa: PLC0415 - see above
+    from django_jobs.outbox import lookup  # noqa: PLC0415 - see above
 
-    return looking.find(backend, job_id)
+    return lookup.find(backend, job_id)
 
 
 def state(backend: str, job_id: str) -> str | None:
     """The state of a job that is in the outbox of a backend, or None."""
-    from django_jobs.outbox import looking  # noqa: PLC0415 - see above
+    from django_jobs.outbox import lookup  # noqa: PLC0415 - see above
 
-    return looking.state(backend, job_id)
+    return lookup.state(backend, job_id)
 
 
 def ended(backend: str, job_id: str) -> Ended | None:
     """How a job ended that never got out of the outbox alive, or None."""
-    from django_jobs.outbox import looking  # noqa: PLC0415 - see above
+    from django_jobs.outbox import lookup  # noqa: PLC0415 - see above
 
-    return looking.ended(backend, job_id)
+    return lookup.ended(backend, job_id)
 
 
 def account(backend: str, job_id: str) -> Account | None:
     """All that is known of a job that is in the outbox, or died there; or None."""
-    from django_jobs.outbox import looking  # noqa: PLC0415 - see above
+    from django_jobs.outbox import lookup  # noqa: PLC0415 - see above
 
-    return looking.account(backend, job_id)
+    return lookup.account(backend, job_id)
 
 
 def withdraw(home: str, backend: Backend, job_id: str) -> Withdrawn:

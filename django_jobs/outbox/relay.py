@@ -10,22 +10,23 @@ are noted with the relay's lease, so that nothing else takes them out of the out
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 from django.db import Error, connections
-from django.db.models import Min, Value
+from django.db.models import Min, Q, Value
 
 from django_jobs.backends.base import Failure, Lease
 from django_jobs.backends.database.dead_letters import bury
 from django_jobs.backends.database.rows import failed_job_of
-from django_jobs.clock import SECOND
+from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.db.clock import StoreClock
 from django_jobs.db.transactions import in_reading, in_transition, is_connection_lost
 from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob, Rejection
 from django_jobs.execution.errors import error_text
-from django_jobs.models import OutboxJob
-from django_jobs.outbox.leases import RelayLeases
-from django_jobs.outbox.looking import message_of, plain_index
+from django_jobs.models import OutboxJob, RelayLease
+from django_jobs.outbox.lookup import message_of, plain_index
 from django_jobs.telemetry import events
 from django_jobs.wire.envelope import Outgoing, index_of
 from django_jobs.wire.opening import NotJudged
@@ -37,6 +38,97 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Backend
     from django_jobs.wire.opening import Opener
+
+
+# Which relay moves a queue of the outbox: one at a time, so that its jobs keep their order.
+
+
+class RelayLeases:
+    """The leases of one relay on the queues of a backend, on the clock of their database."""
+
+    def __init__(self, home: str, backend: str, clock: StoreClock, seconds: float) -> None:
+        self._home = home
+        self._backend = backend
+        self._clock = clock
+        self._seconds = seconds
+        self._token = uuid4().hex
+
+    def take(self, queue: str) -> bool:
+        """Take or prolong the lease on a queue; False while another relay has it."""
+
+        def work(_: Any) -> bool:
+            lease = self.hold(queue)
+            if lease is not None:
+                self.note(lease)
+            return lease is not None
+
+        take = partial(in_transition, self._home, work)
+        return take() or (self.create(queue) and take())
+
+    def hold(self, queue: str) -> RelayLease | None:
+        """The lease, locked for the caller's transaction, where it can be taken or prolonged."""
+        ours = Q(token=self._token) | Q(expires__lte=self._clock.now())
+        return self._free(queue).filter(ours).first()
+
+    def note(self, lease: RelayLease, row_id: int = 0) -> None:
+        """Take or prolong what is held, and say up to which row jobs are pushed from now on."""
+        self._rows(lease.queue).update(
+            token=self._token,
+            expires=self._clock.now() + to_microseconds(self._seconds),
+            moving_to=max(lease.moving_to, row_id),
+        )
+
+    def prolong(self, queue: str) -> bool:
+        """Begin the lease anew; False where it has ended since it was taken."""
+
+        def work(_: Any) -> bool:
+            now = self._clock.now()
+            lease = self._free(queue).filter(token=self._token, expires__gt=now).first()
+            if lease is not None:
+                self.note(lease)
+            return lease is not None
+
+        return in_transition(self._home, work)
+
+    def create(self, queue: str) -> bool:
+        """Make the row of a queue's lease; False where it is there already."""
+        if in_reading(self._home, self._rows(queue).exists):
+            return False
+        create_lease(self._home, self._backend, queue)
+        return True
+
+    def release(self, queue: str, noted: int | None = 0) -> None:
+        """Let others have it at once; None leaves the note as it is.
+
+        Where a cancel has it locked, it ends by itself.
+        """
+        changes = {"expires": 0} if noted is None else {"expires": 0, "moving_to": noted}
+
+        def work(_: Any) -> None:
+            lease = self._free(queue).filter(token=self._token).first()
+            if lease is not None:
+                self._rows(queue).update(**changes)
+
+        in_transition(self._home, work)
+
+    def _free(self, queue: str) -> QuerySet[RelayLease]:
+        """The row, locked, unless it is already.
+
+        A cancel locks it until its caller commits, and other queues are not to wait for that.
+        """
+        skips = connections[self._home].features.has_select_for_update_skip_locked
+        return self._rows(queue).select_for_update(skip_locked=skips)
+
+    def _rows(self, queue: str) -> QuerySet[RelayLease]:
+        return RelayLease.objects.using(self._home).filter(backend=self._backend, queue=queue)
+
+
+def create_lease(home: str, backend: str, queue: str) -> None:
+    """Make the row of a queue's lease, unless it is there already."""
+    missing = RelayLease(backend=backend, queue=queue)
+    rows = RelayLease.objects.using(home)
+    in_transition(home, lambda _: rows.bulk_create([missing], ignore_conflicts=True))
+
 
 BATCH = 200
 BATCHES_PER_STEP = 10

@@ -17,8 +17,8 @@ from django_jobs.backends.base import Lease, ResultRecord
 from django_jobs.backends.database.rows import fit, for_people, results_of
 from django_jobs.db.clock import StoreClock
 from django_jobs.models import JobResult, OutboxJob, RelayLease
-from django_jobs.outbox.leases import create_lease
-from django_jobs.outbox.looking import find, message_of, plain_index
+from django_jobs.outbox.lookup import find, message_of, plain_index
+from django_jobs.outbox.relay import create_lease
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

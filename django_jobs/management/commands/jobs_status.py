@@ -18,7 +18,7 @@ from django_jobs.management.watching import Watch
 from django_jobs.operations import health
 from django_jobs.operations.breakers import open_breakers
 from django_jobs.operations.health import Limits
-from django_jobs.outbox.looking import backlogs
+from django_jobs.outbox.lookup import backlogs
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
     from django_jobs.management.output import Output
-    from django_jobs.outbox.looking import Backlog
+    from django_jobs.outbox.lookup import Backlog
 
 SHOW = ""
 WELL = "ok: nothing is overdue, no worker was lost"

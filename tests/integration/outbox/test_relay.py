@@ -21,7 +21,7 @@ from django_jobs.exceptions import (
 )
 from django_jobs.models import FailedJob, Job, OutboxJob
 from django_jobs.outbox import relay as module
-from django_jobs.outbox.looking import backlogs
+from django_jobs.outbox.lookup import backlogs
 from django_jobs.redaction import HIDDEN
 from django_jobs.worker.build import build_relay, process_once
 from django_jobs.worker.relaying import Relaying
