@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django_jobs.cron.declaring import cron
-from django_jobs.decorators import JobFunction, job
+from django_jobs.decorators import JobFunction, JobHandler, job
 from django_jobs.enqueue import (
     DefinedJob,
     PreparedJob,
@@ -15,7 +15,6 @@ from django_jobs.execution.outcome import Cancel, Retry, Snooze
 from django_jobs.handle import Handle
 from django_jobs.handlers.base import JobContext
 from django_jobs.handlers.classes import TypedContext
-from django_jobs.job_handler import JobHandler
 
 __all__ = [
     "Cancel",

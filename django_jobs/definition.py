@@ -9,21 +9,38 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from django_jobs.clock import from_datetime, to_datetime
 from django_jobs.exceptions import InvalidOption, UnknownOption
 from django_jobs.execution.retry import InvalidRetry, normalised
 from django_jobs.queue_names import queue_name_problem
-from django_jobs.unset import UNSET, Unset
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
 from django_jobs.wire.opening import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from django_jobs.execution.retry import RetrySpec
+    from django_jobs.handlers.base import JobContext
+
+
+# The word for what nobody said, where None is an answer of its own.
+
+
+class Unset(Enum):
+    """The type of UNSET."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset.UNSET
+
 
 ON_CONFLICT = ("return", "raise", "replace")
 
@@ -272,3 +289,52 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 _UNCHECKED = {field.name for field in fields(Options)} - _CHECKS.keys()
 if _UNCHECKED:
     raise RuntimeError(f"options without a check: {_UNCHECKED}")
+
+
+# The options of jobs, as type checkers see them.
+
+
+class SharedOptions(TypedDict, total=False):
+    """The options that jobs and Django's tasks have in common."""
+
+    max_retries: int | None
+    retry: str | Sequence[float] | Mapping[str, Any] | None
+    timeout: float | timedelta | None
+    expires: float | timedelta | datetime | None
+    idempotency_key: str | None
+    unique_key: str | None
+    on_conflict: Literal["return", "raise", "replace"]
+    single_instance: bool | str | None
+    concurrency_key: str | None
+    concurrency: int | None
+    atomic: bool | None
+    result_ttl: float | timedelta | None
+    max_crashes: int | None
+    tenant: None  # not supported yet
+    trace_id: str | None
+    meta: Mapping[str, Any] | None
+
+
+class JobOptions(SharedOptions, total=False):
+    """The options of ``@job`` and ``using()``; for some of them Tasks have words of their own."""
+
+    queue: str | None
+    backend: str | None
+    name: str | None
+    priority: int
+    delay: float | timedelta | None
+    run_at: datetime | timedelta | None
+
+
+class Reactions(TypedDict, total=False):
+    """What belongs to the code and not to a job: see ``Conduct``."""
+
+    retry_on: type[BaseException] | tuple[type[BaseException], ...]
+    discard_on: type[BaseException] | tuple[type[BaseException], ...]
+
+
+class HandlerOptions(JobOptions, Reactions, total=False):
+    """What ``@job`` takes."""
+
+    before: Callable[[JobContext], Any] | None
+    after: Callable[[JobContext, BaseException | None], Any] | None

@@ -2,8 +2,7 @@
 
 from django.urls import path
 
-from django_jobs.views.health import health
-from django_jobs.views.metrics import metrics
+from django_jobs.views import health, metrics
 
 app_name = "django_jobs"
 urlpatterns = [

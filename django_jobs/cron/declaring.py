@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from django_jobs.cron.options import ScheduleOptions, checked_name, split
 from django_jobs.cron.registry import Declaration, registry
 from django_jobs.cron.schedule import Origin
-from django_jobs.decorators import JobFunction
-from django_jobs.definition import JobDefinition
+from django_jobs.decorators import HandlerJob, JobFunction, JobHandler
+from django_jobs.definition import UNSET, JobDefinition
 from django_jobs.enqueue import DefinedJob
 from django_jobs.exceptions import InvalidJob, InvalidOption
-from django_jobs.job_handler import HandlerJob, JobHandler
-from django_jobs.unset import UNSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,7 @@ from django_jobs.cron.schedule import Overlap, keeping_results
 from django_jobs.enqueue import DefinedJob
 from django_jobs.exceptions import EnqueueOutcomeUnknown
 from django_jobs.models import Job, ScheduleTick, TickDecision, TickOutcome
-from django_jobs.outbox.ways import way
+from django_jobs.routes import way
 
 if TYPE_CHECKING:
     from collections.abc import Callable

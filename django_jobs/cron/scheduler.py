@@ -14,11 +14,11 @@ from django_jobs.cron.declaring import definition_of
 from django_jobs.cron.options import checked, checked_name
 from django_jobs.cron.registry import Declaration
 from django_jobs.cron.schedule import Origin
+from django_jobs.definition import UNSET
 from django_jobs.enqueue import DefinedJob, define
 from django_jobs.exceptions import InvalidSchedule
 from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import registry as handlers
-from django_jobs.unset import UNSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from django_jobs.cron.expressions import Day
     from django_jobs.cron.options import ScheduleOptions, WindowSpec
     from django_jobs.cron.schedule import When
-    from django_jobs.definition import JobDefinition
-    from django_jobs.job_options import JobOptions
+    from django_jobs.definition import JobDefinition, JobOptions
 
 
 class Scheduler:

@@ -12,6 +12,7 @@ from django.db import Error, connections
 from django.db.models import Q
 
 from django_jobs.backends.database.rows import for_people
+from django_jobs.backoff import Resting
 from django_jobs.clock import SECOND, to_datetime
 from django_jobs.cron import deciding
 from django_jobs.cron.book import Book, due_after
@@ -20,7 +21,6 @@ from django_jobs.cron.depending import DecisionsOfMany
 from django_jobs.cron.inline import InlineJobs, aliases_of
 from django_jobs.cron.planning import Planned, beginning, plan
 from django_jobs.cron.recording import UNDECIDED, Decided, Recorder, locked, told
-from django_jobs.cron.resting import Resting
 from django_jobs.db.home import clock_of, jobs_database
 from django_jobs.db.transactions import (
     in_reading,

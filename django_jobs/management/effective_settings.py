@@ -11,8 +11,8 @@ from django.conf import settings as django_settings
 
 from django_jobs.conf import get_settings
 from django_jobs.conf.keys import ENVIRONMENT_KEY
+from django_jobs.definition import UNSET
 from django_jobs.redaction import HIDDEN, is_telling, redacted
-from django_jobs.unset import UNSET
 
 HEADERS = ("setting", "value", "origin")
 _HARMLESS_OPTIONS = frozenset({"DATABASE", "NOTIFY"})

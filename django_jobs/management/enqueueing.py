@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 
 from django_jobs.conf import get_settings
-from django_jobs.enqueue import Plan, PreparedJob, enqueue_many, payload_text
+from django_jobs.enqueue import (
+    Plan,
+    PreparedJob,
+    enqueue_many,
+    payload_text,
+)
 from django_jobs.exceptions import (
     DuplicateJob,
     EnqueueOutcomeUnknown,

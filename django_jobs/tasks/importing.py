@@ -23,8 +23,8 @@ from django_jobs.enqueue import Plan, PreparedJob, enqueue_many
 from django_jobs.exceptions import InvalidJob, UnknownHandler
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
-from django_jobs.outbox.ways import way
 from django_jobs.queue_names import queue_of_tasks
+from django_jobs.routes import way
 from django_jobs.tasks import registering, results
 from django_jobs.tasks.backend import JobsBackend
 from django_jobs.tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends

@@ -18,9 +18,8 @@ from typing import (
 from django.utils.module_loading import import_string
 
 from django_jobs.decorators import JobFunction, conduct_of
-from django_jobs.definition import Options
+from django_jobs.definition import Options, Reactions, SharedOptions
 from django_jobs.exceptions import UnknownOption
-from django_jobs.job_options import Reactions, SharedOptions
 from django_jobs.tasks import registering
 from django_jobs.tasks.compat import (
     DEFAULT_TASK_BACKEND_ALIAS,

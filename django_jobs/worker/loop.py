@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
+from django_jobs.backoff import Restraint
 from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.timeout import keep_alarm
 from django_jobs.telemetry import events
@@ -15,7 +16,6 @@ from django_jobs.worker.housekeeping import Duties, Housekeeping
 from django_jobs.worker.ledger import Ledger
 from django_jobs.worker.presence import DRAINING, Presence
 from django_jobs.worker.relaying import Relaying
-from django_jobs.worker.restraint import Restraint
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.store import Store
 from django_jobs.worker.tally import Tally

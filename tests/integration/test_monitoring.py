@@ -9,12 +9,12 @@ from django.contrib.auth.models import Permission
 from django.db import DatabaseError
 from django.urls import reverse
 
+from django_jobs import views as health_view
 from django_jobs.clock import SECOND
 from django_jobs.models import Job, QueueControl, Worker
 from django_jobs.operations import figures
 from django_jobs.telemetry.collectors import InMemory
 from django_jobs.telemetry.metrics import add_successes
-from django_jobs.views import health as health_view
 from testproject.shop.jobs import doomed
 
 pytestmark = pytest.mark.django_db
@@ -169,7 +169,7 @@ def test_figures_for_prometheus(monitor):
 
 
 def test_what_is_missing_is_named(monitor, monkeypatch):
-    monkeypatch.setattr("django_jobs.views.metrics.find_spec", lambda _name: None)
+    monkeypatch.setattr("django_jobs.views.find_spec", lambda _name: None)
     told = monitor(METRICS)
     assert told.status_code == 501
     assert "django-durable-jobs[prometheus]" in told.content.decode()

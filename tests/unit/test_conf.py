@@ -16,8 +16,8 @@ from django_jobs import conf
 from django_jobs.conf import JobsSettings, Kind, QueueConfig, get_settings, read
 from django_jobs.conf.model import ANY
 from django_jobs.conf.reading import _SETTINGS
+from django_jobs.definition import UNSET
 from django_jobs.exceptions import SettingsError
-from django_jobs.unset import UNSET
 
 SECRET = "S3cret-that-must-never-be-shown-anywhere-0123456789"
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"

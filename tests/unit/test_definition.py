@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from django_jobs import define, job
 from django_jobs.clock import to_datetime
-from django_jobs.definition import JobDefinition, Options
+from django_jobs.definition import UNSET, JobDefinition, JobOptions, Options
 from django_jobs.exceptions import InvalidJob, InvalidOption
-from django_jobs.job_options import JobOptions
 from django_jobs.queue_names import QUEUE_NAME, name_among_tasks, queue_of_tasks
-from django_jobs.unset import UNSET
 from django_jobs.wire.envelope import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from django_jobs import offspring
-from django_jobs.offspring import LAUNCHER, PROGRAM, RLIMIT_LOCKS, Sweep, end_strays, mark_of
+from django_jobs import stray_processes
+from django_jobs.stray_processes import (
+    LAUNCHER,
+    PROGRAM,
+    RLIMIT_LOCKS,
+    Sweep,
+    end_strays,
+    mark_of,
+)
 
 # Its second word is the mark it gives itself, and then what it starts; it says both pids.
 MARKED = """
@@ -136,7 +143,7 @@ def test_where_the_system_keeps_no_list_of_children_all_processes_are_looked_at(
     marked, monkeypatch
 ):
     launcher, _ = marked(LAUNCHER)
-    monkeypatch.setattr(offspring, "open", without_lists, raising=False)
+    monkeypatch.setattr(stray_processes, "open", without_lists, raising=False)
     sweep = Sweep({os.getpid()}, LAUNCHER)
     while sweep.goes_on():
         time.sleep(0.002)
@@ -168,7 +175,7 @@ def test_below_a_program_nothing_is_swept():
 # of its arguments; it says how many passes of a sweep there were, and how the child ended.
 OF_OTHERS = """
 import os, resource, signal, sys, time
-from django_jobs.offspring import PROGRAM, RLIMIT_LOCKS, Sweep
+from django_jobs.stray_processes import PROGRAM, RLIMIT_LOCKS, Sweep
 user, group = map(int, sys.argv[1:])
 def become(user, group):
     os.setgroups([])

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
-from django_jobs import offspring
+from django_jobs import stray_processes
 from django_jobs.execution.outcome import JobTimeout
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Order:
             "directory": self.surroundings.directory,
             "environment": environment(self.surroundings, os.environ),
             "limits": {name: getattr(self.surroundings, name) for name in LIMITS},
-            "marks": MARKS if offspring.HAS_MARKS else {},
+            "marks": MARKS if stray_processes.HAS_MARKS else {},
         }
         return json.dumps(told).encode() + b"\n"
 
@@ -77,9 +77,9 @@ LIMITS = (
 )
 
 MARKS = {
-    "limit": offspring.RLIMIT_LOCKS,
-    "launcher": offspring.LAUNCHER,
-    "program": offspring.PROGRAM,
+    "limit": stray_processes.RLIMIT_LOCKS,
+    "launcher": stray_processes.LAUNCHER,
+    "program": stray_processes.PROGRAM,
 }
 
 
@@ -135,7 +135,7 @@ class Run:
     def to_its_end(self) -> Ended:
         """Wait for it; JobTimeout, and whatever else is raised meanwhile, ends it first."""
         with ExitStack() as stack:
-            stack.enter_context(offspring.kept_to_itself())
+            stack.enter_context(stray_processes.kept_to_itself())
             ours, theirs = socket.socketpair()
             ours.settimeout(None)
             self._control = stack.enter_context(ours)
@@ -231,7 +231,7 @@ def _see_off(launcher: subprocess.Popen[bytes]) -> None:
         launcher.kill()
         launcher.wait()
     if launcher.returncode:
-        offspring.end_strays()
+        stray_processes.end_strays()
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

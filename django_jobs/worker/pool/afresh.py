@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import django
 from django.conf import settings as django_settings
 
-from django_jobs import offspring
+from django_jobs import stray_processes
 from django_jobs.worker.pool.nursery import (
     STOP_SIGNALS,
     Nursery,
@@ -71,7 +71,7 @@ def nursery_afresh(backend: str, places: Places, memory: int) -> Nursery:
         "places": [places.processes, places.concurrency],
         "socket": theirs.fileno(),
         "memory": memory,
-        "kept_to_itself": offspring.is_kept_to_itself(),
+        "kept_to_itself": stray_processes.is_kept_to_itself(),
     }
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": django_settings.SETTINGS_MODULE}
     sys.stdout.flush()
@@ -129,7 +129,7 @@ def child_main(told: dict[str, Any]) -> None:
 def _begin(told: dict[str, Any]) -> None:
     """What a fork would have inherited."""
     if told["kept_to_itself"]:
-        offspring.keep_to_itself()
+        stray_processes.keep_to_itself()
 
 
 def _command(main: str, told: dict[str, Any]) -> list[str]:

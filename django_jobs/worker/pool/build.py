@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_jobs import offspring
+from django_jobs import stray_processes
 from django_jobs.telemetry import events, logs, metrics
 from django_jobs.worker.announcing import sent_by
 from django_jobs.worker.build import build_asker, build_cycle, build_relay, worker_name
@@ -103,7 +103,7 @@ class PoolWorker:
         """Work until told to stop or a limit is reached; the exit code."""
         connections.close_all()
         if self._settings.allowed_shell_commands:
-            offspring.keep_to_itself()
+            stray_processes.keep_to_itself()
         memory = shared_memory(self._places.slots)
         nursery = self._nursery(memory)
         database = getattr(self._backend, "database", None)

@@ -21,7 +21,14 @@ import traceback
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from django_jobs.offspring import LAUNCHER, PAUSE_SECONDS, SWEEP_SECONDS, Sweep, ask_system, mark_of
+from django_jobs.stray_processes import (
+    LAUNCHER,
+    PAUSE_SECONDS,
+    SWEEP_SECONDS,
+    Sweep,
+    ask_system,
+    mark_of,
+)
 from django_jobs.telemetry.errors import cleaned
 from django_jobs.worker.pool.channel import Channel
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
+from django_jobs.backoff import Restraint
 from django_jobs.worker.pool.cutting import cut_connection
-from django_jobs.worker.restraint import Restraint
 from django_jobs.worker.store import close_idle_connections
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 
 from django_jobs.backends.database.rows import for_people
+from django_jobs.backoff import Resting
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.cron import loop, ticking
 from django_jobs.cron.loop import tick_once
 from django_jobs.cron.outcomes import Outcomes
-from django_jobs.cron.resting import Resting
 from django_jobs.cron.schedule import Dependency, Missed, Overlap, Schedule
 from django_jobs.cron.ticking import FORGOTTEN_AFTER, Ticker
 from django_jobs.models import Job, JobState, ScheduleState, ScheduleTick, schedule_key

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_jobs.worker.restraint import FIRST_PAUSE, Restraint
+from django_jobs.backoff import FIRST_PAUSE, Restraint
 
 
 def test_pauses_double_up_to_the_most():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from django_jobs import offspring
+from django_jobs import stray_processes
 from django_jobs.conf import ShellConfig
 from django_jobs.execution.outcome import Failed, Succeeded
 from django_jobs.handlers.shell.process import Order, Run
@@ -459,15 +459,15 @@ def test_the_process_is_kept_to_itself_while_a_program_runs(run, script, tmp_pat
         threading.Thread(target=lambda: run(waits, str(note), str(gate), timeout=60))
         for _ in range(2)
     ]
-    assert not offspring.is_kept_to_itself()
+    assert not stray_processes.is_kept_to_itself()
     for thread in threads:
         thread.start()
     until(lambda: note.exists() and len(written(note)) == 2)
-    assert offspring.is_kept_to_itself()
+    assert stray_processes.is_kept_to_itself()
     gate.touch()
     for thread in threads:
         thread.join(30)
-    assert not offspring.is_kept_to_itself()
+    assert not stray_processes.is_kept_to_itself()
 
 
 def test_a_launcher_that_cannot_start_fails_the_job(run, monkeypatch):

@@ -20,7 +20,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 from django.utils import timezone, translation
 
-from django_jobs import Cancel, job, offspring
+from django_jobs import Cancel, job, stray_processes
 from django_jobs.backends.registry import backends
 from django_jobs.worker.pool.channel import Channel
 from testproject.shop.models import Order
@@ -398,4 +398,4 @@ def claimed(context, diary):
 
 @job(key="gang.kept")
 def kept():
-    return offspring.is_kept_to_itself()
+    return stray_processes.is_kept_to_itself()

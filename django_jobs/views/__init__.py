@@ -1,1 +1,0 @@
-"""What probes and scrapers ask for, to be included by a site: ``django_jobs.urls``."""
