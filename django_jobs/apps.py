@@ -33,13 +33,13 @@ class DjangoJobsConfig(AppConfig):
         from django_jobs.operations.gauges import gauges  # noqa: PLC0415 - as above
         from django_jobs.routers import tell_of_tables_not_made  # noqa: PLC0415 - as above
         from django_jobs.telemetry import events, logs, metrics  # noqa: PLC0415 - as above
-        from django_jobs.worker import announcing  # noqa: PLC0415 - as above
+        from django_jobs.worker import signals  # noqa: PLC0415 - as above
         from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
 
         post_migrate.connect(tell_of_tables_not_made, sender=self)
         events.subscribe(logs.write, logs.wants)
         events.subscribe(metrics.count, metrics.wants)
-        events.subscribe(announcing.announce, announcing.wants)
+        events.subscribe(signals.announce, signals.wants)
         metrics.gauges = gauges
         sync.run_lease = run_lease
         register_source(stored.schedules)

@@ -19,7 +19,7 @@ from django_jobs.cron.enqueueing import runs_at_enqueue
 from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted, Outcome
 from django_jobs.models import ScheduleTick, TickDecision, TickOutcome
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.housekeeping import Housekeeping
+from django_jobs.worker.duties import Housekeeping
 from django_jobs.worker.settle import Run
 
 if TYPE_CHECKING:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from django.utils.module_loading import import_string
+
 from django_jobs.clock import SECOND, to_microseconds
-from django_jobs.exceptions import HandlerRefused, InvalidPayload, Rejection
+from django_jobs.exceptions import HandlerRefused, InvalidPayload, Rejection, SettingsError
 from django_jobs.execution.outcome import (
     ASKED_TO_STOP,
     Cancelled,
@@ -22,7 +24,7 @@ from django_jobs.execution.outcome import (
     Skipped,
     Snoozed,
 )
-from django_jobs.execution.retry import LONGEST_DELAY
+from django_jobs.execution.retry import LONGEST_DELAY, RetryPolicy
 from django_jobs.execution.timeout import JobTimeout, soft_timeout
 from django_jobs.handlers.registry import check_allowed
 from django_jobs.texts import printable
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
     from django_jobs.conf import JobsSettings
+    from django_jobs.execution.retry import RetrySpec
     from django_jobs.handlers.base import Handler
     from django_jobs.handlers.registry import Registry
     from django_jobs.wire.envelope import (
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
         Terms,
     )
     from django_jobs.wire.opening import Opener
+
 
 LONGEST_SNOOZE = 300.0
 _DOUBLINGS = 10
@@ -246,3 +250,59 @@ def _unfit(handler: Handler, envelope: Envelope) -> Rejected | None:
     except InvalidPayload as invalid:
         return Rejected("rejected-payload", printable(str(invalid)))
     return None
+
+
+# Retry policies that users wrote, by dotted path.
+#
+# A path from a message is never imported. It only selects among the paths that this
+# site's own settings and decorators name.
+
+
+class Policies:
+    """The users' policies of this process, each made once."""
+
+    def __init__(self, settings: JobsSettings, registry: Registry) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._made: dict[str, RetryPolicy] = {}
+
+    def own(self, spec: RetrySpec | None, queue: str) -> RetryPolicy | None:
+        """The policy for a job, or None when a built-in one decides."""
+        if spec is None:
+            spec = self._settings.effective_retry(queue)
+        if not isinstance(spec, str) or "." not in spec:  # as built_in() tells them apart
+            return None
+        if spec not in self._named_here():
+            return None
+        if spec not in self._made:
+            try:
+                self._made[spec] = _make(spec)
+            except Exception as error:  # noqa: BLE001 - user code; the attempt tells of it and goes on
+                self._made[spec] = _Unusable(error)
+        return self._made[spec]
+
+    def _named_here(self) -> set[str]:
+        specs = [self._settings.retry, *(queue.retry for queue in self._settings.queues.values())]
+        specs += [getattr(self._registry.get(key), "retry", None) for key in self._registry]
+        return {path for path in specs if isinstance(path, str)}
+
+
+class _Unusable:
+    """Stands for a policy that could not be made, and says so where it is asked."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def delay(self, retry_number: int) -> float | None:
+        raise self._error
+
+
+def _make(path: str) -> RetryPolicy:
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise SettingsError(f"the retry policy {path!r} cannot be imported: {error}") from error
+    policy = found() if isinstance(found, type) else found
+    if not isinstance(policy, RetryPolicy):
+        raise SettingsError(f"the retry policy {path!r} has no delay(retry_number)")
+    return policy

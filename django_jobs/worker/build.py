@@ -21,13 +21,11 @@ from django_jobs.outbox.relay import Relay
 from django_jobs.routers import outbox_database
 from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer
-from django_jobs.worker.admission import Gatekeeper
-from django_jobs.worker.asking import Asker
+from django_jobs.worker.admission import Gatekeeper, Policies
 from django_jobs.worker.cycle import EMPTY, Cycle, Report
-from django_jobs.worker.policies import Policies
 from django_jobs.worker.renewal import Renewer
 from django_jobs.worker.settle import Settler
-from django_jobs.worker.store import Outage
+from django_jobs.worker.store import Asker, Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -33,7 +33,12 @@ from django_jobs.handlers.base import JobContext
 from django_jobs.telemetry import events, tracing
 from django_jobs.texts import one_line
 from django_jobs.worker.admission import Admitted, Refused
-from django_jobs.worker.happening import events_of, tell_claimed, tell_started, trace_id_of
+from django_jobs.worker.events import (
+    events_of,
+    tell_claimed,
+    tell_started,
+    trace_id_of,
+)
 from django_jobs.worker.settle import Run, Verdict
 from django_jobs.worker.store import spares_others
 
@@ -45,8 +50,7 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.execution.shared_loop import Cut
     from django_jobs.wire.envelope import Envelope
-    from django_jobs.worker.admission import Gatekeeper
-    from django_jobs.worker.policies import Policies
+    from django_jobs.worker.admission import Gatekeeper, Policies
     from django_jobs.worker.settle import Settler
 
 

@@ -6,7 +6,9 @@ Every outcome is matched; a type checker complains when one is missing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard, assert_never
+
+from django.db import Error, connections
 
 from django_jobs.backends.base import (
     AttemptRecord,
@@ -32,14 +34,96 @@ from django_jobs.execution.outcome import (
 )
 from django_jobs.execution.retry import Exponential, built_in
 from django_jobs.execution.return_value import encoded_value
-from django_jobs.worker import evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from django_jobs.backends.base import Backend, Lease
+
+    Told = tuple[Lease, Evidence]
     from django_jobs.conf import JobsSettings
     from django_jobs.wire.envelope import Envelope
+
+
+# What the breakers learn of deliveries, and when.
+
+
+REFUSAL = "rejected-"
+ENDINGS = (Succeeded, Skipped, Cancelled)
+"""The outcomes of jobs that are acked, any number of them in one step."""
+Unended = Failed | Snoozed | Rejected | Crashed | Interrupted
+"""The outcomes of the others."""
+
+
+def goes_back(outcome: Outcome) -> TypeGuard[Interrupted]:
+    """Whether the job returns to its place and nothing more: any number of them in one step."""
+    return isinstance(outcome, Interrupted) and not outcome.suspect and outcome.delay is None
+
+
+def learn_of_probes(backend: Backend, told: Sequence[Told]) -> None:
+    """Before the settle, which frees the probe's place: another one would be let pass."""
+    if probes := [one for one in told if one[0].probe]:
+        backend.learn(probes)
+
+
+def learn_of_others(backend: Backend, told: Sequence[Told], answers: Sequence[Settled]) -> None:
+    """Of those whose settle counted, and goes on counting should the breakers not be told."""
+    settled = [
+        one
+        for one, answer in zip(told, answers, strict=True)
+        if answer is Settled.SETTLED and not one[0].probe
+    ]
+    if settled:  # to ask the store now would hide that the settle broke its connection
+        _unless_it_breaks(backend, lambda: backend.learn(settled))
+
+
+def return_starts(
+    backend: Backend, given_back: Sequence[tuple[Run, Interrupted]], answers: Sequence[Settled]
+) -> None:
+    """Let a rate limit count no start for what was given back and not begun.
+
+    Where that cannot be done, fewer jobs start than may.
+    """
+    leases = [
+        run.lease
+        for (run, outcome), answer in zip(given_back, answers, strict=True)
+        if answer is Settled.SETTLED and run.lease.start_by is not None and not outcome.begun
+    ]
+    if leases:
+        _unless_it_breaks(backend, lambda: backend.return_starts(leases))
+
+
+def _unless_it_breaks(backend: Backend, note: Callable[[], None]) -> None:
+    """Note what the settle that counted need not be undone for."""
+    try:
+        note()
+    except (Error, OSError):
+        database = getattr(backend, "database", None)
+        if database is not None and connections[database].in_atomic_block:
+            raise  # nothing counts yet, and the transaction may be broken
+
+
+def learned(backend: Backend, run: Run, outcome: Unended, settle: Callable[[], Verdict]) -> Verdict:
+    """Settle a job that is not acked, and let the breakers learn of it."""
+    told = [(run.lease, of(run, outcome))]
+    learn_of_probes(backend, told)
+    verdict = settle()
+    learn_of_others(backend, told, [verdict.answer])
+    return verdict
+
+
+def of_ack(status: str) -> Evidence:
+    """Skipped and cancelled jobs were believed, but their handlers did not do their work."""
+    return Evidence.WORKED if status == "acked" else Evidence.BELIEVED
+
+
+def of(run: Run, outcome: Unended) -> Evidence:
+    """Whether the message was believed, and whether its handler failed."""
+    if isinstance(outcome, Rejected) and outcome.reason.startswith(REFUSAL):
+        return Evidence.REFUSED
+    if run.envelope is None:
+        return Evidence.NOTHING
+    return Evidence.FAILED if isinstance(outcome, Failed | Crashed) else Evidence.BELIEVED
 
 
 class Run(NamedTuple):
@@ -100,7 +184,7 @@ class Settler:
 
     def settle(self, run: Run, outcome: Outcome, *, recorded: bool = True) -> Verdict:
         """Settle one delivery. ``recorded``: whether its result or attempt is kept as well."""
-        if isinstance(outcome, evidence.ENDINGS):
+        if isinstance(outcome, ENDINGS):
             ending = self.ending(run, outcome)
             if not recorded:
                 ending = ending._replace(record=ending.record._replace(ttl_seconds=0.0))
@@ -110,9 +194,9 @@ class Settler:
         def settle() -> Verdict:
             return self._unended(run, outcome, recorded=recorded)
 
-        return evidence.learned(self.backend, run, outcome, settle)
+        return learned(self.backend, run, outcome, settle)
 
-    def _unended(self, run: Run, outcome: evidence.Unended, *, recorded: bool) -> Verdict:
+    def _unended(self, run: Run, outcome: Unended, *, recorded: bool) -> Verdict:
         match outcome:
             case Snoozed(delay, reason, put_off):
                 charge = Charge.PUT_OFF if put_off else Charge.NOTHING
@@ -121,7 +205,7 @@ class Settler:
                 charge = Charge.SUSPICION if suspect else Charge.NOTHING
                 delay = delay if self.backend.capabilities.delay else None
                 verdict = self._give_back(run, "requeued", delay, reason, charge)
-                evidence.return_starts(self.backend, [(run, outcome)], [verdict.answer])
+                return_starts(self.backend, [(run, outcome)], [verdict.answer])
                 return verdict
             case Rejected(reason, detail):
                 return self._reject(run, reason, detail)
@@ -170,7 +254,7 @@ class Settler:
         return (policy or Exponential()).delay(run.attempts + 1) or 0.0
 
     def _reject(self, run: Run, reason: str, detail: str) -> Verdict:
-        status = "rejected" if reason.startswith(evidence.REFUSAL) else "dead-lettered"
+        status = "rejected" if reason.startswith(REFUSAL) else "dead-lettered"
         status = "crashed" if reason == "crashed" else status
         return self._abandon(run, status, Failure(reason=reason, error_message=detail))
 
@@ -226,12 +310,12 @@ class Settler:
                 for run, ending in endings
                 if ending.record.ttl_seconds > 0
             }
-        told = [(run.lease, evidence.of_ack(ending.status)) for run, ending in endings]
-        evidence.learn_of_probes(self.backend, told)
+        told = [(run.lease, of_ack(ending.status)) for run, ending in endings]
+        learn_of_probes(self.backend, told)
         undone = [lease.id for lease, learned in told if learned is not Evidence.WORKED]
         leases = [run.lease for run, _ in endings]
         answers = self.backend.ack(leases, kept or None, undone=undone)
-        evidence.learn_of_others(self.backend, told, answers)
+        learn_of_others(self.backend, told, answers)
         return answers
 
     def _record(self, run: Run, status: str, told: str, value: str = "null") -> ResultRecord:

@@ -24,7 +24,7 @@ from django_jobs.models import (
 )
 from django_jobs.operations.queues import limit_queue, pause_queue
 from django_jobs.operations.stopping import cancel
-from django_jobs.worker.presence import Presence
+from django_jobs.worker.duties import Presence
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
 

@@ -15,13 +15,11 @@ from django_jobs.backends.memory import MemoryBackend
 from django_jobs.conf import get_settings
 from django_jobs.handlers.registry import Registry
 from django_jobs.testing.factories import make_opener
-from django_jobs.worker.admission import Gatekeeper
-from django_jobs.worker.asking import Asker
+from django_jobs.worker.admission import Gatekeeper, Policies
 from django_jobs.worker.cycle import Cycle
-from django_jobs.worker.policies import Policies
 from django_jobs.worker.renewal import Renewer
 from django_jobs.worker.settle import Settler
-from django_jobs.worker.store import Outage
+from django_jobs.worker.store import Asker, Outage
 from tests.fuzz import hostile
 from tests.fuzz.hostile import Place
 from tests.fuzz.targets import ALLOWED, Targets

@@ -20,7 +20,7 @@ from django_jobs.operations.depths import overview
 from django_jobs.operations.explaining import explain
 from django_jobs.operations.queues import limit_queue, pause_queue
 from django_jobs.operations.stopping import cancel
-from django_jobs.worker.presence import Presence
+from django_jobs.worker.duties import Presence
 from testproject.shop.jobs import doomed
 from tests.integration.operations.dying import die
 

@@ -9,7 +9,7 @@ from django_jobs.telemetry import events, metrics
 from django_jobs.telemetry.collectors import InMemory, Prometheus, Snapshot
 from django_jobs.telemetry.metrics import add
 from django_jobs.worker.build import process_once
-from django_jobs.worker.ledger import Ledger
+from django_jobs.worker.duties import Ledger
 from testproject.shop.jobs import doomed
 
 pytestmark = pytest.mark.django_db

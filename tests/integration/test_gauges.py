@@ -17,7 +17,7 @@ from django_jobs.telemetry import metrics
 from django_jobs.telemetry.collectors import InMemory, Prometheus
 from django_jobs.telemetry.metrics import GAUGES
 from django_jobs.worker.build import process_once
-from django_jobs.worker.ledger import Ledger
+from django_jobs.worker.duties import Ledger
 from testproject.shop.jobs import doomed
 from tests.conftest import ROOT
 

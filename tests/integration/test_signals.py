@@ -10,7 +10,8 @@ from django_jobs import enqueue_many, job, signals
 from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob
 from django_jobs.telemetry import events
-from django_jobs.worker import announcing, process_once
+from django_jobs.worker import process_once
+from django_jobs.worker import signals as announcing
 from django_jobs.worker.build import run_lease
 from testproject.shop.models import Order
 

@@ -21,10 +21,9 @@ from django_jobs.db.transactions import (
 from django_jobs.execution.outcome import Succeeded
 from django_jobs.models import Breaker, Job, JobResult, QueueControl
 from django_jobs.testing.factories import make_opener, make_outgoing
-from django_jobs.worker.asking import Asker
-from django_jobs.worker.batch import settle_many
 from django_jobs.worker.settle import Run, Settler
-from django_jobs.worker.store import Outage, Trouble, trouble_of
+from django_jobs.worker.settle_many import settle_many
+from django_jobs.worker.store import Asker, Outage, Trouble, trouble_of
 from testproject.shop.models import Order
 
 pytestmark = pytest.mark.django_db(transaction=True)

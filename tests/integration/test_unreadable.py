@@ -25,7 +25,7 @@ from django_jobs.models import (
 from django_jobs.operations.depths import overview
 from django_jobs.operations.health import Limits, troubles
 from django_jobs.telemetry import events
-from django_jobs.worker.housekeeping import Housekeeping
+from django_jobs.worker.duties import Housekeeping
 from tests.conftest import RUN_ON
 from tests.integration.by_hand import put
 

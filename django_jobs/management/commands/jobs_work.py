@@ -31,7 +31,12 @@ from django_jobs.operations.leftovers import leftovers
 from django_jobs.telemetry import events
 from django_jobs.telemetry.logs import in_words, soon
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.loop import NOTHING_DUE, InProcessWorker, Limits, shortest_lease
+from django_jobs.worker.in_process import (
+    NOTHING_DUE,
+    InProcessWorker,
+    Limits,
+    shortest_lease,
+)
 from django_jobs.worker.pool.build import PoolWorker, processes_for, why_no_children
 from django_jobs.worker.pool.cutting import limit_connecting
 from django_jobs.worker.pool.marks import Places

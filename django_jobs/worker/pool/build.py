@@ -12,12 +12,11 @@ from django.db import connections
 
 from django_jobs import stray_processes
 from django_jobs.telemetry import events, logs, metrics
-from django_jobs.worker.announcing import sent_by
 from django_jobs.worker.build import build_asker, build_cycle, build_relay, worker_name
 from django_jobs.worker.cycle import report_of
-from django_jobs.worker.happening import events_of
-from django_jobs.worker.ledger import Ledger
-from django_jobs.worker.loop import shortest_lease
+from django_jobs.worker.duties import Ledger
+from django_jobs.worker.events import events_of
+from django_jobs.worker.in_process import shortest_lease
 from django_jobs.worker.pool import afresh
 from django_jobs.worker.pool.child import child_main
 from django_jobs.worker.pool.collecting import rare_collections
@@ -31,6 +30,7 @@ from django_jobs.worker.pool.stores import HANG_SHARE, StoreThreads
 from django_jobs.worker.pool.supervisor import Supervisor
 from django_jobs.worker.pool.telling import Teller
 from django_jobs.worker.settle import Settler
+from django_jobs.worker.signals import sent_by
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.waiting_messages import warn_at_start
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend
     from django_jobs.conf import JobsSettings
     from django_jobs.worker.cycle import Cycle, Report
-    from django_jobs.worker.loop import Limits
+    from django_jobs.worker.in_process import Limits
     from django_jobs.worker.pool.facts import Done
     from django_jobs.worker.pool.nursery import Nursery
     from django_jobs.worker.queues import QueueOrder

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
     from django_jobs.execution.outcome import Outcome
-    from django_jobs.worker.asking import Asker
+    from django_jobs.worker.duties import Tally
     from django_jobs.worker.pool.holdings import Holdings
     from django_jobs.worker.settle import Run
-    from django_jobs.worker.tally import Tally
+    from django_jobs.worker.store import Asker
 
 _clock = SystemClock()
 

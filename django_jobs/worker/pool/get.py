@@ -8,12 +8,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from django_jobs.worker.housekeeping import Duties, Housekeeping
-from django_jobs.worker.ledger import Ledger
+from django_jobs.worker.duties import Duties, Housekeeping, Ledger, Presence
 from django_jobs.worker.pool.facts import StopAsked
 from django_jobs.worker.pool.holdings import LOOKS_PER_LEASE
 from django_jobs.worker.pool.looking import Looking
-from django_jobs.worker.presence import Presence
 from django_jobs.worker.store import Store
 
 if TYPE_CHECKING:

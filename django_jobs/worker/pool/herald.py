@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.worker import announcing
+from django_jobs.worker import signals
 from django_jobs.worker.pool.crew import kill_group
 from django_jobs.worker.pool.nursery import LEAVE_SECONDS
 
@@ -50,7 +50,7 @@ class Herald:
         if len(self._waiting) < MOST_WAITING:
             self._waiting.append((name, facts))
         else:
-            announcing.lost(name, facts, f"{MOST_WAITING} others wait to be told")
+            signals.lost(name, facts, f"{MOST_WAITING} others wait to be told")
 
     def step(self) -> None:
         """Do what is to be done now."""
@@ -90,7 +90,7 @@ class Herald:
             kill_group(self._pid)
         self._leave()
         for name, facts in [self._told, *self._waiting] if self._told else self._waiting:
-            announcing.lost(name, facts, "the worker ended before")
+            signals.lost(name, facts, "the worker ended before")
 
     def _call(self, now: float) -> None:
         self._is_ready = False
@@ -110,7 +110,7 @@ class Herald:
                 channel.flush()
             elif self._waiting:
                 self._told = self._waiting.popleft()
-                self._late_at = now + announcing.RECEIVERS_SECONDS + KILL_GRACE
+                self._late_at = now + signals.RECEIVERS_SECONDS + KILL_GRACE
                 channel.post(self._told)
             elif now > self._idle_until:
                 self._leave()
@@ -143,13 +143,13 @@ class Herald:
         self._leave()
         self._pid, self._late_at = 0, 0.0
         if self._told:
-            announcing.lost(*self._told, "the process that told it ended, or had to be killed")
+            signals.lost(*self._told, "the process that told it ended, or had to be killed")
             self._told = None
         elif not self._is_ready:
             self._failures += 1
         if self._failures >= MOST_FAILURES:
             while self._waiting:
-                announcing.lost(*self._waiting.popleft(), "no process could be started to tell it")
+                signals.lost(*self._waiting.popleft(), "no process could be started to tell it")
             self._failures = 0
 
 
@@ -159,5 +159,5 @@ def recite(channel: Channel) -> None:
         channel.send(_READY)
         while True:
             name, facts = channel.receive()
-            announcing.send_here(name, facts)
+            signals.send_here(name, facts)
             channel.send(_HEARD)

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 from django_jobs.backends.base import Settled
 from django_jobs.execution.outcome import Cancelled, Crashed, Failed, Interrupted, Succeeded
 from django_jobs.execution.return_value import Encoded
-from django_jobs.worker.asking import LATER, REFUSED, UNANSWERED
-from django_jobs.worker.batch import settle_many
-from django_jobs.worker.evidence import ENDINGS, goes_back
 from django_jobs.worker.pool.facts import AllDone, Done, Finished, Renewed
 from django_jobs.worker.pool.holdings import LOOKS_PER_LEASE
-from django_jobs.worker.settle import Verdict
-from django_jobs.worker.store import Store
+from django_jobs.worker.settle import ENDINGS, Verdict, goes_back
+from django_jobs.worker.settle_many import settle_many
+from django_jobs.worker.store import LATER, REFUSED, UNANSWERED, Store
 
 if TYPE_CHECKING:
     import threading

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from django.db import connections
 
 from django_jobs.db.timeouts import Limits, limit_connection
-from django_jobs.worker.loop import shortest_lease
+from django_jobs.worker.duties import Tally
+from django_jobs.worker.in_process import shortest_lease
 from django_jobs.worker.pool.cutting import cut_connection
 from django_jobs.worker.pool.facts import NOT_IDLE, Shared
 from django_jobs.worker.pool.get import Get
 from django_jobs.worker.pool.holdings import Holdings
 from django_jobs.worker.pool.keep import Keep
-from django_jobs.worker.relaying import RelayThread
-from django_jobs.worker.tally import Tally
+from django_jobs.worker.relay import RelayThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
     from django_jobs.outbox.relay import Relay
-    from django_jobs.worker.asking import Asker
     from django_jobs.worker.pool.facts import Fact, Finished, Idle, WakePipe
     from django_jobs.worker.pool.marks import Places
     from django_jobs.worker.queues import QueueOrder
+    from django_jobs.worker.store import Asker
 
 HANG_SHARE = 3  # a call that makes no progress for this part of a lease is cut
 # Before that the database gives up by itself, so that the caller hears what became of it.

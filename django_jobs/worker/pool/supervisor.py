@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Settled
 from django_jobs.telemetry import events
-from django_jobs.worker.happening import tell_claimed
-from django_jobs.worker.loop import NOTHING_DUE
+from django_jobs.worker.duties import DRAINING
+from django_jobs.worker.events import tell_claimed
+from django_jobs.worker.in_process import NOTHING_DUE
 from django_jobs.worker.pool import clocks
 from django_jobs.worker.pool.births import MOST_FAILURES, Births, clear_desk
 from django_jobs.worker.pool.companion import Scheduler
@@ -26,10 +27,9 @@ from django_jobs.worker.pool.facts import NOT_IDLE, AllDone, Fetched, StopAsked
 from django_jobs.worker.pool.herald import Herald
 from django_jobs.worker.pool.messages import SKIPPED, BadFrame
 from django_jobs.worker.pool.recycling import Recycling
-from django_jobs.worker.presence import DRAINING
 
 if TYPE_CHECKING:
-    from django_jobs.worker.loop import Limits
+    from django_jobs.worker.in_process import Limits
     from django_jobs.worker.pool.crew import Child
     from django_jobs.worker.pool.desk import Desk
     from django_jobs.worker.pool.facts import Idle, Renewed, WakePipe

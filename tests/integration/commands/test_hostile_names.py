@@ -6,7 +6,7 @@ from django.db import models
 from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob, Job, JobAttempt, QueueControl, Worker
 from django_jobs.worker import process_once
-from django_jobs.worker.presence import Presence
+from django_jobs.worker.duties import Presence
 from testproject.shop.jobs import doomed
 from tests.integration.commands.conftest import HOSTILE, assert_harmless
 

@@ -12,7 +12,7 @@ from django_jobs.conf import DATABASE_BACKEND
 from django_jobs.management import preflight
 from django_jobs.models import Job, OperatorEvent, Worker
 from django_jobs.operations.queues import pause_queue
-from django_jobs.worker.presence import Presence
+from django_jobs.worker.duties import Presence
 from testproject.shop.jobs import doomed
 from tests.integration.commands.conftest import HOSTILE, ROOT, assert_harmless
 from tests.unit import backends_of_tests as own

@@ -16,7 +16,7 @@ from django_jobs.operations.replaying import replay
 from django_jobs.operations.stopping import call_off, cancel
 from django_jobs.operations.workers import drain, workers
 from django_jobs.worker.build import process_once
-from django_jobs.worker.presence import Presence
+from django_jobs.worker.duties import Presence
 from testproject.shop.jobs import doomed, flaky
 from tests.integration.operations.dying import die
 

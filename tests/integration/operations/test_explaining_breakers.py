@@ -8,7 +8,7 @@ from django_jobs.models import Job
 from django_jobs.operations.explaining import explain
 from django_jobs.operations.queues import reset_breaker
 from django_jobs.worker import process_once
-from django_jobs.worker.presence import Presence
+from django_jobs.worker.duties import Presence
 
 pytestmark = pytest.mark.django_db
 OVERVIEW = "/admin/django_jobs/overview/"

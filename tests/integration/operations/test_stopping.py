@@ -7,7 +7,7 @@ from django_jobs.models import Job, JobResult, OperatorEvent, Worker
 from django_jobs.operations.stopping import call_off
 from django_jobs.operations.workers import drain
 from django_jobs.worker.build import process_once
-from django_jobs.worker.presence import Presence
+from django_jobs.worker.duties import Presence
 from testproject.shop.jobs import doomed
 
 pytestmark = pytest.mark.django_db
@@ -68,7 +68,7 @@ def test_a_witness_that_fails_undoes_it():
 
 
 def test_a_worker_is_asked_to_drain_once(monkeypatch):
-    monkeypatch.setattr("django_jobs.worker.presence.SEEN_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("django_jobs.worker.duties.SEEN_EVERY_SECONDS", 0.0)
     presence = Presence(backends["database"], "mail", running=lambda: 3)
     presence.tell()
     row = Worker.objects.get()

@@ -24,7 +24,7 @@ from django_jobs.outbox import relay as module
 from django_jobs.outbox.lookup import backlogs
 from django_jobs.redaction import HIDDEN
 from django_jobs.worker.build import build_relay, process_once
-from django_jobs.worker.relaying import Relaying
+from django_jobs.worker.relay import Relaying
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 

@@ -13,10 +13,9 @@ from django_jobs.execution.outcome import Interrupted
 from django_jobs.operations.queues import limit_queue
 from django_jobs.telemetry import events
 from django_jobs.testing.factories import make_outgoing
-from django_jobs.worker.asking import Asker
-from django_jobs.worker.batch import settle_many
 from django_jobs.worker.settle import Run, Settler
-from django_jobs.worker.store import Outage
+from django_jobs.worker.settle_many import settle_many
+from django_jobs.worker.store import Asker, Outage
 from tests.integration.worker.pool.conftest import until
 from tests.integration.worker.pool.gang import jobs as gang
 

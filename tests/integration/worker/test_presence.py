@@ -9,8 +9,8 @@ from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.db.clock import StoreClock
 from django_jobs.models import Worker
-from django_jobs.worker import presence
-from django_jobs.worker.presence import FORGOTTEN_AFTER_SECONDS, Presence
+from django_jobs.worker import duties
+from django_jobs.worker.duties import FORGOTTEN_AFTER_SECONDS, Presence
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +37,7 @@ def test_it_registers_refreshes_and_leaves(backend, clock, monkeypatch):
     clock.advance(20)
     worker.tell()
     assert Worker.objects.get().seen == row.seen, "it was told again too early"
-    monkeypatch.setattr(presence, "SEEN_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(duties, "SEEN_EVERY_SECONDS", 0.0)
     worker.tell()
     assert Worker.objects.get().seen == row.seen + 20 * SECOND
     worker.end()
@@ -45,7 +45,7 @@ def test_it_registers_refreshes_and_leaves(backend, clock, monkeypatch):
 
 
 def test_a_row_that_somebody_removed_comes_back(backend, monkeypatch):
-    monkeypatch.setattr(presence, "SEEN_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(duties, "SEEN_EVERY_SECONDS", 0.0)
     worker = Presence(backend, "")
     worker.tell()
     Worker.objects.all().delete()
@@ -76,14 +76,14 @@ def test_to_be_seen_takes_one_round_trip_and_seldom_while_nothing_runs(
     running = [1]
     worker = Presence(backend, "", running=lambda: running[0])
     worker.tell()
-    monkeypatch.setattr(presence, "SEEN_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(duties, "SEEN_EVERY_SECONDS", 0.0)
     with django_assert_num_queries(1):
         worker.tell()
     Worker.objects.update(draining=True)
     worker.tell()
     assert worker.draining
-    monkeypatch.setattr(presence, "SEEN_EVERY_SECONDS", 1e-9)
-    monkeypatch.setattr(presence, "IDLE_FACTOR", 1e12)
+    monkeypatch.setattr(duties, "SEEN_EVERY_SECONDS", 1e-9)
+    monkeypatch.setattr(duties, "IDLE_FACTOR", 1e12)
     running[0] = 0
     with django_assert_num_queries(0):
         worker.tell()

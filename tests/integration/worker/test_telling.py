@@ -8,7 +8,7 @@ from django_jobs.backends.registry import backends
 from django_jobs.models import Job
 from django_jobs.signals import job_crashed
 from django_jobs.telemetry import events
-from django_jobs.worker import housekeeping, process_once
+from django_jobs.worker import duties, process_once
 
 pytestmark = pytest.mark.django_db
 
@@ -57,7 +57,7 @@ def test_whoever_reaps_tells_which_jobs_it_charged(told):
 
     job_crashed.connect(receive)
     try:
-        assert housekeeping.Housekeeping(backend, 30.0).step()
+        assert duties.Housekeeping(backend, 30.0).step()
     finally:
         job_crashed.disconnect(receive)
     (crash,) = [event for event in told if isinstance(event, events.JobCrashed)]

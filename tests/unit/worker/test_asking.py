@@ -15,10 +15,9 @@ from django_jobs.exceptions import StoreUnavailable
 from django_jobs.execution.outcome import ErrorText, Failed, Snoozed, Succeeded
 from django_jobs.telemetry import events
 from django_jobs.testing.factories import make_opener, make_outgoing
-from django_jobs.worker import asking, store
-from django_jobs.worker.asking import Asker
+from django_jobs.worker import store
 from django_jobs.worker.settle import Run, Settler
-from django_jobs.worker.store import Outage, Store
+from django_jobs.worker.store import Asker, Outage, Store
 
 FAILED = Failed(ErrorText("ValueError", "no"))
 LEASE = 30.0
@@ -75,8 +74,8 @@ class Desk:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(asking, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(asking, "LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(store, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(store, "LONGEST_PAUSE", 0.002)
 
 
 @pytest.fixture
@@ -206,7 +205,7 @@ def test_what_is_refused_altogether_is_given_back_later_and_charged_nothing(outc
     desk = Desk(*[REFUSED] * settles)
     verdict = desk.settle(outcome)
     assert (verdict.status, verdict.answer) == ("requeued", Settled.SETTLED)
-    assert verdict.delay == asking.REFUSED_PAUSE
+    assert verdict.delay == store.REFUSED_PAUSE
     assert "character 0xf09f" in verdict.reason
     (job,) = desk.backend.jobs.values()
     assert (job.state, job.attempts, job.crashes, job.suspect) == ("scheduled", 0, 0, False)

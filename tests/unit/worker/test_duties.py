@@ -5,8 +5,8 @@ from django.db import DataError
 
 from django_jobs.backends.base import Chores
 from django_jobs.backends.memory import MemoryBackend
-from django_jobs.worker import housekeeping
-from django_jobs.worker.housekeeping import Duties, Housekeeping
+from django_jobs.worker import duties as housekeeping
+from django_jobs.worker.duties import Duties, Housekeeping
 
 pytestmark = pytest.mark.usefixtures("heard")
 

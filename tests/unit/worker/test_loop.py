@@ -6,7 +6,7 @@ from django.db import OperationalError
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.conf import get_settings
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.loop import NOTHING_DUE, InProcessWorker, Limits
+from django_jobs.worker.in_process import NOTHING_DUE, InProcessWorker, Limits
 from django_jobs.worker.queues import Strict
 
 

@@ -18,9 +18,8 @@ from django_jobs.execution.outcome import Failed, Snoozed
 from django_jobs.handlers.registry import Registry
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.wire.envelope import Header, Message
-from django_jobs.worker.admission import Gatekeeper
+from django_jobs.worker.admission import Gatekeeper, Policies
 from django_jobs.worker.cycle import Cycle
-from django_jobs.worker.policies import Policies
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.child import SMALL, TOGETHER, Child
 from django_jobs.worker.pool.crew import Child as Crewed

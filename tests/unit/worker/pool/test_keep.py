@@ -11,14 +11,13 @@ from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
 from django_jobs.execution.outcome import ErrorText, Failed, Succeeded
 from django_jobs.testing.factories import make_opener, make_outgoing
-from django_jobs.worker.asking import Asker
+from django_jobs.worker.duties import Tally
 from django_jobs.worker.pool import holdings, keep, stores
 from django_jobs.worker.pool.facts import AllDone, Finished, Renewed, Shared
 from django_jobs.worker.pool.holdings import Holdings
 from django_jobs.worker.pool.keep import Keep
 from django_jobs.worker.settle import Run, Settler
-from django_jobs.worker.store import Outage
-from django_jobs.worker.tally import Tally
+from django_jobs.worker.store import Asker, Outage
 
 LEASE = 30.0
 

@@ -10,7 +10,6 @@ from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
 from django_jobs.testing.factories import make_outgoing
-from django_jobs.worker.asking import Asker
 from django_jobs.worker.pool.facts import Idle, WakePipe
 from django_jobs.worker.pool.holdings import AHEAD_BYTES
 from django_jobs.worker.pool.looking import Looking
@@ -19,7 +18,7 @@ from django_jobs.worker.pool.pace import Pace
 from django_jobs.worker.pool.stores import StoreThreads
 from django_jobs.worker.queues import Strict
 from django_jobs.worker.settle import Settler
-from django_jobs.worker.store import Outage
+from django_jobs.worker.store import Asker, Outage
 
 
 class ChangesItsMind(MemoryBackend):

@@ -13,7 +13,7 @@ class Listening(AppConfig):
 
     def ready(self):
         from django_jobs import signals  # noqa: PLC0415 - apps are loaded now
-        from django_jobs.worker import announcing  # noqa: PLC0415 - as above
+        from django_jobs.worker import signals as announcing  # noqa: PLC0415 - as above
         from django_jobs.worker.pool import herald  # noqa: PLC0415 - as above
         from tests.integration.worker.pool.listening import receivers  # noqa: PLC0415 - as above
 

@@ -12,22 +12,19 @@ from django_jobs.execution.timeout import keep_alarm
 from django_jobs.telemetry import events
 from django_jobs.worker.build import build_relay
 from django_jobs.worker.cycle import EMPTY, PASSED_OVER
-from django_jobs.worker.housekeeping import Duties, Housekeeping
-from django_jobs.worker.ledger import Ledger
-from django_jobs.worker.presence import DRAINING, Presence
-from django_jobs.worker.relaying import Relaying
+from django_jobs.worker.duties import DRAINING, Duties, Housekeeping, Ledger, Presence, Tally
+from django_jobs.worker.relay import Relaying
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.store import Store
-from django_jobs.worker.tally import Tally
 from django_jobs.worker.waiting_messages import warn_at_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_jobs.conf import JobsSettings
-    from django_jobs.worker.asking import Asker
     from django_jobs.worker.cycle import Cycle, Report
     from django_jobs.worker.queues import QueueOrder
+    from django_jobs.worker.store import Asker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,18 +15,16 @@ from django.db import Error
 from django_jobs.backends.base import Settled
 from django_jobs.execution.errors import error_text
 from django_jobs.execution.outcome import Failed
-from django_jobs.worker import evidence
-from django_jobs.worker.asking import LATER, REFUSED, UNANSWERED
-from django_jobs.worker.evidence import ENDINGS, goes_back
-from django_jobs.worker.settle import Verdict
-from django_jobs.worker.store import Trouble, trouble_of
+from django_jobs.worker import settle
+from django_jobs.worker.settle import ENDINGS, Verdict, goes_back
+from django_jobs.worker.store import LATER, REFUSED, UNANSWERED, Trouble, trouble_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from django_jobs.execution.outcome import Outcome
-    from django_jobs.worker.asking import Asker
     from django_jobs.worker.settle import Run, Settler
+    from django_jobs.worker.store import Asker
 
 
 def settle_many(
@@ -132,11 +130,11 @@ def _ended(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verdict]:
 
 def _given_back(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verdict]:
     backend = settler.backend
-    told = [(run.lease, evidence.of(run, outcome)) for run, outcome in items]
-    evidence.learn_of_probes(backend, told)
+    told = [(run.lease, settle.of(run, outcome)) for run, outcome in items]
+    settle.learn_of_probes(backend, told)
     answers = backend.nack_all([run.lease for run, _ in items])
-    evidence.learn_of_others(backend, told, answers)
-    evidence.return_starts(backend, items, answers)
+    settle.learn_of_others(backend, told, answers)
+    settle.return_starts(backend, items, answers)
     return [
         Verdict("requeued", answer, reason=outcome.reason)
         for (_, outcome), answer in zip(items, answers, strict=True)

@@ -1,0 +1,380 @@
+"""What a worker does for everybody: return lost jobs, ready due ones, drop what is over.
+
+In bounded steps, at moments spread between workers. Whoever does it second finds
+nothing left to do. One look tells what there is to do, so that mostly nothing is.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from django.db import Error, connections
+
+from django_jobs.backends.base import Settled
+from django_jobs.backends.database.backend import DatabaseBackend
+from django_jobs.backends.database.minutes import add_counts
+from django_jobs.backends.database.rows import for_people
+from django_jobs.clock import to_microseconds
+from django_jobs.conf import get_settings
+from django_jobs.db.home import clock_of
+from django_jobs.execution.outcome import Failed, Interrupted
+from django_jobs.models import Worker
+from django_jobs.operations.figures import add as add_counters
+from django_jobs.operations.gauges import gauges
+from django_jobs.routers import job_databases
+from django_jobs.telemetry import events
+from django_jobs.telemetry.collectors import Prometheus
+from django_jobs.telemetry.events import DutyFailed, WorkerUnseen, emit
+from django_jobs.telemetry.metrics import of_kind
+from django_jobs.worker.store import Trouble, trouble_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from django_jobs.backends.base import Backend
+    from django_jobs.execution.outcome import Outcome
+    from django_jobs.worker.settle import Run, Verdict
+    from django_jobs.worker.store import Outage
+
+
+T = TypeVar("T")
+
+BATCH = 1000
+AGAIN_SECONDS = 3.0
+"""After so long a duty that failed is tried again."""
+REAPS_PER_LEASE = 3
+HICCUP_SHARE = 12
+"""An outage shorter than this part of a lease ends no lease that is renewed in time."""
+TIDY_SECONDS = 300.0
+_LOOK = "keep house"
+
+
+class Duties:
+    """What a worker does beside its jobs. None that fails keeps others from being done.
+
+    It is tried again after a while, and told of once until it goes well.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._failed_at: dict[str, float] = {}
+
+    def do(self, duty: str, work: Callable[[], T]) -> T | None:
+        """What the work answers; None where it failed now or just before.
+
+        Raises what a store that serves nobody says, for that is everybody's trouble.
+        """
+        if self.rests(duty):
+            return None
+        try:
+            answer = work()
+        except Exception as error:
+            if isinstance(error, Error | OSError) and trouble_of(error) is Trouble.STORE:
+                raise
+            known = duty in self._failed_at
+            self._failed_at[duty] = time.monotonic()
+            if not known:
+                about = {"backend": self._backend.alias, "duty": duty}
+                events.emit(DutyFailed(**about, error=error))
+            return None
+        self._failed_at.pop(duty, None)
+        return answer
+
+    def rests(self, duty: str) -> bool:
+        """Whether it failed just before, and is not tried yet."""
+        failed_at = self._failed_at.get(duty)
+        return failed_at is not None and time.monotonic() < failed_at + AGAIN_SECONDS
+
+
+class Housekeeping:
+    """The duties of one worker on one backend. ``outage``: the worker's own, of its store."""
+
+    def __init__(
+        self, backend: Backend, lease_seconds: float, outage: Outage | None = None
+    ) -> None:
+        self._backend = backend
+        self._duties = Duties(backend)
+        self._lease_seconds = lease_seconds
+        self._reaps_from = 0.0
+        self._outage = outage
+        if outage is not None:
+            outage.on_end.append(self._let_others_come_back)
+        self._every = lease_seconds / REAPS_PER_LEASE
+        self._due_at = 0.0
+        self._tidy_by = time.monotonic() + TIDY_SECONDS
+
+    def seconds_left(self) -> float:
+        """How long there is nothing to look after."""
+        return max(self._due_at - time.monotonic(), 0.0)
+
+    def hurry(self) -> None:
+        """Look after everything soon; not before a look that failed is to be tried again."""
+        if not self._duties.rests(_LOOK):
+            self._due_at = 0.0
+
+    def step(self) -> bool:
+        """Do what is due, if anything is; whether a job may be ready because of it."""
+        if self.seconds_left():
+            return False
+        self._due_at = time.monotonic() + AGAIN_SECONDS  # if something fails
+        chores = self._duties.do(_LOOK, self._backend.chores)
+        if chores is None:
+            return False
+        reaps = chores.reap and self._may_reap()
+        reaped = (self._duties.do("return lost jobs", self._reap) if reaps else 0) or 0
+        if reaped:
+            events.emit(events.Reaped(backend=self._backend.alias, count=reaped))
+        # One look does not tell all there may be to tidy, such as keys that are over.
+        tidies = chores.tidy or time.monotonic() >= self._tidy_by
+        tidied = (self._duties.do("tidy up", self._tidy) if tidies else 0) or 0
+        if tidies:
+            # What was too much for one step is not all told by the next look either.
+            self._tidy_by = time.monotonic() + (TIDY_SECONDS if tidied < BATCH else 0.0)
+        done = reaped < BATCH and tidied < BATCH
+        # Spread, so that the workers of a fleet do not all do it at once.
+        pause = self._every * random.uniform(0.5, 1.0) if done else 0.0  # noqa: S311 - spreads load, hides nothing
+        self._due_at = time.monotonic() + pause
+        return reaped + tidied > 0
+
+    def _reap(self) -> int:
+        return self._backend.reap_expired(limit=BATCH)
+
+    def _tidy(self) -> int:
+        return self._backend.tidy(limit=BATCH)
+
+    def _may_reap(self) -> bool:
+        # This very look may be the first that the store has answered.
+        back = self._outage is None or self._is_hiccup(self._outage.seconds)
+        return back and time.monotonic() >= self._reaps_from
+
+    def _let_others_come_back(self, seconds: float) -> None:
+        """After an outage reap nothing for one lease.
+
+        Leases ended then that nobody could renew. Their workers live, and are about to renew
+        them or to give the jobs back. Where connections only break again and again, lost
+        jobs have to be returned all the same.
+        """
+        if not self._is_hiccup(seconds):
+            self._reaps_from = time.monotonic() + self._lease_seconds
+
+    def _is_hiccup(self, seconds: float) -> bool:
+        return seconds < self._lease_seconds / HICCUP_SHARE
+
+
+# A worker's row in the table of workers: who serves what, and when it was last seen.
+
+
+DRAINING = "an operator asked it to drain"
+SEEN_EVERY_SECONDS = 5.0
+IDLE_FACTOR = 2  # who has nothing to do is to cost nearly nothing
+FORGOTTEN_AFTER_SECONDS = 3600.0
+
+
+class Presence:
+    """Tells the jobs' database that this worker is there.
+
+    That of a broker tells the database in which operators look, and goes on without it.
+    ``draining``: whether somebody has written there that it is to end.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        queues: str,
+        processes: int = 0,
+        concurrency: int = 1,
+        running: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.draining = False
+        self._backend = backend
+        self._database = None if backend.ends_with_process else _database_of(backend)
+        self._queues = queues
+        self._processes = processes
+        self._concurrency = concurrency
+        self._running = running
+        self._id = uuid.uuid4()
+        self._told_at = float("-inf")
+
+    def tell(self) -> None:
+        """Register, or refresh when it is time to."""
+        if self._database is None or time.monotonic() < self._told_at + self._pause():
+            return
+        try:
+            self._tell(self._database)
+        except Error as error:
+            if isinstance(self._backend, DatabaseBackend):
+                raise
+            emit(WorkerUnseen(backend=self._backend.alias, error=error))
+            connections[self._database].close_if_unusable_or_obsolete()
+        self._told_at = time.monotonic()
+
+    def _pause(self) -> float:
+        return SEEN_EVERY_SECONDS * (1 if self._running() else IDLE_FACTOR)
+
+    def _tell(self, alias: str) -> None:
+        backend = self._backend
+        clock = backend.clock if isinstance(backend, DatabaseBackend) else clock_of(alias)
+        workers = Worker.objects.using(alias)
+        mine = workers.filter(pk=self._id)
+        # One round trip, as long as nobody asked it to drain.
+        if mine.filter(draining=False).update(seen=clock.now(), running=self._running()):
+            self.draining = False
+        elif mine.update(seen=clock.now(), running=self._running()):
+            self.draining = True
+        else:
+            now = clock.read(connections[alias])
+            workers.create(
+                id=self._id,
+                backend=self._backend.alias,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                queues=self._queues,
+                processes=self._processes,
+                concurrency=self._concurrency,
+                running=self._running(),
+                started_at=for_people(now),
+                seen=now,
+            )
+            # Those that were killed could not take their rows along.
+            workers.filter(seen__lt=now - to_microseconds(FORGOTTEN_AFTER_SECONDS)).delete()
+
+    def end(self) -> None:
+        """Remove the row. Should the store not answer, it is forgotten in time."""
+        if self._database is not None:
+            with suppress(Error):
+                Worker.objects.using(self._database).filter(pk=self._id).delete()
+
+
+def _database_of(backend: Backend) -> str:
+    if isinstance(backend, DatabaseBackend):
+        return backend.database
+    return job_databases(get_settings())[0]
+
+
+# What this worker has counted goes to where the figures of all workers are, now and then.
+
+
+EVERY_SECONDS = 10.0
+
+
+class Ledger:
+    """Nothing, unless ``METRICS`` names the collector for Prometheus."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._database: str | None = getattr(backend, "database", None)
+        self._told_at = time.monotonic()
+
+    def tell(self) -> None:
+        """Add what was counted, when it is time to."""
+        if time.monotonic() >= self._told_at + EVERY_SECONDS:
+            self._told_at = time.monotonic()
+            # Whose jobs are elsewhere goes on without a database, and tells it later.
+            with suppress(Error) if self._database is None else nullcontext():
+                self._add()
+
+    def end(self) -> None:
+        """Add what is left. Should the store not answer, those seconds are lost."""
+        with suppress(Error, OSError):
+            self._add()
+            gauges.end()
+
+    def _add(self) -> None:
+        for collector in of_kind(Prometheus):
+            if taken := collector.take():
+                try:
+                    add_counters(taken, self._database)
+                except BaseException:
+                    collector.give_back(taken)
+                    raise
+
+
+# How many jobs of each queue ended how, told to the store now and then.
+#
+# It is for charts: a worker that is killed takes the counts of its last seconds along.
+
+
+TOLD_EVERY_SECONDS = 10.0
+# What a delivery counts as, by the status of its report; all others were only claimed.
+_COUNTED = {
+    "acked": ("succeeded",),
+    "requeued": ("failed", "retried"),
+    "dead-lettered": ("failed", "dead"),
+    "rejected": ("dead",),
+    "crashed": ("dead",),
+}
+
+
+class Tally:
+    """Counts for one backend; nothing where its jobs are not in a database. For any thread."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend if isinstance(backend, DatabaseBackend) else None
+        self._counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self._lock = threading.Lock()
+        self._tell_at = time.monotonic() + TOLD_EVERY_SECONDS
+
+    def done(self, settled: Iterable[tuple[Run, Outcome, Verdict]]) -> None:
+        """Deliveries were settled; those that were only given back do not count."""
+        if self._backend is None:
+            return
+        sums: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+        for run, outcome, verdict in settled:
+            if verdict.answer is not Settled.SETTLED or isinstance(outcome, Interrupted):
+                continue
+            lease = run.lease
+            key = lease.queue, _counted(outcome, verdict)
+            times = sums.get(key) or sums.setdefault(key, [0, 0, 0])
+            times[0] += 1
+            times[1] += max(run.finished_at - run.started_at, 0)  # below it a clock was set
+            times[2] += max(run.started_at - lease.message.header.available_at, 0)
+        for (queue, counted), (count, ran, waited) in sums.items():
+            self._add(queue, counted, count, ran, waited)
+
+    def ended(self, queue: str, status: str, seconds: float) -> None:
+        """The same, where no more is known of it."""
+        if self._backend is not None:
+            self._add(queue, _COUNTED.get(status, ()), 1, to_microseconds(seconds), 0)
+
+    def _add(self, queue: str, counted: tuple[str, ...], count: int, ran: int, waited: int) -> None:
+        with self._lock:
+            counts = self._counts[queue]
+            counts["claimed"] += count
+            counts["run_microseconds"] += ran
+            counts["wait_microseconds"] += waited
+            for name in counted:
+                counts[name] += count
+
+    def tell_now_and_then(self) -> None:
+        """Tell when it is time to."""
+        if self._counts and time.monotonic() >= self._tell_at:
+            self.tell()
+
+    def tell(self) -> None:
+        """Add what was counted to the minute that it is in the store."""
+        self._tell_at = time.monotonic() + TOLD_EVERY_SECONDS
+        if self._backend is None or not self._counts:
+            return
+        with self._lock:
+            counts, self._counts = self._counts, defaultdict(Counter)
+        add_counts(self._backend.database, self._backend.clock, self._backend.alias, counts)
+
+    def end(self) -> None:
+        """Tell the last counts. Should the store not answer, they are lost."""
+        with suppress(Error):
+            self.tell()
+
+
+def _counted(outcome: Outcome, verdict: Verdict) -> tuple[str, ...]:
+    if verdict.status == "dead-lettered" and not isinstance(outcome, Failed):
+        return ("dead",)
+    if verdict.status == "crashed" and not verdict.dead:
+        return ("retried",)
+    return _COUNTED.get(verdict.status, ())
