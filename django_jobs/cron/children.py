@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import django
 from django.db import connections
 
-from django_jobs.worker.pool import afresh
-from django_jobs.worker.pool.nursery import die_with_parent, leave_signals_to_parent
+from django_jobs.worker.pool import spawnserver
+from django_jobs.worker.pool.forkserver import die_with_parent, leave_signals_to_parent
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -38,7 +38,7 @@ class Child:
         for connection in connections.all(initialized_only=True):
             if not connection.in_atomic_block:
                 connection.close()  # a copy of it would be spoken into by two
-        how: Any = multiprocessing.get_context("spawn" if afresh.is_needed() else "fork")
+        how: Any = multiprocessing.get_context("spawn" if spawnserver.is_needed() else "fork")
         self._ours, theirs = how.Pipe(duplex=False)
         self._process = how.Process(target=_live, args=(work, given, theirs, os.getpid()))
         self._process.start()

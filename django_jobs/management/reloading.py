@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from django.apps import apps
 from django.utils import autoreload
 
-from django_jobs.worker.pool.nursery import die_with_parent
+from django_jobs.worker.pool.forkserver import die_with_parent
 from django_jobs.worker.stop import SIGNALS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from django_jobs.conf import get_settings
 from django_jobs.db.timeouts import Limits, limit_connection
 from django_jobs.models import Job, JobState
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.pool.looking import Looking
+from django_jobs.worker.pool.get_thread import Looking
 from django_jobs.worker.queues import Strict
 from tests.integration.by_hand import put
 from tests.integration.worker.pool.conftest import until

@@ -38,10 +38,10 @@ from django_jobs.worker.in_process import (
     shortest_lease,
 )
 from django_jobs.worker.pool.build import PoolWorker, processes_for, why_no_children
-from django_jobs.worker.pool.cutting import limit_connecting
-from django_jobs.worker.pool.marks import Places
-from django_jobs.worker.pool.recycling import MEGABYTE, ChildLimits, can_measure
-from django_jobs.worker.pool.stores import HANG_SHARE
+from django_jobs.worker.pool.lifecycle import MEGABYTE, ChildLimits, can_measure
+from django_jobs.worker.pool.shared_memory import Places
+from django_jobs.worker.pool.store_threads import HANG_SHARE
+from django_jobs.worker.pool.wait_thread import limit_connecting
 from django_jobs.worker.queues import parse, unheard_of
 from django_jobs.worker.stop import Stop, leave_in_time
 

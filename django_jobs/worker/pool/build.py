@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,33 +19,58 @@ from django_jobs.worker.cycle import report_of
 from django_jobs.worker.duties import Ledger
 from django_jobs.worker.events import events_of
 from django_jobs.worker.in_process import shortest_lease
-from django_jobs.worker.pool import afresh
+from django_jobs.worker.pool import spawnserver
 from django_jobs.worker.pool.child import child_main
-from django_jobs.worker.pool.collecting import rare_collections
-from django_jobs.worker.pool.cutting import limit_connecting
-from django_jobs.worker.pool.desk import Desk
-from django_jobs.worker.pool.facts import WakePipe
-from django_jobs.worker.pool.marks import Places, shared_memory
-from django_jobs.worker.pool.nursery import forked_nursery
-from django_jobs.worker.pool.recycling import ChildLimits
-from django_jobs.worker.pool.stores import HANG_SHARE, StoreThreads
+from django_jobs.worker.pool.forkserver import forked_nursery
+from django_jobs.worker.pool.lifecycle import ChildLimits
+from django_jobs.worker.pool.log_thread import Teller
+from django_jobs.worker.pool.settlement import Desk
+from django_jobs.worker.pool.shared_memory import Places, shared_memory
+from django_jobs.worker.pool.store_threads import HANG_SHARE, StoreThreads
 from django_jobs.worker.pool.supervisor import Supervisor
-from django_jobs.worker.pool.telling import Teller
+from django_jobs.worker.pool.thread_messages import WakePipe
+from django_jobs.worker.pool.wait_thread import limit_connecting
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.signals import sent_by
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.waiting_messages import warn_at_start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from django_jobs.backends.base import Backend
     from django_jobs.conf import JobsSettings
     from django_jobs.worker.cycle import Cycle, Report
     from django_jobs.worker.in_process import Limits
-    from django_jobs.worker.pool.facts import Done
-    from django_jobs.worker.pool.nursery import Nursery
+    from django_jobs.worker.pool.forkserver import Nursery
+    from django_jobs.worker.pool.thread_messages import Done
     from django_jobs.worker.queues import QueueOrder
+
+
+# The garbage collector of a parent, which makes thousands of small objects a second.
+
+
+# All that a parent holds of its leases is less than that, and goes without a collector.
+YOUNGEST = 50_000
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Look for cycles seldom, and not among what was there before, inside the block.
+
+    A parent runs no handlers, and leases are in no cycle; a child that has ended is, which is
+    little. Yet a batch of leases is enough for the collector to look at them again and again.
+    """
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(max(YOUNGEST, thresholds[0]) if thresholds[0] else 0, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
 
 BROKEN = 1
 LAST_WORDS_SECONDS = 2.0
@@ -51,7 +78,7 @@ LAST_WORDS_SECONDS = 2.0
 
 def why_no_children() -> str:
     """Why a worker cannot have children here; empty where it can."""
-    return afresh.why_not() if afresh.is_needed() else ""
+    return spawnserver.why_not() if spawnserver.is_needed() else ""
 
 
 def processes_for(asked: int | None, backend: Backend) -> int:
@@ -148,8 +175,8 @@ class PoolWorker:
             connections.close_all()
 
     def _nursery(self, memory: int) -> Nursery:
-        if afresh.is_needed():
-            return afresh.nursery_afresh(self._backend.alias, self._places, memory)
+        if spawnserver.is_needed():
+            return spawnserver.nursery_afresh(self._backend.alias, self._places, memory)
         main = child_main(self._child_cycle, self._settings.kill_grace, self._places)
         return forked_nursery(main, memory)
 

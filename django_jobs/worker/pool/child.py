@@ -19,14 +19,18 @@ from django_jobs.execution.output import keep_routers
 from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.timeout import keep_alarm
 from django_jobs.telemetry import events
+from django_jobs.worker.pool.async_child import LoopChild
 from django_jobs.worker.pool.channel import Channel
-from django_jobs.worker.pool.companion import tend
-from django_jobs.worker.pool.herald import recite
-from django_jobs.worker.pool.loop_child import LoopChild
-from django_jobs.worker.pool.marks import Board
+from django_jobs.worker.pool.forkserver import LEAVE_SECONDS
 from django_jobs.worker.pool.messages import SKIPPED, lease_from_tuple
-from django_jobs.worker.pool.nursery import LEAVE_SECONDS
-from django_jobs.worker.pool.recording import ParentRenews, ParentSettles, Telling, told_end
+from django_jobs.worker.pool.parent_proxy import (
+    ParentRenews,
+    ParentSettles,
+    Telling,
+    told_end,
+)
+from django_jobs.worker.pool.shared_memory import Board
+from django_jobs.worker.pool.side_processes import recite, tend
 
 if TYPE_CHECKING:
     import socket
@@ -35,8 +39,8 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.wire.envelope import Envelope
     from django_jobs.worker.cycle import Cycle
-    from django_jobs.worker.pool.marks import Marks, Places
-    from django_jobs.worker.pool.nursery import ChildMain
+    from django_jobs.worker.pool.forkserver import ChildMain
+    from django_jobs.worker.pool.shared_memory import Marks, Places
 
 
 # Of jobs that take microseconds, one step for all and then the next costs less than all steps for

@@ -7,16 +7,16 @@ from collections import deque
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from django_jobs.worker.pool.facts import Idle
 from django_jobs.worker.pool.pace import LONG_SECONDS, Pace
+from django_jobs.worker.pool.thread_messages import Idle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from django_jobs.worker.pool.crew import Child, Held, Lane
-    from django_jobs.worker.pool.desk import Desk
-    from django_jobs.worker.pool.marks import Places
-    from django_jobs.worker.pool.recycling import ChildLimits
+    from django_jobs.worker.pool.children import Child, Held, Lane
+    from django_jobs.worker.pool.lifecycle import ChildLimits
+    from django_jobs.worker.pool.settlement import Desk
+    from django_jobs.worker.pool.shared_memory import Places
 
 AHEAD_AT_ONCE = 4  # what is fetched ahead comes in so many parts at most
 BALANCE_SECONDS = 0.01

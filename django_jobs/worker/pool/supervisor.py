@@ -18,25 +18,28 @@ from django_jobs.telemetry import events
 from django_jobs.worker.duties import DRAINING
 from django_jobs.worker.events import tell_claimed
 from django_jobs.worker.in_process import NOTHING_DUE
-from django_jobs.worker.pool import clocks
-from django_jobs.worker.pool.births import MOST_FAILURES, Births, clear_desk
-from django_jobs.worker.pool.companion import Scheduler
-from django_jobs.worker.pool.crew import Held, told_end
+from django_jobs.worker.pool import deadlines
+from django_jobs.worker.pool.children import Held, told_end
 from django_jobs.worker.pool.dispatch import Dispatch
-from django_jobs.worker.pool.facts import NOT_IDLE, AllDone, Fetched, StopAsked
-from django_jobs.worker.pool.herald import Herald
+from django_jobs.worker.pool.lifecycle import MOST_FAILURES, Births, Recycling, clear_desk
 from django_jobs.worker.pool.messages import SKIPPED, BadFrame
-from django_jobs.worker.pool.recycling import Recycling
+from django_jobs.worker.pool.side_processes import Herald, Scheduler
+from django_jobs.worker.pool.thread_messages import (
+    NOT_IDLE,
+    AllDone,
+    Fetched,
+    StopAsked,
+)
 
 if TYPE_CHECKING:
     from django_jobs.worker.in_process import Limits
-    from django_jobs.worker.pool.crew import Child
-    from django_jobs.worker.pool.desk import Desk
-    from django_jobs.worker.pool.facts import Idle, Renewed, WakePipe
-    from django_jobs.worker.pool.marks import Places
-    from django_jobs.worker.pool.nursery import Nursery
-    from django_jobs.worker.pool.recycling import ChildLimits
-    from django_jobs.worker.pool.stores import StoreThreads
+    from django_jobs.worker.pool.children import Child
+    from django_jobs.worker.pool.forkserver import Nursery
+    from django_jobs.worker.pool.lifecycle import ChildLimits
+    from django_jobs.worker.pool.settlement import Desk
+    from django_jobs.worker.pool.shared_memory import Places
+    from django_jobs.worker.pool.store_threads import StoreThreads
+    from django_jobs.worker.pool.thread_messages import Idle, Renewed, WakePipe
     from django_jobs.worker.stop import Stop
 
 URGENT_PATIENCE = 2.0
@@ -121,13 +124,13 @@ class Supervisor:
             # Each child has plenty to do and tells us of every job: to hear of many at once
             # costs a fraction of being woken for each.
             time.sleep(REST_SECONDS)
-        pause = 0.0 if self._store.news else clocks.pause(self._children.values())
+        pause = 0.0 if self._store.news else deadlines.select_timeout(self._children.values())
         for key, _ in self._selector.select(pause):
             key.data()
         self._desk.flush()
         if (now := time.monotonic()) >= self._look_at:  # it goes through all that is held
             self._look_at = now + LOOK_EVERY_SECONDS
-            clocks.look(self._children.values(), self._dispatch)
+            deadlines.enforce_deadlines(self._children.values(), self._dispatch)
         self._store.cut_if_hung()
 
     # ------------------------------------------------------------------------------- the end
@@ -246,7 +249,7 @@ class Supervisor:
             elif isinstance(fact, AllDone):
                 self._desk.done(fact.settled)
             elif isinstance(fact, StopAsked):
-                clocks.ask_to_stop(self._children.values(), self._dispatch, fact)
+                deadlines.ask_to_stop(self._children.values(), self._dispatch, fact)
             else:
                 self._on_renewed(fact)
 
@@ -255,7 +258,7 @@ class Supervisor:
             return fact.answers.get((held.lease.id, held.lease.token))
 
         for child in self._children.values():
-            clocks.stop_lost(child, self._dispatch, lambda held: answer(held) is Settled.LOST)
+            deadlines.stop_lost(child, self._dispatch, lambda held: answer(held) is Settled.LOST)
         for held in list(self._dispatch.ready):
             if answer(held) is Settled.LOST:
                 self._dispatch.drop(held, "its lease was lost")

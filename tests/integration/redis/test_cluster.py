@@ -17,7 +17,7 @@ from django_jobs.exceptions import EnqueueOutcomeUnknown, StoreUnavailable
 from django_jobs.testing.conformance import BackendConformance
 from django_jobs.testing.factories import make_outgoing
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.pool.looking import Looking
+from django_jobs.worker.pool.get_thread import Looking
 from django_jobs.worker.queues import InTurn, Strict
 from tests.conformance.redis_hooks import RedisHooks
 from tests.integration.redis.conftest import jobs_in

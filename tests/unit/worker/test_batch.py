@@ -8,8 +8,8 @@ from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
 from django_jobs.execution.outcome import Interrupted, Snoozed, Succeeded
 from django_jobs.testing.factories import make_opener, make_outgoing
-from django_jobs.worker.pool.facts import Finished
-from django_jobs.worker.pool.keep import next_batch
+from django_jobs.worker.pool.keep_thread import next_batch
+from django_jobs.worker.pool.thread_messages import Finished
 from django_jobs.worker.settle import Run, Settler
 from django_jobs.worker.settle_many import settle_many
 from django_jobs.worker.store import Asker, Outage

@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_jobs import enqueue_many
 from django_jobs.models import FailedJob, Job, JobResult, JobState
-from django_jobs.worker.pool import afresh
+from django_jobs.worker.pool import spawnserver
 from tests.integration.worker.pool.conftest import children_of, is_alive, until
 from tests.integration.worker.pool.gang import jobs as gang
 from tests.integration.worker.pool.threaded import apps as threaded
@@ -166,5 +166,5 @@ def test_when_django_cannot_be_set_up_in_a_child_the_worker_says_so_and_ends(
 
 
 def test_settings_that_are_in_no_module_are_refused(monkeypatch):
-    monkeypatch.setattr(afresh, "django_settings", object())
-    assert "in no module" in afresh.why_not()
+    monkeypatch.setattr(spawnserver, "django_settings", object())
+    assert "in no module" in spawnserver.why_not()

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from django_jobs.models import FailedJob, Job, JobResult
-from django_jobs.worker.pool.nursery import LEAVE_SECONDS
+from django_jobs.worker.pool.forkserver import LEAVE_SECONDS
 from django_jobs.worker.stop import EXIT_SECONDS
 from tests.integration.worker.pool.conftest import is_alive, until
 from tests.integration.worker.pool.gang import jobs as gang

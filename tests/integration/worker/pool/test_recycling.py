@@ -9,7 +9,7 @@ import pytest
 
 from django_jobs import enqueue_many
 from django_jobs.models import Job, JobResult, JobState
-from django_jobs.worker.pool.recycling import MEGABYTE, resident_bytes
+from django_jobs.worker.pool.lifecycle import MEGABYTE, resident_bytes
 from tests.integration.worker.pool.conftest import children_of, is_alive, until
 from tests.integration.worker.pool.gang import jobs as gang
 

@@ -9,7 +9,7 @@ from django_jobs import enqueue_many
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
-from django_jobs.worker.pool.marks import LEAST_ALONE
+from django_jobs.worker.pool.shared_memory import LEAST_ALONE
 from tests.integration.worker.pool.conftest import is_alive, until
 from tests.integration.worker.pool.gang import jobs as gang
 

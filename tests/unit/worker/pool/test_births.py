@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from django_jobs.worker.pool.births import Births
 from django_jobs.worker.pool.channel import Channel
-from django_jobs.worker.pool.marks import Places, shared_memory
-from django_jobs.worker.pool.nursery import Nursery
+from django_jobs.worker.pool.forkserver import Nursery
+from django_jobs.worker.pool.lifecycle import Births
+from django_jobs.worker.pool.shared_memory import Places, shared_memory
 
 
 def test_a_child_that_is_born_while_its_worker_ends_is_told_so():

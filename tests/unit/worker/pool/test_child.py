@@ -22,11 +22,11 @@ from django_jobs.worker.admission import Gatekeeper, Policies
 from django_jobs.worker.cycle import Cycle
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.child import SMALL, TOGETHER, Child
-from django_jobs.worker.pool.crew import Child as Crewed
-from django_jobs.worker.pool.crew import Lane
-from django_jobs.worker.pool.marks import Board, shared_memory
+from django_jobs.worker.pool.children import Child as Crewed
+from django_jobs.worker.pool.children import Lane
 from django_jobs.worker.pool.messages import lease_to_tuple, outcome_from_tuple
-from django_jobs.worker.pool.recording import ParentRenews, ParentSettles
+from django_jobs.worker.pool.parent_proxy import ParentRenews, ParentSettles
+from django_jobs.worker.pool.shared_memory import Board, shared_memory
 from django_jobs.worker.settle import Settler
 
 MESSAGE = Message("body", "", "", Header(0, 1, 0, 0), {"handler": "h"})

@@ -9,10 +9,10 @@ import pytest
 
 from django_jobs.backends.base import Lease
 from django_jobs.wire.envelope import Header, Message
-from django_jobs.worker.pool import clocks
+from django_jobs.worker.pool import deadlines
 from django_jobs.worker.pool.channel import Channel
-from django_jobs.worker.pool.crew import Child, Held, Lane
-from django_jobs.worker.pool.marks import Board, shared_memory
+from django_jobs.worker.pool.children import Child, Held, Lane
+from django_jobs.worker.pool.shared_memory import Board, shared_memory
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def looks(child, *moments):
     dispatch = Dispatch()
     for moment in moments:
         with mock.patch("time.monotonic", return_value=moment):
-            clocks.look([child], dispatch)
+            deadlines.enforce_deadlines([child], dispatch)
     return dispatch.ready
 
 

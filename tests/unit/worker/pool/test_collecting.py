@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from django_jobs.worker.pool.collecting import YOUNGEST, rare_collections
+from django_jobs.worker.pool.build import YOUNGEST, rare_collections
 
 
 @pytest.fixture(autouse=True)

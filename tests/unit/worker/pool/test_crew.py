@@ -10,9 +10,14 @@ import pytest
 from django_jobs.backends.base import Lease
 from django_jobs.wire.envelope import Header, Message
 from django_jobs.worker.pool.channel import Channel
-from django_jobs.worker.pool.crew import Child, Held, Lane, told_end
-from django_jobs.worker.pool.marks import Board, shared_memory
+from django_jobs.worker.pool.children import (
+    Child,
+    Held,
+    Lane,
+    told_end,
+)
 from django_jobs.worker.pool.messages import BadFrame
+from django_jobs.worker.pool.shared_memory import Board, shared_memory
 
 
 def held(number, size=4):

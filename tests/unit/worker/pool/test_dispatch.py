@@ -10,13 +10,13 @@ import pytest
 
 from django_jobs.backends.base import Settled
 from django_jobs.worker.pool.channel import Channel
-from django_jobs.worker.pool.crew import Child, Held, Lane
-from django_jobs.worker.pool.desk import UNSETTLED_BYTES, Desk
+from django_jobs.worker.pool.children import Child, Held, Lane
 from django_jobs.worker.pool.dispatch import CHUNK_BYTES, LONGEST_WAIT, WHY_LATE, Dispatch
-from django_jobs.worker.pool.facts import Done
-from django_jobs.worker.pool.marks import Board, Places, shared_memory
+from django_jobs.worker.pool.lifecycle import ChildLimits, Recycling
 from django_jobs.worker.pool.pace import LARGEST_CHUNK, LARGEST_PROMPT
-from django_jobs.worker.pool.recycling import ChildLimits, Recycling
+from django_jobs.worker.pool.settlement import UNSETTLED_BYTES, Desk
+from django_jobs.worker.pool.shared_memory import Board, Places, shared_memory
+from django_jobs.worker.pool.thread_messages import Done
 from django_jobs.worker.settle import Verdict
 from tests.unit.worker.pool.test_crew import child, held, marks
 

@@ -14,10 +14,10 @@ from django_jobs.telemetry import events
 from django_jobs.testing.factories import make_outgoing
 from django_jobs.worker import store
 from django_jobs.worker.duties import Tally
-from django_jobs.worker.pool.facts import Shared
-from django_jobs.worker.pool.get import Get
-from django_jobs.worker.pool.holdings import Holdings
-from django_jobs.worker.pool.marks import Places
+from django_jobs.worker.pool.get_thread import Get
+from django_jobs.worker.pool.keep_thread import Holdings
+from django_jobs.worker.pool.shared_memory import Places
+from django_jobs.worker.pool.thread_messages import Shared
 from django_jobs.worker.queues import Strict
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.store import Asker, Outage

@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from django_jobs.telemetry import events
-from django_jobs.worker.pool.herald import MOST_FAILURES, MOST_WAITING, Herald
-from django_jobs.worker.pool.nursery import Nursery
+from django_jobs.worker.pool.forkserver import Nursery
+from django_jobs.worker.pool.side_processes import MOST_FAILURES, MOST_WAITING, Herald
 
 SLOT = 7
 

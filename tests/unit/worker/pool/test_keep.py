@@ -12,10 +12,14 @@ from django_jobs.conf import JobsSettings
 from django_jobs.execution.outcome import ErrorText, Failed, Succeeded
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.worker.duties import Tally
-from django_jobs.worker.pool import holdings, keep, stores
-from django_jobs.worker.pool.facts import AllDone, Finished, Renewed, Shared
-from django_jobs.worker.pool.holdings import Holdings
-from django_jobs.worker.pool.keep import Keep
+from django_jobs.worker.pool import keep_thread, store_threads
+from django_jobs.worker.pool.keep_thread import Holdings, Keep
+from django_jobs.worker.pool.thread_messages import (
+    AllDone,
+    Finished,
+    Renewed,
+    Shared,
+)
 from django_jobs.worker.settle import Run, Settler
 from django_jobs.worker.store import Asker, Outage
 
@@ -54,7 +58,7 @@ class Keeping:
     def __init__(self, monkeypatch, jobs):
         self.now = 1000.0
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        for module in (keep, holdings):
+        for module in (keep_thread, keep_thread):
             monkeypatch.setattr(module, "time", clock)
         self.backend = LockedRows()
         self.backend.enqueue([make_outgoing() for _ in range(jobs)])
@@ -247,9 +251,9 @@ def test_renewals_come_before_any_settle(monkeypatch, keeping):
 
 
 def test_the_database_gives_up_before_a_call_is_cut():
-    shares = (stores.KEEP_STATEMENT_SHARE, stores.GET_STATEMENT_SHARE)
-    assert all(share > stores.HANG_SHARE for share in shares)
-    assert stores.LONGEST_LOCK_SECONDS <= 1.0
+    shares = (store_threads.KEEP_STATEMENT_SHARE, store_threads.GET_STATEMENT_SHARE)
+    assert all(share > store_threads.HANG_SHARE for share in shares)
+    assert store_threads.LONGEST_LOCK_SECONDS <= 1.0
 
 
 def test_what_fails_as_nobody_foresaw_is_not_renewed_for_ever(monkeypatch, keeping):
@@ -258,7 +262,7 @@ def test_what_fails_as_nobody_foresaw_is_not_renewed_for_ever(monkeypatch, keepi
     def breaks(*_, **__):
         raise RuntimeError("of ours")
 
-    monkeypatch.setattr(keep, "settle_many", breaks)
+    monkeypatch.setattr(keep_thread, "settle_many", breaks)
     kept.finish(kept.leases[0])
     kept.turns()
     (told,) = [fact for fact in kept.facts if isinstance(fact, AllDone)]

@@ -10,12 +10,12 @@ from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
 from django_jobs.testing.factories import make_outgoing
-from django_jobs.worker.pool.facts import Idle, WakePipe
-from django_jobs.worker.pool.holdings import AHEAD_BYTES
-from django_jobs.worker.pool.looking import Looking
-from django_jobs.worker.pool.marks import Places
+from django_jobs.worker.pool.get_thread import Looking
+from django_jobs.worker.pool.keep_thread import AHEAD_BYTES
 from django_jobs.worker.pool.pace import Pace
-from django_jobs.worker.pool.stores import StoreThreads
+from django_jobs.worker.pool.shared_memory import Places
+from django_jobs.worker.pool.store_threads import StoreThreads
+from django_jobs.worker.pool.thread_messages import Idle, WakePipe
 from django_jobs.worker.queues import Strict
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.store import Asker, Outage

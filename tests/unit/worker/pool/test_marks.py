@@ -5,7 +5,12 @@ import time
 
 import pytest
 
-from django_jobs.worker.pool.marks import LEAST_ALONE, Board, Places, shared_memory
+from django_jobs.worker.pool.shared_memory import (
+    LEAST_ALONE,
+    Board,
+    Places,
+    shared_memory,
+)
 
 
 @pytest.fixture

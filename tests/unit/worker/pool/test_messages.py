@@ -27,7 +27,7 @@ from django_jobs.wire.envelope import (
     Message,
     Terms,
 )
-from django_jobs.worker.pool.crew import Child, Held, Lane
+from django_jobs.worker.pool.children import Child, Held, Lane
 from django_jobs.worker.pool.messages import (
     BadFrame,
     lease_from_tuple,

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from django_jobs.telemetry import events, logs
-from django_jobs.worker.pool import telling
-from django_jobs.worker.pool.telling import Teller
+from django_jobs.worker.pool import log_thread
+from django_jobs.worker.pool.log_thread import Teller
 
 PATIENCE_SECONDS = 10.0
 
@@ -60,7 +60,7 @@ def test_what_fails_to_be_said_stops_nothing(teller, told):
 
 
 def test_what_is_too_much_is_dropped_and_counted(teller, told, monkeypatch):
-    monkeypatch.setattr(telling, "MOST_UNSAID", 3)
+    monkeypatch.setattr(log_thread, "MOST_UNSAID", 3)
     begun, gate = threading.Event(), threading.Event()
     teller.say(lambda: (begun.set(), gate.wait(PATIENCE_SECONDS)))
     assert begun.wait(PATIENCE_SECONDS)

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from django_jobs.backends.memory import MemoryBackend
-from django_jobs.worker.pool.waiting import Waiter
+from django_jobs.worker.pool.wait_thread import Waiter
 from django_jobs.worker.queues import Strict
 
 PATIENCE = 15.0

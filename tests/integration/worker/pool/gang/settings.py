@@ -4,7 +4,7 @@ import json
 import os
 import socket
 
-from django_jobs.worker.pool import clocks
+from django_jobs.worker.pool import deadlines
 from testproject.settings import *  # noqa: F403 - that is how one derives settings
 from testproject.settings import DATABASES as BOTH
 from testproject.settings import INSTALLED_APPS as OF_THE_PROJECT
@@ -17,7 +17,7 @@ if os.environ.get("GANG_LOST_DATABASE"):
 INSTALLED_APPS = [*OF_THE_PROJECT, "tests.integration.worker.pool.gang"]
 DJANGO_JOBS = json.loads(os.environ.get("GANG_JOBS", "{}"))
 if os.environ.get("GANG_SILENT"):  # a test waits for it
-    clocks.SILENT_SECONDS = clocks.BIRTH_SECONDS = float(os.environ["GANG_SILENT"])
+    deadlines.SILENT_SECONDS = deadlines.BIRTH_SECONDS = float(os.environ["GANG_SILENT"])
 if os.environ.get("GANG_PARTS"):
     parting.prepare(os.environ["GANG_PARTS"], os.environ["GANG_DIARY"])
 if os.environ.get("GANG_HAUNTS"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.cycle import Ended
-    from django_jobs.worker.pool.marks import Marks
+    from django_jobs.worker.pool.shared_memory import Marks
     from django_jobs.worker.settle import Run
 
 _NOTHING: AbstractContextManager[None] = nullcontext()

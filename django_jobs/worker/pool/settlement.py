@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.execution.outcome import Interrupted
-from django_jobs.worker.pool.facts import Done, Finished, by_child
 from django_jobs.worker.pool.messages import run_of, terms_from_tuple, terms_to_tuple
+from django_jobs.worker.pool.thread_messages import Done, Finished, by_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.execution.outcome import Outcome
     from django_jobs.wire.envelope import Envelope
-    from django_jobs.worker.pool.crew import Child, Held, Lane
+    from django_jobs.worker.pool.children import Child, Held, Lane
     from django_jobs.worker.pool.messages import Said
-    from django_jobs.worker.pool.stores import StoreThreads
+    from django_jobs.worker.pool.store_threads import StoreThreads
     from django_jobs.worker.settle import Run
 
 MOST_UNSETTLED = 4000

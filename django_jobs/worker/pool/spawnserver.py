@@ -22,7 +22,7 @@ import django
 from django.conf import settings as django_settings
 
 from django_jobs import stray_processes
-from django_jobs.worker.pool.nursery import (
+from django_jobs.worker.pool.forkserver import (
     STOP_SIGNALS,
     Nursery,
     leave_signals_to_parent,
@@ -33,7 +33,7 @@ from django_jobs.worker.pool.nursery import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_jobs.worker.pool.marks import Places
+    from django_jobs.worker.pool.shared_memory import Places
 
 QUICK_SECONDS = 60.0  # setting up a large project takes a while, and may fail at its end
 _FORKS_SAFELY = ("linux", "freebsd")
@@ -41,8 +41,8 @@ _CODE = """
 import json, sys
 told = json.loads(sys.argv[1])
 sys.path[:] = told["path"]
-from django_jobs.worker.pool import afresh
-afresh.{main}(told)
+from django_jobs.worker.pool import spawnserver
+spawnserver.{main}(told)
 """
 
 
@@ -116,7 +116,7 @@ def child_main(told: dict[str, Any]) -> None:
         from django_jobs.conf import get_settings  # noqa: PLC0415 - as said
         from django_jobs.worker.build import build_cycle  # noqa: PLC0415 - as said
         from django_jobs.worker.pool import child  # noqa: PLC0415 - as said
-        from django_jobs.worker.pool.marks import Places  # noqa: PLC0415 - as said
+        from django_jobs.worker.pool.shared_memory import Places  # noqa: PLC0415 - as said
 
         settings, backend = get_settings(), backends[told["backend"]]
         places = Places(*told["places"])

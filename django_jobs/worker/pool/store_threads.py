@@ -19,11 +19,10 @@ from django.db import connections
 from django_jobs.db.timeouts import Limits, limit_connection
 from django_jobs.worker.duties import Tally
 from django_jobs.worker.in_process import shortest_lease
-from django_jobs.worker.pool.cutting import cut_connection
-from django_jobs.worker.pool.facts import NOT_IDLE, Shared
-from django_jobs.worker.pool.get import Get
-from django_jobs.worker.pool.holdings import Holdings
-from django_jobs.worker.pool.keep import Keep
+from django_jobs.worker.pool.get_thread import Get
+from django_jobs.worker.pool.keep_thread import Holdings, Keep
+from django_jobs.worker.pool.thread_messages import NOT_IDLE, Shared
+from django_jobs.worker.pool.wait_thread import cut_connection
 from django_jobs.worker.relay import RelayThread
 
 if TYPE_CHECKING:
@@ -32,8 +31,13 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
     from django_jobs.outbox.relay import Relay
-    from django_jobs.worker.pool.facts import Fact, Finished, Idle, WakePipe
-    from django_jobs.worker.pool.marks import Places
+    from django_jobs.worker.pool.shared_memory import Places
+    from django_jobs.worker.pool.thread_messages import (
+        Fact,
+        Finished,
+        Idle,
+        WakePipe,
+    )
     from django_jobs.worker.queues import QueueOrder
     from django_jobs.worker.store import Asker
 

@@ -18,7 +18,7 @@ from django_jobs.execution.outcome import ASKED_TO_STOP
 from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.shared_loop import Cut
 from django_jobs.worker.pool.messages import SKIPPED, lease_from_tuple
-from django_jobs.worker.pool.recording import Telling, told_end
+from django_jobs.worker.pool.parent_proxy import Telling, told_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.worker.cycle import Cycle, Ended
     from django_jobs.worker.pool.channel import Channel
-    from django_jobs.worker.pool.marks import Marks
+    from django_jobs.worker.pool.shared_memory import Marks
 
 BEAT_SECONDS = 0.25
 WHY_CUT = {

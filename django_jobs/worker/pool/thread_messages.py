@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.duties import Tally
-    from django_jobs.worker.pool.holdings import Holdings
+    from django_jobs.worker.pool.keep_thread import Holdings
     from django_jobs.worker.settle import Run
     from django_jobs.worker.store import Asker
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
     from django_jobs.worker.pool.channel import Channel
-    from django_jobs.worker.pool.marks import Marks
     from django_jobs.worker.pool.messages import Said
+    from django_jobs.worker.pool.shared_memory import Marks
 
     Ran = tuple[Said, tuple[int, int]]
 

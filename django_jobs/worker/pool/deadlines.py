@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from django_jobs.worker.pool.crew import Child, Held, Lane
+    from django_jobs.worker.pool.children import Child, Held, Lane
     from django_jobs.worker.pool.dispatch import Dispatch
-    from django_jobs.worker.pool.facts import StopAsked
+    from django_jobs.worker.pool.thread_messages import StopAsked
 
 LOOK_SECONDS = 0.25
 MUTE_SECONDS = 1.0
@@ -18,7 +18,7 @@ SILENT_SECONDS = 8.0
 BIRTH_SECONDS = 60.0  # a child that is started afresh sets up a whole project first
 
 
-def look(children: Iterable[Child], dispatch: Dispatch) -> None:
+def enforce_deadlines(children: Iterable[Child], dispatch: Dispatch) -> None:
     """Stop what has to be stopped now."""
     now = time.monotonic()
     for child in children:
@@ -111,7 +111,7 @@ def ask_to_stop(children: Iterable[Child], dispatch: Dispatch, asked: StopAsked)
             held.lease = held.lease._replace(cancelled=True)
 
 
-def pause(children: Iterable[Child]) -> float:
+def select_timeout(children: Iterable[Child]) -> float:
     """How long nothing can become due."""
     now = time.monotonic()
     lanes = [lane for child in children for lane in child.lanes if lane.given]
