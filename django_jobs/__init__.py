@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_jobs.cron.declaring import cron
+from django_jobs.cron.decorator import cron
 from django_jobs.decorators import JobFunction, JobHandler, job
 from django_jobs.enqueue import (
     DefinedJob,

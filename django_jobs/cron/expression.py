@@ -8,17 +8,243 @@ business of ``occurrences``.
 
 from __future__ import annotations
 
+import calendar
 import re
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import MAXYEAR, date
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from croniter import croniter
 
-from django_jobs.cron.days import ALL_MONTHS, Days
-from django_jobs.cron.fields import DAY, MONTH, WEEKDAY, hashed_months, rewritten
 from django_jobs.exceptions import InvalidSchedule
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+
+# On which days a cron expression runs: those by their date, and those by their weekday.
+#
+# Where both are said either will do, so the days of a month are the union of the two. Weekdays are
+# numbers, 0 being Sunday.
+
+
+ALL_MONTHS = frozenset(range(1, 13))
+ALL_DATES = frozenset(range(1, 32))
+ALL_WEEKDAYS = frozenset(range(7))
+LAST = "l"
+
+_SATURDAY, _SUNDAY = 5, 6  # as the calendar counts, from Monday
+_LONGEST_WAIT = 50  # years: 29 February of a certain weekday comes after forty at the latest
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """Which days of which months. Neither a date nor a weekday means every day."""
+
+    months: frozenset[int] = ALL_MONTHS
+    dates: frozenset[int] = frozenset()
+    on_last: bool = False
+    nearest: frozenset[int] = frozenset()
+    """Dates for which the nearest of Monday to Friday within the same month stands in."""
+    weekdays: frozenset[int] = frozenset()
+    nth: frozenset[tuple[int, int | str]] = frozenset()
+    """Weekdays with their number within the month, or LAST."""
+
+    @property
+    def by_date(self) -> bool:
+        """Whether any day is said by its date."""
+        return bool(self.dates or self.on_last or self.nearest)
+
+    @property
+    def by_weekday(self) -> bool:
+        """Whether any day is said by its weekday."""
+        return bool(self.weekdays or self.nth)
+
+    @property
+    def every(self) -> bool:
+        """Whether no day of these months is left out."""
+        either = self.by_date or self.by_weekday
+        return not either or self.dates == ALL_DATES or self.weekdays == ALL_WEEKDAYS
+
+    def first_from(self, day: date) -> date | None:
+        """The first day that fits, ``day`` or a later one; None if none does for fifty years."""
+        for number in range(12 * _LONGEST_WAIT + 12):
+            year, month = divmod(day.year * 12 + day.month - 1 + number, 12)
+            if year > MAXYEAR:
+                return None
+            since = 1 if number else day.day
+            found = min((n for n in self.of_month(year, month + 1) if n >= since), default=None)
+            if found is not None:
+                return date(year, month + 1, found)
+        return None
+
+    def of_month(self, year: int, month: int) -> Collection[int]:
+        """The days of one month, in no order."""
+        if month not in self.months:
+            return ()
+        first, length = calendar.monthrange(year, month)
+        if self.every:
+            return range(1, length + 1)
+        return {*self._by_date(first, length), *self._by_weekday(first, length)}
+
+    def _by_date(self, first: int, length: int) -> Iterator[int]:
+        yield from (day for day in self.dates if day <= length)
+        if self.on_last:
+            yield length
+        for day in self.nearest:
+            if day <= length:
+                yield _nearest(day, first, length)
+
+    def _by_weekday(self, first: int, length: int) -> Iterator[int]:
+        for weekday in self.weekdays:
+            yield from range(_first(weekday, first), length + 1, 7)
+        for weekday, which in self.nth:
+            found = range(_first(weekday, first), length + 1, 7)
+            if which == LAST:
+                yield found[-1]
+            elif int(which) <= len(found):
+                yield found[int(which) - 1]
+
+
+def _first(weekday: int, first: int) -> int:
+    """The date of the first such day of a month whose 1st is the ``first`` from Monday."""
+    return (weekday - 1 - first) % 7 + 1
+
+
+def _nearest(day: int, first: int, length: int) -> int:
+    """Saturday gives way to Friday and Sunday to Monday, but never to another month."""
+    weekday = (first + day - 1) % 7
+    if weekday == _SATURDAY:
+        return day - 1 if day > 1 else day + 2
+    if weekday == _SUNDAY:
+        return day + 1 if day < length else day - 2
+    return day
+
+
+# The fields of a cron expression, written so that croniter reads them as they are meant.
+#
+# What it would read otherwise is spelled out for it, and what has no one meaning is refused with
+# what to write instead. Fields are lower case and counted from 0, the minute.
+
+
+DAY, MONTH, WEEKDAY = 2, 3, 4
+
+_LOWEST = (0, 0, 1, 1, 0, 0)
+_SIZES = (60, 24, 31, 12, 7, 60)
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_MONTHS = (
+    *("jan", "feb", "mar", "apr", "may", "jun"),
+    *("jul", "aug", "sep", "oct", "nov", "dec"),
+)
+_NAMES = {
+    DAY: {"l": 31},
+    MONTH: {name: number for number, name in enumerate(_MONTHS, 1)},
+    WEEKDAY: {name: number for number, name in enumerate(_DAYS)},
+}
+_SUNDAY_AGAIN = 7
+_LATEST_HASHED = 28  # every month has it, so that no name makes a schedule miss months
+
+_RANGE = re.compile(r"([^-/#]+)-([^-/#]+?)(?:/(\d+))?(?:#\d+)?", re.ASCII)
+_HASH = re.compile(r"h(?:\((\d+)-(\d+)\))?(?:/(\d+))?", re.ASCII)
+_NTH = re.compile(r".+#.*|l\d+", re.ASCII)
+_NAMED = f"(?:{'|'.join(_DAYS)})"
+
+# What people bring along from other crons: in which fields, how it looks, what to write instead.
+_UNSUPPORTED = (
+    ({DAY}, r"l-\d+", "write 'L' for the last day, or a day such as '25'"),
+    ({DAY}, r"lw|wl", "write 'L' for the last day, or a weekday such as '28W'"),
+    ({WEEKDAY}, rf"l|\dl|l-?{_NAMED}|{_NAMED}l|\w+#l", "write 'L5' for the last Friday"),
+    ({0, 1, MONTH, 5}, r"\?", "write '*'"),
+)
+# What stands alone in its field.
+_ALONE = (({0, 1, DAY, MONTH, WEEKDAY, 5}, _HASH.pattern), ({DAY}, r"\d+w|w\d+"))
+
+
+def rewritten(text: str, fields: Sequence[str]) -> str:
+    """The fields as croniter shall read them; raises InvalidSchedule quoting ``text``."""
+    if text.startswith("@"):
+        return text
+    return " ".join(_field(text, place, field) for place, field in enumerate(fields))
+
+
+def _field(text: str, place: int, field: str) -> str:
+    items = field.split(",")
+    _refuse_unsupported(text, place, items)
+    if place == DAY and (found := _HASH.fullmatch(field)):
+        return _hashed_day(text, field, found)
+    return ",".join(_item(text, place, item) for item in items)
+
+
+def _refuse_unsupported(text: str, place: int, items: list[str]) -> None:
+    for item in items:
+        for places, pattern, instead in _UNSUPPORTED:
+            if place in places and re.fullmatch(pattern, item, re.ASCII):
+                raise InvalidSchedule(f"{text!r} has {item!r}, which is not supported; {instead}")
+        for places, pattern in _ALONE:
+            if place in places and len(items) > 1 and re.fullmatch(pattern, item, re.ASCII):
+                raise InvalidSchedule(
+                    f"{text!r} has {item!r} in a list, and it stands alone in its field; write a "
+                    "schedule for each"
+                )
+    # croniter leaves out the weekday beside a numbered one where it is the same, or every one.
+    if place == WEEKDAY and len({bool(_NTH.fullmatch(item)) for item in items}) > 1:
+        raise InvalidSchedule(
+            f"{text!r} mixes days of every week with those of certain weeks such as 'fri#2' or "
+            "'L5'; write a schedule for each"
+        )
+
+
+def _hashed_day(text: str, field: str, found: re.Match[str]) -> str:
+    """A day that every month has, whatever the name."""
+    first, last = int(found[1] or 1), int(found[2] or _LATEST_HASHED)
+    if first >= _LATEST_HASHED and last > first:
+        raise InvalidSchedule(
+            f"{text!r} has {field!r}, and 'H' stands for a day that every month has, 1 to "
+            f"{_LATEST_HASHED}; write 'H', or the day itself"
+        )
+    if last <= _SIZES[DAY]:  # what is greater is croniter's to refuse
+        last = min(last, _LATEST_HASHED)
+    return f"h({first}-{last})" + (f"/{found[3]}" if found[3] else "")
+
+
+def _item(text: str, place: int, item: str) -> str:
+    if place == WEEKDAY and re.fullmatch(r"0*7/0*[1-9]\d*", item, re.ASCII):
+        return str(_SUNDAY_AGAIN)  # nothing comes after it; croniter would begin from Sunday anew
+    if (found := _RANGE.fullmatch(item)) is None:
+        return item
+    first, last = (_number(place, found[bound]) for bound in (1, 2))
+    if first is None or last is None:
+        return item  # croniter's to refuse
+    if first == last or (place == WEEKDAY and (first, last) == (_SUNDAY_AGAIN, 0)):
+        raise InvalidSchedule(
+            f"{text!r} has the range {item!r} from a value to itself; write {found[1]!r} "
+            "for that value alone, or '*' for all"
+        )
+    if first < last or not int(found[3] or 0):
+        return item
+    # croniter miscounts steps that go round the end.
+    lowest, size = _LOWEST[place], _SIZES[place]
+    around = range(first, last + size + 1, int(found[3]))
+    return ",".join(str((value - lowest) % size + lowest) for value in around)
+
+
+def _number(place: int, written: str) -> int | None:
+    """What a bound stands for; None if it is not one of the field."""
+    digits = written.isascii() and written.isdecimal()
+    number = int(written) if digits else _NAMES.get(place, {}).get(written)
+    highest = _SUNDAY_AGAIN if place == WEEKDAY else _LOWEST[place] + _SIZES[place] - 1
+    return number if number is not None and _LOWEST[place] <= number <= highest else None
+
+
+def hashed_months(field: str) -> Iterator[frozenset[int]]:
+    """Each that the field of the month may stand for where it has an ``H``."""
+    if (found := _HASH.fullmatch(field)) is None:
+        return
+    first, last, step = int(found[1] or 1), int(found[2] or 12), int(found[3] or 0)
+    for month in range(first, min(first + step - 1, last) + 1 if step else last + 1):
+        yield frozenset(range(month, last + 1, step) if step else {month})
+
 
 FIELDS = ("minute", "hour", "day of the month", "month", "day of the week", "second")
 SECONDS_AT = 5

@@ -14,8 +14,8 @@ from django_jobs.backends.registry import backends
 from django_jobs.clock import Stopwatch
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import INLINE_QUEUE
-from django_jobs.cron.children import Child
-from django_jobs.cron.enqueueing import runs_at_enqueue
+from django_jobs.cron.child_process import Child
+from django_jobs.cron.enqueue import runs_at_enqueue
 from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted, Outcome
 from django_jobs.models import ScheduleTick, TickDecision, TickOutcome
 from django_jobs.worker.build import build_cycle

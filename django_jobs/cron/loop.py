@@ -7,10 +7,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from django_jobs.cron.history import Outcomes, TickPurge, forget_the_gone, purge_ticks
 from django_jobs.cron.inline import POLL_SECONDS
-from django_jobs.cron.outcomes import Outcomes
-from django_jobs.cron.purging import TickPurge, forget_the_gone, purge_ticks
-from django_jobs.cron.ticking import Ticker
+from django_jobs.cron.tick import Ticker
 from django_jobs.models import TickDecision
 from django_jobs.telemetry import events
 from django_jobs.worker.stop import Stop
@@ -19,7 +18,7 @@ from django_jobs.worker.store import Outage, Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from django_jobs.cron.recording import Decided
+    from django_jobs.cron.history import Decided
 
 LONGEST_SLEEP = 5.0
 """Seconds until it looks for schedules that were added or resumed meanwhile."""

@@ -61,7 +61,7 @@ def unreadable(schedule: Schedule, where: str = "") -> ScheduleProblem | None:
 _ZONE = "Name a zone of the IANA database, such as 'Europe/Paris'."
 _EXPRESSION = (
     "Five fields: minute, hour, day of the month, month, day of the week; a sixth is the second. "
-    "django_jobs.cron.expressions has functions that write them."
+    "django_jobs.cron.builder has functions that write them."
 )
 
 

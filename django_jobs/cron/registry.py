@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
@@ -14,14 +15,68 @@ from django.utils.timezone import get_default_timezone_name
 from django_jobs.conf import get_settings, read_current
 from django_jobs.conf.model import nearest
 from django_jobs.cron import configured
-from django_jobs.cron.order import circle_among, unknown_names
 from django_jobs.cron.problems import Kind, ScheduleProblem, unreadable
 from django_jobs.cron.schedule import Origin, Schedule
-from django_jobs.exceptions import JobsError, UnknownSchedule
+from django_jobs.exceptions import InvalidSchedule, JobsError, UnknownSchedule
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from django_jobs.conf import JobsSettings
     from django_jobs.definition import JobDefinition
+
+
+# Which schedule goes first: those that others depend on.
+
+
+def in_order(schedules: Iterable[Schedule]) -> list[Schedule]:
+    """The schedules, each behind those it depends on; the same order for the same schedules.
+
+    Those that depend on none come first, as they came in. Raises InvalidSchedule for a name
+    that nobody has, and for a circle.
+    """
+    known = {schedule.name: schedule for schedule in schedules}
+    for problem in unknown_names(known.values()).values():
+        raise InvalidSchedule(problem)
+    sorter = TopologicalSorter({name: one.depends_on for name, one in known.items()})
+    try:
+        return [known[name] for name in sorter.static_order()]
+    except CycleError as error:
+        raise InvalidSchedule(told(error)) from None
+
+
+def circle_among(schedules: Iterable[Schedule]) -> str | None:
+    """A circle in the dependencies, in words, or None."""
+    sorter = TopologicalSorter({one.name: one.depends_on for one in schedules})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        return told(error)
+    return None
+
+
+def told(error: CycleError) -> str:
+    # graphlib lists each behind the one it depends on.
+    names = " → ".join(repr(name) for name in reversed(error.args[1]))
+    return f"schedules depend on each other in a circle: {names}"
+
+
+def unknown_names(schedules: Iterable[Schedule], also: Collection[str] = ()) -> Mapping[str, str]:
+    """What is wrong with each schedule that depends on a name nobody has.
+
+    ``also`` are names that are there beside those of the schedules.
+    """
+    known = {schedule.name: schedule for schedule in schedules}
+    return {
+        schedule.name: (
+            f"the schedule {schedule.name!r} depends on {name!r}, and no schedule has that name"
+            f"{nearest(name, known)}"
+        )
+        for schedule in known.values()
+        for name in schedule.depends_on
+        if name not in known and name not in also
+    }
+
 
 Source = Callable[[], Iterable[Schedule]]
 """Gives schedules that may change while the process runs; asked at each ``all_schedules()``."""
@@ -154,7 +209,7 @@ _CORRECT = "Correct the entry."
 
 
 def _of_hooks(found: _Found) -> Iterator[Declaration]:
-    from django_jobs.cron.scheduler import Scheduler  # noqa: PLC0415 - it is built upon this module
+    from django_jobs.cron.builder import Scheduler  # noqa: PLC0415 - it is built upon this module
 
     for config in apps.get_app_configs():
         module = sys.modules.get(f"{config.name}.jobs")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.cron.words import in_words
+from django_jobs.cron.describe import in_words
 from django_jobs.cron.zones import zone_of
 from django_jobs.management.output import escaped, from_now, iso, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from django_jobs.cron.recording import Decided
+    from django_jobs.cron.history import Decided
     from django_jobs.management.output import Output
     from django_jobs.operations.schedules import ScheduleOverview, TickRecord
 

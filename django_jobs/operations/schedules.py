@@ -10,13 +10,13 @@ from django.db.models import Max, OuterRef, Subquery
 
 from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import to_datetime
-from django_jobs.cron import outcomes
+from django_jobs.cron import history
 from django_jobs.cron.book import Book
-from django_jobs.cron.deciding import Verdict
+from django_jobs.cron.decide import Verdict
+from django_jobs.cron.history import Recorder, of_row
 from django_jobs.cron.occurrences import next_after
-from django_jobs.cron.previewing import Preview
-from django_jobs.cron.recording import Recorder, of_row
 from django_jobs.cron.registry import all_schedules, find
+from django_jobs.cron.tick import Preview
 from django_jobs.db.home import jobs_database, record, store_now
 from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.ids import new_id
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
-    from django_jobs.cron.recording import Decided
+    from django_jobs.cron.history import Decided
     from django_jobs.cron.schedule import Schedule
 
 NEXT_RUNS = 5
@@ -228,7 +228,7 @@ def _pressed(alias: str, press: str) -> ScheduleTick | None:
 def _history(alias: str, key: str, limit: int, now: int) -> list[TickRecord]:
     rows = ScheduleTick.objects.using(alias).filter(key=key).order_by("-tick")[:limit]
     found = in_reading(alias, lambda: list(rows))
-    outcomes.settle(alias, found, now)
+    history.settle(alias, found, now)
     return [_record_of(row) for row in found]
 
 
@@ -239,7 +239,7 @@ def _last_ticks(alias: str, keys: Sequence[str], now: int) -> dict[str, TickReco
         found += in_reading(
             alias, partial(_last_of, alias, keys[start : start + KEYS_PER_STATEMENT])
         )
-    outcomes.settle(alias, found, now)
+    history.settle(alias, found, now)
     return {row.key: _record_of(row) for row in found}
 
 

@@ -42,7 +42,7 @@ def measured(count: int, due: int) -> dict[str, float]:
     from django_jobs.backends.registry import backends
     from django_jobs.clock import ManualClock
     from django_jobs.cron.registry import registry
-    from django_jobs.cron.ticking import Ticker
+    from django_jobs.cron.tick import Ticker
     from django_jobs.db.clock import StoreClock
     from django_jobs.models import Job, ScheduleState, ScheduleTick
     from django_jobs.operations.schedules import overview_of_schedules

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import OperationalError
 
 from django_jobs.clock import from_datetime
+from django_jobs.cron.history import UNDECIDED
 from django_jobs.cron.loop import Loop, tick_once
-from django_jobs.cron.recording import UNDECIDED
 from django_jobs.cron.registry import find, problems
 from django_jobs.cron.stored import unreadable_rows
 from django_jobs.exceptions import InvalidSchedule, UnknownSchedule
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from django_jobs.cron.history import Decided
     from django_jobs.cron.problems import ScheduleProblem
-    from django_jobs.cron.recording import Decided
     from django_jobs.management.output import Output
 
 NOT_ENQUEUED = "failed"

@@ -16,7 +16,7 @@ from django_jobs.clock import ManualClock, to_datetime
 from django_jobs.cron.occurrences import next_after
 from django_jobs.cron.registry import all_schedules
 from django_jobs.cron.schedule import Schedule
-from django_jobs.cron.ticking import Ticker
+from django_jobs.cron.tick import Ticker
 from django_jobs.ids import new_id
 from django_jobs.models import AdminSchedule, Job, OperatorEvent, ScheduleState, schedule_key
 from django_jobs.redaction import HIDDEN

@@ -14,7 +14,7 @@ import pytest
 
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
-from django_jobs.cron.outcomes import Outcomes
+from django_jobs.cron.history import Outcomes
 from django_jobs.db.home import store_now
 from django_jobs.models import OutboxJob, ScheduleTick
 from testproject.shop.models import Order

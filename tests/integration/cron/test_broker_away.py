@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from django_jobs.clock import ManualClock
 from django_jobs.cron.schedule import Schedule
-from django_jobs.cron.ticking import Ticker
+from django_jobs.cron.tick import Ticker
 from django_jobs.ids import new_id
 from django_jobs.models import ScheduleTick, schedule_key
 

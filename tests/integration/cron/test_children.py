@@ -11,11 +11,11 @@ from django.db import OperationalError, connection
 from django_jobs.backends import crash_events
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
-from django_jobs.cron import deciding
+from django_jobs.cron import decide
 from django_jobs.cron.loop import Loop, tick_once
 from django_jobs.cron.registry import registry
 from django_jobs.cron.schedule import Schedule
-from django_jobs.cron.ticking import Ticker
+from django_jobs.cron.tick import Ticker
 from django_jobs.models import FailedJob, Job, JobResult, JobState, ScheduleTick
 from django_jobs.operations.schedules import schedule_history
 from testproject.shop.models import Order
@@ -57,7 +57,7 @@ def test_a_when_that_says_no_or_fails_is_recorded(
 def test_a_when_that_hangs_is_killed(
     clock: ManualClock, declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deciding, "WHEN_SECONDS", 0.5)
+    monkeypatch.setattr(decide, "WHEN_SECONDS", 0.5)
     declare(when=jobs.hangs)
     began = time.monotonic()
     (decided,) = Ticker().tick()
@@ -69,7 +69,7 @@ def test_only_a_few_are_asked_at_once(
     clock: ManualClock, declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTHER_CHILDREN", str(len(children_of(os.getpid()))))
-    count = 3 * deciding.WHEN_AT_ONCE
+    count = 3 * decide.WHEN_AT_ONCE
     for number in range(count):
         declare(f"bell-{number}", when=jobs.with_few_others)
     decided = Ticker().tick()

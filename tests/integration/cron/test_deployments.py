@@ -6,9 +6,8 @@ import pytest
 
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.cron.book import LOOK_AGAIN_AFTER, version_of
-from django_jobs.cron.previewing import Preview
 from django_jobs.cron.schedule import Schedule
-from django_jobs.cron.ticking import Ticker
+from django_jobs.cron.tick import Preview, Ticker
 from django_jobs.models import ScheduleState
 from django_jobs.operations.schedules import pause_schedule
 

@@ -12,11 +12,11 @@ import pytest
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backoff import Resting
 from django_jobs.clock import SECOND, ManualClock
-from django_jobs.cron import loop, ticking
+from django_jobs.cron import loop, tick
+from django_jobs.cron.history import Outcomes
 from django_jobs.cron.loop import tick_once
-from django_jobs.cron.outcomes import Outcomes
 from django_jobs.cron.schedule import Dependency, Missed, Overlap, Schedule
-from django_jobs.cron.ticking import FORGOTTEN_AFTER, Ticker
+from django_jobs.cron.tick import FORGOTTEN_AFTER, Ticker
 from django_jobs.models import Job, JobState, ScheduleState, ScheduleTick, schedule_key
 from django_jobs.operations.schedules import (
     overview_of_schedules,
@@ -55,7 +55,7 @@ def test_a_tick_ends_though_nobody_decides_what_it_depends_on(
 def test_those_that_cannot_be_decided_do_not_take_the_place_of_others(
     clock: ManualClock, declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ticking, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(tick, "MOST_AT_ONCE", 1)
     waits_for_load(declare)
     declare("zebra", depends_on=("report",))
     declare("bell")
@@ -169,7 +169,7 @@ def test_a_thousand_ticks_that_wait_hide_no_other(clock: ManualClock, declare: D
 def test_more_that_wait_than_one_tick_looks_at_have_their_turn_in_the_next(
     clock: ManualClock, declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ticking, "WAITING_AT_ONCE", 3)
+    monkeypatch.setattr(tick, "WAITING_AT_ONCE", 3)
     clock.advance(6 * 3600)
     waits_for_load(declare)
     ticker = Ticker()
@@ -181,7 +181,7 @@ def test_more_that_wait_than_one_tick_looks_at_have_their_turn_in_the_next(
     while ticker.is_behind:
         found, ticks = found + told(ticker), ticks + 1
     assert ("morning", "enqueued") in found
-    assert ticks <= 42 / 3 / ticking.WAITING_PAGES + 1
+    assert ticks <= 42 / 3 / tick.WAITING_PAGES + 1
 
 
 def test_many_ticks_that_wait_cost_a_few_statements(

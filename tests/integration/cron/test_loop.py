@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from django_jobs.cron.children import WHEN_SECONDS
+from django_jobs.cron.child_process import WHEN_SECONDS
 from django_jobs.models import FailedJob, Job, JobResult, JobState, ScheduleTick
 from testproject.shop.models import Order
 

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from django_jobs.clock import ManualClock
-from django_jobs.cron.outcomes import Outcomes
-from django_jobs.cron.purging import purge_ticks
+from django_jobs.cron.history import Outcomes, purge_ticks
 from django_jobs.cron.schedule import Schedule
-from django_jobs.cron.ticking import Ticker
+from django_jobs.cron.tick import Ticker
 from django_jobs.exceptions import UnknownSchedule
 from django_jobs.models import Job, OperatorEvent, ScheduleState, ScheduleTick
 from django_jobs.operations.schedules import (

@@ -7,8 +7,8 @@ import pytest
 
 from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import SECOND, ManualClock
-from django_jobs.cron import purging
-from django_jobs.cron.purging import TickPurge, purge_ticks
+from django_jobs.cron import history
+from django_jobs.cron.history import TickPurge, purge_ticks
 from django_jobs.models import ScheduleTick, schedule_key
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +43,7 @@ def test_old_ticks_are_purged_beside_many_that_are_kept(clock: ManualClock) -> N
 def test_one_round_reaches_every_schedule_wherever_it_begins(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purging, "SCHEDULES_AT_ONCE", 3)
+    monkeypatch.setattr(history, "SCHEDULES_AT_ONCE", 3)
     now = clock.now()
     for number in range(20):
         ticks(f"bell {number}", KEPT + 2, DAY, now, begin=40 * DAY)

@@ -9,7 +9,7 @@ import pytest
 from django.apps import apps
 
 from django_jobs import JobHandler, cron, define, job
-from django_jobs.cron import declaring, registry
+from django_jobs.cron import decorator, registry
 from django_jobs.cron.problems import Kind
 from django_jobs.cron.schedule import Daylight, Dependency, Missed, Origin, Overlap, Window
 from django_jobs.exceptions import InvalidJob, InvalidOption, InvalidPayload, UnknownSchedule
@@ -42,7 +42,7 @@ def schedules(monkeypatch, settings):
     """A registry of the test's own."""
     settings.DJANGO_JOBS = {}
     own = registry.Schedules()
-    monkeypatch.setattr(declaring, "registry", own)
+    monkeypatch.setattr(decorator, "registry", own)
     return own
 
 

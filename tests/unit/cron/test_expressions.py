@@ -2,9 +2,9 @@ from datetime import time
 
 import pytest
 
-from django_jobs.cron import expressions as e
+from django_jobs.cron import builder as e
+from django_jobs.cron.describe import in_words
 from django_jobs.cron.expression import parsed
-from django_jobs.cron.words import in_words
 from django_jobs.exceptions import InvalidSchedule
 
 

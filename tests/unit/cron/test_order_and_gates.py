@@ -5,7 +5,7 @@ from datetime import UTC, datetime, time
 import pytest
 
 from django_jobs.cron.gates import Gate, asked, shut
-from django_jobs.cron.order import circle_among, in_order
+from django_jobs.cron.registry import circle_among, in_order
 from django_jobs.cron.schedule import Schedule, Window
 from django_jobs.definition import JobDefinition
 from django_jobs.exceptions import InvalidSchedule

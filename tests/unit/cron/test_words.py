@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as effort
 
-from django_jobs.cron.words import in_words
+from django_jobs.cron.describe import in_words
 from django_jobs.exceptions import InvalidSchedule
 from tests.unit.cron import english, expressions_at_random, oracle
 

@@ -5,7 +5,7 @@ import signal
 import time
 
 from django_jobs import JobContext, job
-from django_jobs.cron.deciding import WHEN_AT_ONCE
+from django_jobs.cron.decide import WHEN_AT_ONCE
 from testproject.shop.models import Order
 from tests.integration.worker.pool.conftest import children_of
 

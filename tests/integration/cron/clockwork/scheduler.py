@@ -8,7 +8,7 @@ django.setup()
 
 from django_jobs.backends.registry import backends  # noqa: E402 - as above
 from django_jobs.clock import ManualClock  # noqa: E402 - as above
-from django_jobs.cron.ticking import Ticker  # noqa: E402 - as above
+from django_jobs.cron.tick import Ticker  # noqa: E402 - as above
 from django_jobs.db.clock import StoreClock  # noqa: E402 - needs the apps
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
-from django_jobs.cron.days import ALL_MONTHS, LAST
-from django_jobs.cron.expression import parsed
+from django_jobs.cron.expression import ALL_MONTHS, LAST, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_jobs.cron.days import Days
-    from django_jobs.cron.expression import Expression
+    from django_jobs.cron.expression import Days, Expression
 
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.registry import backends
 from django_jobs.cron import gates
-from django_jobs.cron.enqueueing import prepared
+from django_jobs.cron.enqueue import prepared
 from django_jobs.cron.registry import find
 from django_jobs.worker.build import run_lease
 

@@ -14,13 +14,17 @@ from django.db.models import Q
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backoff import Resting
 from django_jobs.clock import SECOND, to_datetime
-from django_jobs.cron import deciding
-from django_jobs.cron.book import Book, due_after
-from django_jobs.cron.deciding import Look
-from django_jobs.cron.depending import DecisionsOfMany
+from django_jobs.cron import decide
+from django_jobs.cron.book import Book, Planned, beginning, due_after, plan
+from django_jobs.cron.decide import DecisionsOfMany, Look
+from django_jobs.cron.history import (
+    UNDECIDED,
+    Decided,
+    Recorder,
+    locked,
+    told,
+)
 from django_jobs.cron.inline import InlineJobs, aliases_of
-from django_jobs.cron.planning import Planned, beginning, plan
-from django_jobs.cron.recording import UNDECIDED, Decided, Recorder, locked, told
 from django_jobs.db.home import clock_of, jobs_database
 from django_jobs.db.transactions import (
     in_reading,
@@ -34,8 +38,9 @@ from django_jobs.telemetry import events
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from django_jobs.cron.deciding import Verdict
+    from django_jobs.cron.decide import Verdict
     from django_jobs.cron.schedule import Schedule
+
 
 MOST_AT_ONCE = 200
 """How many schedules are decided between two looks at the world outside."""
@@ -108,7 +113,7 @@ class Ticker:
             if (look := self._look(key, states.get(key), now, moves=at is None))
         ]
         gated = [look.schedule for look in looked if look.would_run]
-        said = deciding.ask_when(gated, self._hurried)
+        said = decide.ask_when(gated, self._hurried)
         if self._hurried():
             return decided  # another scheduler, or the next one, asks anew
         for start in range(0, len(looked), TOGETHER):
@@ -151,7 +156,7 @@ class Ticker:
         planned = plan(schedule, after, now)
         if not planned and not moves:
             return None
-        held = [deciding.without_user_code(schedule, state, one) for one in planned]
+        held = [decide.without_user_code(schedule, state, one) for one in planned]
         return Look(key, schedule, state, list(zip(planned, held, strict=True)), moves=moves)
 
     def _is_of_others(self, state: ScheduleState) -> bool:
@@ -169,8 +174,8 @@ class Ticker:
         if held is not None:
             return held
         if why := said.get(look.schedule.name):
-            return deciding.Verdict(TickDecision.SKIPPED, why)
-        return deciding.among_others(self.book, look.schedule, one, now)
+            return decide.Verdict(TickDecision.SKIPPED, why)
+        return decide.among_others(self.book, look.schedule, one, now)
 
     # ------------------------------------------------------------------------------ deciding
 
@@ -324,9 +329,9 @@ class Ticker:
         if state is None:
             return True
         one = Planned(row.tick, runs=True)
-        if deciding.without_user_code(schedule, state, one) is not None:
+        if decide.without_user_code(schedule, state, one) is not None:
             return False
-        verdict = deciding.by_dependencies(self.book, schedule, one, decisions)
+        verdict = decide.by_dependencies(self.book, schedule, one, decisions)
         return verdict is not None and verdict.decision in {None, TickDecision.WAITING}
 
     def _give_up(self, row: ScheduleTick, now: int) -> None:
@@ -352,8 +357,8 @@ class Ticker:
         if held is None:
             return []
         one = Planned(row.tick, runs=True)
-        verdict = deciding.without_user_code(schedule, state, one)
-        verdict = verdict or deciding.among_others(self.book, schedule, one, now)
+        verdict = decide.without_user_code(schedule, state, one)
+        verdict = verdict or decide.among_others(self.book, schedule, one, now)
         if verdict.decision in {None, TickDecision.WAITING}:
             return []
         held.decision, held.reason = str(verdict.decision), verdict.reason
@@ -366,3 +371,68 @@ class Ticker:
 
 def _keys(names: Collection[str] | None) -> set[str] | None:
     return None if names is None else {schedule_key(name) for name in names}
+
+
+# What a tick would do, and why not; nothing is written.
+
+
+class Preview(Ticker):
+    """A scheduler that only tells. ``when`` gates are asked, in children, as ever."""
+
+    def __init__(self, *, using: str | None = None) -> None:
+        super().__init__(using=using)
+        self.book = Book(self.alias, writes=False)
+
+    def tell(self, *, only: Collection[str] | None = None, at: int | None = None) -> list[Decided]:
+        """What ``tick`` would decide, for every schedule."""
+        now = self.now() if at is None else at
+        self.refresh(now)
+        states = self.states(self.book.schedules)
+        told = []
+        for key, schedule in self.book.schedules.items():
+            if only is None or schedule.name in only:
+                told += self._told(key, schedule, states.get(key), now, moves=at is None)
+        return told
+
+    def _told(
+        self, key: str, schedule: Schedule, state: ScheduleState | None, now: int, *, moves: bool
+    ) -> list[Decided]:
+        look = self._look(key, state, now, moves=moves)
+        if look is None and moves and (state is None or self._is_of_others(state)):
+            planned = plan(schedule, beginning(schedule, now), now)
+            held = [decide.without_user_code(schedule, state, one) for one in planned]
+            ticks = list(zip(planned, held, strict=True))
+            look = decide.Look(key, schedule, state, ticks, moves=True)
+        if look is None or not look.ticks:
+            return [_not_due(schedule, now)]
+        said = decide.ask_when([schedule] if look.would_run else [])
+        return [
+            _decided(
+                schedule,
+                one.tick,
+                self._before(key, one.tick) or self._judged(look, one, held, said, now),
+            )
+            for one, held in look.ticks
+        ]
+
+    def _before(self, key: str, tick: int) -> Verdict | None:
+        """What was decided for a tick already."""
+        found = ScheduleTick.objects.using(self.alias).filter(key=key, tick=tick).first()
+        if found is None:
+            return None
+        why = f": {found.reason}" if found.reason else ""
+        return decide.Verdict(TickDecision(found.decision), f"decided already{why}")
+
+
+def _not_due(schedule: Schedule, now: int) -> Decided:
+    due = due_after(schedule, now)
+    moment = to_datetime(now if due is None else due)
+    why = "it is never due again" if due is None else "not due before then"
+    return Decided(name=schedule.name, tick=moment, decision="not-due", reason=why)
+
+
+def _decided(schedule: Schedule, tick: int, verdict: Verdict) -> Decided:
+    decision = verdict.decision or TickDecision.WAITING
+    return Decided(
+        name=schedule.name, tick=to_datetime(tick), decision=str(decision), reason=verdict.reason
+    )

@@ -109,10 +109,10 @@ def _live(work: str, given: Sequence[Any], pipe: Any, parent: int) -> None:
     leave_signals_to_parent()
     signal.set_wakeup_fd(-1)
     django.setup()
-    from django_jobs.cron import childwork  # noqa: PLC0415 - knows models; see afresh
+    from django_jobs.cron import child_work  # noqa: PLC0415 - knows models; see afresh
 
     try:
-        told = ("said", childwork.WORK[work](*given))
+        told = ("said", child_work.WORK[work](*given))
     except Exception as error:  # noqa: BLE001 - user code; its parent writes it down
         told = ("raised", f"{type(error).__name__}: {error}"[:1000])
     with contextlib.suppress(OSError):
