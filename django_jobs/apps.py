@@ -30,7 +30,7 @@ class DjangoJobsConfig(AppConfig):
         from django_jobs.cron.registry import register_source  # noqa: PLC0415 - as above
         from django_jobs.handlers.built_in import register_built_in  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
-        from django_jobs.operations.gauges import gauges  # noqa: PLC0415 - as above
+        from django_jobs.operations.gauges import store_gauges  # noqa: PLC0415 - as above
         from django_jobs.routers import tell_of_tables_not_made  # noqa: PLC0415 - as above
         from django_jobs.telemetry import events, logs, metrics  # noqa: PLC0415 - as above
         from django_jobs.worker import signals  # noqa: PLC0415 - as above
@@ -40,7 +40,7 @@ class DjangoJobsConfig(AppConfig):
         events.subscribe(logs.write, logs.wants)
         events.subscribe(metrics.count, metrics.wants)
         events.subscribe(signals.announce, signals.wants)
-        metrics.gauges = gauges
+        metrics.gauges = store_gauges
         sync.run_lease = run_lease
         register_source(stored.schedules)
         self._connect_tasks()

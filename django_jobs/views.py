@@ -17,8 +17,7 @@ from django.views.decorators.http import require_safe
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.management.arguments import queue_name, seconds, whole
-from django_jobs.operations.figures import totals as total_counters
-from django_jobs.operations.gauges import gauges
+from django_jobs.operations.gauges import store_gauges, total_counters
 from django_jobs.operations.health import Limits, troubles
 from django_jobs.telemetry.metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS
 
@@ -146,7 +145,7 @@ class _Shown:
 def _gauges() -> Iterator[Any]:
     from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 - an extra
 
-    told = gauges.read()
+    told = store_gauges.read()
     for name, kind in GAUGES.items():
         family = GaugeMetricFamily(PREFIX + name, kind.told, labels=kind.labels)
         for one in told:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from django_jobs.operations.history import Counts, Series
+    from django_jobs.operations.overview import Counts, Series
 
 WIDTH = 600
 TOP, BOTTOM = 14, 126

@@ -11,9 +11,8 @@ from django_jobs.admin.base import RECENT_ROWS, may_view_payload
 from django_jobs.admin.cells import error_text
 from django_jobs.admin.databases import PARAMETER
 from django_jobs.admin.lists import OfferedList, moment_of
-from django_jobs.operations.groups import groups
-from django_jobs.operations.matching import Matching
-from django_jobs.operations.searching import search
+from django_jobs.operations.dead_letters import Matching, groups
+from django_jobs.operations.search import search
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:

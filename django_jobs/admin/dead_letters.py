@@ -28,15 +28,15 @@ from django_jobs.admin.editing import EditingAdmin
 from django_jobs.admin.lists import MomentFilter
 from django_jobs.admin.run_beginnings import BeginningAdmin
 from django_jobs.models import FailedJob
-from django_jobs.operations.groups import groups
-from django_jobs.operations.searching import FOUND_AT_MOST, TEXT_WINDOW, search
+from django_jobs.operations.dead_letters import groups
+from django_jobs.operations.search import FOUND_AT_MOST, TEXT_WINDOW, search
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
     from django.urls import URLPattern
 
-    from django_jobs.operations.searching import Found
+    from django_jobs.operations.search import Found
 
 GROUPS_SHOWN = 200
 NOT_IN_LISTS = ("body", "traceback", "output", "meta", "signature")

@@ -17,9 +17,7 @@ from django_jobs.admin.presentation import editable, from_editor, verdict_of
 from django_jobs.admin.resolving import Log, ReasonForm, ResolvingAdmin, answer_of
 from django_jobs.exceptions import InvalidJob
 from django_jobs.handlers.registry import registry
-from django_jobs.operations.editing import Edited
-from django_jobs.operations.replaying import replay
-from django_jobs.operations.resealing import checked
+from django_jobs.operations.replay import Edited, checked, replay
 from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from django_jobs.clock import from_datetime
 from django_jobs.db.home import jobs_database
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobAttempt, JobState
-from django_jobs.operations.explaining import explain, explain_row
-from django_jobs.operations.live import SUSPECTS_AT_MOST, live
-from django_jobs.operations.stopping import call_off
+from django_jobs.operations.cancel import call_off
+from django_jobs.operations.explain import explain, explain_row
+from django_jobs.operations.overview import SUSPECTS_AT_MOST, live
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:

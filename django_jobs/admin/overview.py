@@ -17,18 +17,17 @@ from django_jobs.admin.databases import jobs_url, narrowed_to
 from django_jobs.admin.presentation import shortened, shown
 from django_jobs.db.home import jobs_database, moments
 from django_jobs.models import Overview
-from django_jobs.operations.breakers import open_breakers, until
+from django_jobs.operations.brokers import open_breakers, until
 from django_jobs.operations.causes import span
-from django_jobs.operations.depths import overview_of_some
-from django_jobs.operations.history import Counts, by_queue, series
+from django_jobs.operations.overview import Counts, by_queue, overview_of_some, series
 from django_jobs.operations.workers import workers
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
-    from django_jobs.operations.breakers import OpenBreaker
-    from django_jobs.operations.depths import QueueOverview
+    from django_jobs.operations.brokers import OpenBreaker
+    from django_jobs.operations.overview import QueueOverview
     from django_jobs.operations.workers import WorkerSeen
 
 REFRESH_SECONDS = 5

@@ -25,7 +25,7 @@ from django_jobs.definition import JobDefinition
 from django_jobs.exceptions import InvalidPayload
 from django_jobs.handlers.registry import registry
 from django_jobs.models import AdminSchedule
-from django_jobs.operations.editing import put_back
+from django_jobs.operations.replay import put_back
 from django_jobs.operations.schedules import next_runs
 from django_jobs.redaction import redacted
 from django_jobs.texts import printable

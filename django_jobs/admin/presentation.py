@@ -11,7 +11,7 @@ from django.db.models import Model, QuerySet
 from django.utils.safestring import SafeString, mark_safe
 
 from django_jobs.exceptions import InvalidJob, Rejection
-from django_jobs.operations.resealing import checked, verified
+from django_jobs.operations.replay import checked, verified
 from django_jobs.redaction import redacted
 from django_jobs.texts import printable, rewritten
 from django_jobs.wire import strict_json

@@ -20,9 +20,8 @@ from django.utils.translation import ngettext
 from django_jobs.admin.base import ReadOnlyAdmin
 from django_jobs.admin.databases import home_of, place, told_in, within
 from django_jobs.admin.reasons import reason_field
-from django_jobs.operations.dead_letters import discard
-from django_jobs.operations.foreseeing import foresee
-from django_jobs.operations.replaying import replay
+from django_jobs.operations.dead_letters import discard, foresee
+from django_jobs.operations.replay import replay
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from django_jobs.models import FailedJob
     from django_jobs.operations.dead_letters import Discarded
-    from django_jobs.operations.replaying import Replayed
+    from django_jobs.operations.replay import Replayed
 
 MOST_AT_ONCE = 500
 REASONS_SHOWN = 5

@@ -21,9 +21,9 @@ from django_jobs.admin.resolving import (
     counted,
 )
 from django_jobs.admin.run_log import log_begun
-from django_jobs.operations.foreseeing import LOOKED_AT_MOST, foresee
-from django_jobs.operations.runs import MOST_A_SECOND, begin
-from django_jobs.operations.searching import FOUND_AT_MOST
+from django_jobs.operations.bulk import MOST_A_SECOND, begin
+from django_jobs.operations.dead_letters import LOOKED_AT_MOST, foresee
+from django_jobs.operations.search import FOUND_AT_MOST
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from django.urls import URLPattern
 
     from django_jobs.models import FailedJob
-    from django_jobs.operations.foreseeing import Foreseen
-    from django_jobs.operations.matching import Matching
+    from django_jobs.operations.dead_letters import Foreseen, Matching
 
 PACED_FROM = 100
 PACE = 10

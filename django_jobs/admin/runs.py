@@ -17,9 +17,8 @@ from django_jobs.admin.databases import home_of, place, within
 from django_jobs.admin.resolving import ReasonForm
 from django_jobs.admin.run_log import log_stopped
 from django_jobs.models import JobState, ResolutionRun
-from django_jobs.operations.explaining import explain
-from django_jobs.operations.run_steps import advance
-from django_jobs.operations.runs import carry, stop
+from django_jobs.operations.bulk import advance, carry, stop
+from django_jobs.operations.explain import explain
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

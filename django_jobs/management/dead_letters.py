@@ -8,7 +8,7 @@ from django_jobs.clock import SECOND, from_datetime
 from django_jobs.exceptions import ConfigurationError, InvalidJob, Rejection
 from django_jobs.management.output import aware, error_in_short, escaped, from_now, iso
 from django_jobs.models import JobAttempt
-from django_jobs.operations.resealing import checked
+from django_jobs.operations.replay import checked
 from django_jobs.redaction import field_of, laid_out
 
 if TYPE_CHECKING:

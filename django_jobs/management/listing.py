@@ -14,7 +14,7 @@ from django_jobs.db.home import store_now
 from django_jobs.management.output import aware, error_in_short, from_now, iso
 from django_jobs.models import JobAttempt, JobResult, JobState, OutboxJob
 from django_jobs.operations.dead_letters import select
-from django_jobs.operations.live import live
+from django_jobs.operations.overview import live
 from django_jobs.outbox.lookup import state_of
 from django_jobs.routers import database_of, job_databases
 

@@ -10,13 +10,13 @@ from django_jobs.conf import get_settings
 from django_jobs.db.home import store_now
 from django_jobs.management.output import aware, escaped, from_now, iso, shortened, span
 from django_jobs.models import Worker
-from django_jobs.operations.depths import overview
+from django_jobs.operations.overview import overview
 from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:
-    from django_jobs.operations.breakers import OpenBreaker
-    from django_jobs.operations.depths import QueueOverview
+    from django_jobs.operations.brokers import OpenBreaker
     from django_jobs.operations.health import Trouble
+    from django_jobs.operations.overview import QueueOverview
 
 QUEUE_HEADERS = (
     "queue",

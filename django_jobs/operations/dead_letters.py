@@ -7,15 +7,29 @@ before changes nothing and says how it was resolved.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from django.db.models import Max, Min, Sum
+
+from django_jobs.backends.database.dead_letters import recount
 from django_jobs.db.home import jobs_database, moment_before
 from django_jobs.db.transactions import in_transition
+from django_jobs.exceptions import ConfigurationError, InvalidJob, Rejection
 from django_jobs.ids import parse_id
-from django_jobs.models import FailedJob
-from django_jobs.operations.replaying import Replayed, replay
-from django_jobs.operations.resolving import DISCARDED, REPLAYED, locked, resolve, resolved_how
+from django_jobs.models import FailedJob, FailureGroup
+from django_jobs.operations.replay import (
+    DISCARDED,
+    REPLAYED,
+    Replayed,
+    checked,
+    locked,
+    replay,
+    resolve,
+    resolved_how,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,7 +37,8 @@ if TYPE_CHECKING:
 
     from django.db.models import QuerySet
 
-    from django_jobs.operations.resolving import Witness
+    from django_jobs.operations.replay import Witness
+
 
 __all__ = ["Discarded", "Replayed", "discard", "discard_each", "replay", "replay_each", "select"]
 
@@ -154,3 +169,161 @@ def _told_apart(ids: Iterable[int | str]) -> tuple[list[int], list[str]]:
         else:
             raise ValueError(f"{given!r} is neither the number of a dead letter nor a job's id")
     return numbers, job_ids
+
+
+# Which open dead letters a run is about, as something that can be stored.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matching:
+    """Which open dead letters are meant: those that fit all that is said."""
+
+    queue: str | None = None
+    handler: str | None = None
+    reason: str | None = None
+    fingerprint: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    keys: tuple[int, ...] | None = None
+
+    def letters(self, alias: str) -> QuerySet[FailedJob]:
+        """Those of them that are still open."""
+        said = {name: getattr(self, name) for name in ("queue", "handler", "reason", "fingerprint")}
+        conditions = {name: value for name, value in said.items() if value is not None}
+        bounds = {
+            "failed_at__gte": self.since,
+            "failed_at__lt": self.until,
+            "pk__in": self.keys,
+        }
+        conditions |= {name: value for name, value in bounds.items() if value is not None}
+        return FailedJob.objects.using(alias).filter(resolution="", **conditions)
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON takes it."""
+        said = {name: value for name, value in asdict(self).items() if value is not None}
+        return {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in said.items()
+        }
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Matching:
+        known = {field.name for field in fields(cls)}
+        said = {name: value for name, value in document.items() if name in known}
+        for name in ("since", "until"):
+            if name in said:
+                said[name] = datetime.fromisoformat(said[name])
+        if "keys" in said:
+            said["keys"] = tuple(said["keys"])
+        return cls(**said)
+
+
+# Dead letters by the error they share.
+
+
+__all__ = ["Group", "groups", "recount_groups"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """``open`` of the ``seen`` dead letters that are on record wait for somebody."""
+
+    fingerprint: str
+    handler: str
+    reason: str
+    error_type: str
+    error_message: str
+    open: int
+    seen: int
+    first_seen: datetime
+    last_seen: datetime
+
+
+def groups(*, limit: int = 100, resolved: bool = False, using: str | None = None) -> list[Group]:
+    """The groups with open dead letters, most of them first; with ``resolved``, the others too.
+
+    Reads counts that are kept, never the dead letters themselves.
+    """
+    rows = (
+        FailureGroup.objects.using(using or jobs_database())
+        .order_by()
+        .values("fingerprint")
+        .annotate(
+            all_open=Sum("open"),
+            all_seen=Sum("seen"),
+            first=Min("first_seen"),
+            last=Max("last_seen"),
+            any_handler=Max("handler"),
+            any_reason=Max("reason"),
+            any_type=Max("error_type"),
+            any_message=Max("error_message"),
+        )
+        .filter(**({"all_seen__gt": 0} if resolved else {"all_open__gt": 0}))
+        .order_by("-all_open", "-last")
+    )
+    return [
+        Group(
+            fingerprint=row["fingerprint"],
+            handler=row["any_handler"],
+            reason=row["any_reason"],
+            error_type=row["any_type"],
+            error_message=row["any_message"],
+            open=row["all_open"],
+            seen=row["all_seen"],
+            first_seen=row["first"],
+            last_seen=row["last"],
+        )
+        for row in rows[:limit]
+    ]
+
+
+def recount_groups(*, using: str | None = None) -> int:
+    """Count all groups anew, which reads every dead letter; how many groups there are.
+
+    For rows that came by another way than a worker, such as a restored table.
+    """
+    return recount(using or jobs_database())
+
+
+# What would become of dead letters, found out without changing anything.
+
+
+LOOKED_AT_MOST = 1_000
+_NOT_NEEDED = ("traceback", "output", "meta", "error_message")
+
+
+@dataclass(slots=True)
+class Foreseen:
+    """``looked`` dead letters were looked at; why some of them would be refused."""
+
+    looked: int = 0
+    would: int = 0
+    resolved: int = 0
+    why: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def refused(self) -> int:
+        return self.why.total()
+
+
+def foresee(letters: QuerySet[FailedJob], verb: str, limit: int = LOOKED_AT_MOST) -> Foreseen:
+    """What a replay or a discard of the first of some dead letters would come to."""
+    seen = Foreseen()
+    for failed in letters.order_by("pk").defer(*_NOT_NEEDED)[:limit]:
+        seen.looked += 1
+        if failed.resolution:
+            seen.resolved += 1
+        elif verb == "replay" and (why := obstacle_of(failed)):
+            seen.why[why] += 1
+        else:
+            seen.would += 1
+    return seen
+
+
+def obstacle_of(failed: FailedJob) -> str:
+    """Why a dead letter cannot be replayed as things are, or nothing."""
+    try:
+        checked(failed)
+    except (Rejection, InvalidJob, ConfigurationError) as problem:
+        return str(problem)
+    return ""

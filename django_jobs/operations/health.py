@@ -14,7 +14,7 @@ from django_jobs.conf import get_settings
 from django_jobs.db.home import jobs_database, store_now
 from django_jobs.models import Worker
 from django_jobs.operations.brokers import queues_to_ask, stats_of
-from django_jobs.operations.live import live
+from django_jobs.operations.overview import live
 from django_jobs.outbox.lookup import backlogs
 from django_jobs.routers import database_of, job_databases
 from django_jobs.worker.queues import EVERY_QUEUE

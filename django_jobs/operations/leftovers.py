@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from django_jobs.clock import to_datetime
 from django_jobs.db.home import jobs_database, moments
-from django_jobs.operations.breakers import open_breakers
+from django_jobs.operations.brokers import open_breakers
 from django_jobs.operations.causes import span
-from django_jobs.operations.depths import COUNTED_AT_MOST, overview_of_some
+from django_jobs.operations.overview import COUNTED_AT_MOST, overview_of_some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from django_jobs.backends.base import Backend
-    from django_jobs.operations.depths import QueueOverview
+    from django_jobs.operations.overview import QueueOverview
 
 PEEKED_AT_MOST = 100
 NAMED_AT_MOST = 20

@@ -27,8 +27,7 @@ from django_jobs.conf import get_settings
 from django_jobs.db.home import clock_of
 from django_jobs.execution.outcome import Failed, Interrupted
 from django_jobs.models import Worker
-from django_jobs.operations.figures import add as add_counters
-from django_jobs.operations.gauges import gauges
+from django_jobs.operations.gauges import add_counters, store_gauges
 from django_jobs.routers import job_databases
 from django_jobs.telemetry import events
 from django_jobs.telemetry.collectors import Prometheus
@@ -284,7 +283,7 @@ class Ledger:
         """Add what is left. Should the store not answer, those seconds are lost."""
         with suppress(Error, OSError):
             self._add()
-            gauges.end()
+            store_gauges.end()
 
     def _add(self) -> None:
         for collector in of_kind(Prometheus):

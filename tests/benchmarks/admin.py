@@ -39,7 +39,7 @@ def main() -> None:
 def prepare(letters: int, *, mostly_open: bool) -> None:
     from django.db import connection
 
-    from django_jobs.operations.groups import recount_groups
+    from django_jobs.operations.dead_letters import recount_groups
     from tests.plans import dead
 
     began = time.perf_counter()

@@ -22,8 +22,8 @@ from django_jobs.models import (
     Worker,
     schedule_key,
 )
+from django_jobs.operations.cancel import cancel
 from django_jobs.operations.queues import limit_queue, pause_queue
-from django_jobs.operations.stopping import cancel
 from django_jobs.worker.duties import Presence
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die

@@ -7,9 +7,8 @@ import pytest
 from django.urls import reverse
 
 from django_jobs.models import FailedJob, ResolutionRun
-from django_jobs.operations.dead_letters import discard
-from django_jobs.operations.matching import Matching
-from django_jobs.operations.runs import begin
+from django_jobs.operations.bulk import begin
+from django_jobs.operations.dead_letters import Matching, discard
 from testproject.shop.jobs import doomed, flaky, send_receipt
 from tests.browser import operating
 from tests.browser.driving import DESKTOP, PHONE

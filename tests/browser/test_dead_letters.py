@@ -7,8 +7,8 @@ from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
 from django_jobs.models import FailedJob, Job, JobResult, ResolutionRun
-from django_jobs.operations.matching import Matching
-from django_jobs.operations.runs import begin
+from django_jobs.operations.bulk import begin
+from django_jobs.operations.dead_letters import Matching
 from testproject.shop.jobs import send_receipt
 from testproject.shop.models import Order
 from tests.browser.driving import DESKTOP, PHONE

@@ -179,7 +179,7 @@ def move_outbox(*, batch: int) -> int:
 def call_off(*, ids: list[str]) -> list[str]:
     """Call jobs off, one after the other, when some of them have left; what became of each."""
     from django_jobs.models import OutboxJob  # noqa: PLC0415 - as above
-    from django_jobs.operations.stopping import call_off  # noqa: PLC0415 - as above
+    from django_jobs.operations.cancel import call_off  # noqa: PLC0415 - as above
 
     _until(lambda: _count(OutboxJob) < len(ids))
     return [call_off(job_id, by="racer").status for job_id in ids]

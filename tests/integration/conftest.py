@@ -10,7 +10,7 @@ from django.test import Client
 from django_jobs.backends.database.backend import DatabaseBackend
 from django_jobs.clock import ManualClock
 from django_jobs.db.clock import StoreClock
-from django_jobs.operations.gauges import gauges
+from django_jobs.operations.gauges import store_gauges
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def someone():
 
 @pytest.fixture(autouse=True)
 def no_gauges_of_the_test_before():
-    gauges.forget()
+    store_gauges.forget()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django_jobs import enqueue_many
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job, OperatorEvent, QueueControl, QueueMinute, Worker
-from django_jobs.operations.depths import overview
+from django_jobs.operations.overview import overview
 from django_jobs.operations.queues import pause_queue, queue_settings
 from django_jobs.worker.duties import Presence
 from testproject.shop.jobs import doomed, send_receipt

@@ -16,10 +16,10 @@ from django_jobs.admin.databases import jobs_url
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job, OperatorEvent, QueueControl, Worker
-from django_jobs.operations.depths import overview
-from django_jobs.operations.explaining import explain
+from django_jobs.operations.cancel import cancel
+from django_jobs.operations.explain import explain
+from django_jobs.operations.overview import overview
 from django_jobs.operations.queues import limit_queue, pause_queue
-from django_jobs.operations.stopping import cancel
 from django_jobs.worker.duties import Presence
 from testproject.shop.jobs import doomed
 from tests.integration.operations.dying import die

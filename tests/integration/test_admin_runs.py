@@ -8,11 +8,10 @@ from django.urls import reverse
 
 from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob, Job, OperatorEvent, ResolutionRun
-from django_jobs.operations.matching import Matching
+from django_jobs.operations.bulk import advance, begin
+from django_jobs.operations.cancel import cancel
+from django_jobs.operations.dead_letters import Matching
 from django_jobs.operations.queues import pause_queue
-from django_jobs.operations.run_steps import advance
-from django_jobs.operations.runs import begin
-from django_jobs.operations.stopping import cancel
 from testproject.shop.jobs import send_receipt
 from tests.integration.operations.dying import die
 

@@ -4,10 +4,11 @@ import pytest
 
 from django_jobs.backends.registry import backends
 from django_jobs.models import Figure
-from django_jobs.operations import figures
+from django_jobs.operations import gauges
 from django_jobs.telemetry import events, metrics
 from django_jobs.telemetry.collectors import InMemory, Prometheus, Snapshot
 from django_jobs.telemetry.metrics import add
+from django_jobs.worker import duties
 from django_jobs.worker.build import process_once
 from django_jobs.worker.duties import Ledger
 from testproject.shop.jobs import doomed
@@ -47,9 +48,9 @@ def some():
 
 
 def test_what_two_workers_counted_is_added_up():
-    figures.add(some())
-    figures.add(some())
-    totals = figures.totals()
+    gauges.add_counters(some())
+    gauges.add_counters(some())
+    totals = gauges.total_counters()
     assert totals.counters["jobs_succeeded", "mail"] == 2
     assert totals.counters["leases_reaped", ""] == 6
     run, wait = (totals.histograms[f"job_{what}_seconds", "mail"] for what in ("run", "wait"))
@@ -58,7 +59,7 @@ def test_what_two_workers_counted_is_added_up():
 
 
 def test_nothing_to_add_writes_nothing():
-    figures.add(Snapshot())
+    gauges.add_counters(Snapshot())
     assert not Figure.objects.exists()
 
 
@@ -71,14 +72,14 @@ def test_a_worker_adds_what_its_jobs_came_to(collect):
     ledger.tell()
     assert not Figure.objects.exists(), "it is not time yet"
     ledger.end()
-    totals = figures.totals()
+    totals = gauges.total_counters()
     assert totals.counters == {
         ("jobs_fetched", "default"): 1,
         ("jobs_failed", "default"): 1,
         ("jobs_failed_permanently", "default"): 1,
     }
     ledger.end()
-    assert figures.totals() == totals, "it was added twice"
+    assert gauges.total_counters() == totals, "it was added twice"
 
 
 def test_what_could_not_be_written_is_kept_for_later(collect, monkeypatch):
@@ -90,11 +91,11 @@ def test_what_could_not_be_written_is_kept_for_later(collect, monkeypatch):
         def refused(*_):
             raise OSError("no route")
 
-        patched.setattr(figures, "add", refused)
+        patched.setattr(duties, "add_counters", refused)
         ledger.end()
     assert not Figure.objects.exists()
     ledger.end()
-    assert figures.totals().counters == {("jobs_succeeded", "mail"): 1}
+    assert gauges.total_counters().counters == {("jobs_succeeded", "mail"): 1}
 
 
 @pytest.mark.parametrize("said", [[], None])

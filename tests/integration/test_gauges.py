@@ -10,9 +10,9 @@ from django.db import OperationalError, connection, connections
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.models import Figure, QueueControl
-from django_jobs.operations import figures
+from django_jobs.operations import gauges as figures
 from django_jobs.operations import gauges as module
-from django_jobs.operations.gauges import StoreGauges, gauges
+from django_jobs.operations.gauges import StoreGauges, store_gauges
 from django_jobs.telemetry import metrics
 from django_jobs.telemetry.collectors import InMemory, Prometheus
 from django_jobs.telemetry.metrics import GAUGES
@@ -109,7 +109,7 @@ def test_a_run_asks_for_no_gauges(collect, django_assert_num_queries):
     doomed.enqueue()
     process_once()
     with django_assert_num_queries(0):
-        assert gauges._read == gauges._told == []
+        assert store_gauges._read == store_gauges._told == []
 
 
 def test_the_stores_are_asked_now_and_then_however_often_somebody_asks(django_assert_num_queries):
@@ -166,8 +166,8 @@ def test_of_several_processes_one_tells(transactional_db, site_environment):
 def test_the_turn_is_no_figure_and_ends_with_the_worker(collect):
     collect(PROMETHEUS)
     doomed.enqueue()
-    assert gauges.in_turn()
-    assert not figures.totals()
+    assert store_gauges.in_turn()
+    assert not figures.total_counters()
     Ledger(backends["database"]).end()
     other = StoreGauges()
     assert other.in_turn()

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_jobs.models import QueueControl, Worker
-from django_jobs.operations.gauges import StoreGauges, gauges
+from django_jobs.operations.gauges import StoreGauges, store_gauges
 from django_jobs.telemetry import metrics as metering
 from django_jobs.telemetry.metrics import GAUGES
 from testproject.shop.jobs import doomed
@@ -32,7 +32,7 @@ def exported(settings, monkeypatch):
     metering.collectors()
 
     def read():
-        gauges.forget()
+        store_gauges.forget()
         data = reader.get_metrics_data()
         return {
             metric.name: [

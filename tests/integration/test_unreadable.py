@@ -22,8 +22,8 @@ from django_jobs.models import (
     QueueMeter,
     QueueMinute,
 )
-from django_jobs.operations.depths import overview
 from django_jobs.operations.health import Limits, troubles
+from django_jobs.operations.overview import overview
 from django_jobs.telemetry import events
 from django_jobs.worker.duties import Housekeeping
 from tests.conftest import RUN_ON

@@ -10,9 +10,13 @@ from django.test.utils import CaptureQueriesContext
 
 from django_jobs.backends.database.counts import open_dead_letters, queues_of_open_dead_letters
 from django_jobs.models import FailedJob
-from django_jobs.operations.groups import groups, recount_groups
-from django_jobs.operations.matching import Matching
-from django_jobs.operations.searching import FOUND_AT_MOST, RESOLUTIONS, TEXT_WINDOW, search
+from django_jobs.operations.dead_letters import Matching, groups, recount_groups
+from django_jobs.operations.search import (
+    FOUND_AT_MOST,
+    RESOLUTIONS,
+    TEXT_WINDOW,
+    search,
+)
 from tests.plans import dead
 from tests.plans.explaining import explain
 

@@ -19,10 +19,10 @@ from django_jobs.backends.database.settle import return_claimed
 from django_jobs.backends.database.wait import queues_with_blocked, queues_with_due
 from django_jobs.management.listing import Wanted, listed
 from django_jobs.models import Job
-from django_jobs.operations.depths import overview
-from django_jobs.operations.explaining import explain as explain_job
+from django_jobs.operations.explain import COUNTED_AT_MOST
+from django_jobs.operations.explain import explain as explain_job
 from django_jobs.operations.health import Limits, troubles
-from django_jobs.operations.hindrances import COUNTED_AT_MOST
+from django_jobs.operations.overview import overview
 from tests.benchmarks import bare
 from tests.plans.explaining import explain
 from tests.plans.filling import BACKEND, QUEUES, READY, RUNNING, SCHEDULED, Table

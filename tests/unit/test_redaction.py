@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from django_jobs.operations.editing import restored
+from django_jobs.operations.replay import restored
 from django_jobs.redaction import HIDDEN, redacted, scrubbed
 
 

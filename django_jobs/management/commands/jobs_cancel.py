@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.management.asking import system_user
 from django_jobs.management.base import FAILED, JobsCommand, add_json
 from django_jobs.management.output import escaped
-from django_jobs.operations.stopping import call_off
+from django_jobs.operations.cancel import call_off
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.management.base import FAILED, JobsCommand, add_json
 from django_jobs.management.output import escaped
-from django_jobs.operations.explaining import explain
+from django_jobs.operations.explain import explain
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -17,13 +17,13 @@ from django_jobs.management.base import (
 )
 from django_jobs.management.progress import progress
 from django_jobs.operations.dead_letters import select
-from django_jobs.operations.purging import purge
+from django_jobs.operations.purge import purge
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from django_jobs.management.output import Output
-    from django_jobs.operations.purging import Purged
+    from django_jobs.operations.purge import Purged
 
 
 class Command(JobsCommand):

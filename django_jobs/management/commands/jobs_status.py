@@ -16,7 +16,7 @@ from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
 from django_jobs.management.output import escaped
 from django_jobs.management.watching import Watch
 from django_jobs.operations import health
-from django_jobs.operations.breakers import open_breakers
+from django_jobs.operations.brokers import open_breakers
 from django_jobs.operations.health import Limits
 from django_jobs.outbox.lookup import backlogs
 

@@ -7,7 +7,7 @@ import pytest
 from django_jobs.backends.registry import backends
 from django_jobs.management import listing
 from django_jobs.models import Job, JobAttempt, JobResult
-from django_jobs.operations.stopping import cancel
+from django_jobs.operations.cancel import cancel
 from django_jobs.worker.build import process_once
 from testproject.shop.jobs import doomed, flaky
 from tests.integration.commands.conftest import HOSTILE, assert_harmless

@@ -13,7 +13,7 @@ from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.conf import JobsSettings
 from django_jobs.models import Job, QueueControl, Worker
-from django_jobs.operations.depths import overview
+from django_jobs.operations.overview import overview
 from testproject.shop.jobs import doomed
 from tests.integration.commands.conftest import HOSTILE, ROOT, assert_harmless
 

@@ -7,7 +7,7 @@ from django.urls import reverse
 from django_jobs import Cancel, job
 from django_jobs.exceptions import JobFailed
 from django_jobs.models import JobResult
-from django_jobs.operations.explaining import explain
+from django_jobs.operations.explain import explain
 from django_jobs.worker import process_once
 
 pytestmark = pytest.mark.django_db

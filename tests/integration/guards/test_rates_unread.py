@@ -5,7 +5,7 @@ import pytest
 from django_jobs import job
 from django_jobs.backends.registry import backends
 from django_jobs.models import QueueControl
-from django_jobs.operations.explaining import explain
+from django_jobs.operations.explain import explain
 from django_jobs.operations.queues import limit_queue
 from django_jobs.worker import process_once
 

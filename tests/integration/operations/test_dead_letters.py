@@ -13,9 +13,9 @@ from django.utils import timezone
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.models import FailedJob, Job, OperatorEvent
-from django_jobs.operations import resealing
+from django_jobs.operations import replay as resealing
 from django_jobs.operations.dead_letters import discard
-from django_jobs.operations.replaying import replay
+from django_jobs.operations.replay import replay
 from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer
 from testproject.shop.jobs import doomed, flaky, send_receipt
@@ -28,7 +28,7 @@ import sys, time
 import django
 django.setup()
 from django_jobs import job
-from django_jobs.operations.replaying import replay
+from django_jobs.operations.replay import replay
 while time.time() < float(sys.argv[2]):
     pass
 for _ in range(3):

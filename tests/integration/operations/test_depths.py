@@ -16,7 +16,7 @@ from django_jobs.exceptions import NotSupported
 from django_jobs.ids import new_id
 from django_jobs.models import FailedJob, Job, QueueControl
 from django_jobs.operations.dead_letters import discard
-from django_jobs.operations.depths import overview, overview_of_some
+from django_jobs.operations.overview import overview, overview_of_some
 from testproject.shop.jobs import doomed, flaky, send_receipt
 from tests.integration.operations.dying import die
 

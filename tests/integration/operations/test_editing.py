@@ -11,9 +11,7 @@ from django_jobs.handlers.event import EventHandler
 from django_jobs.handlers.shell import ShellHandler
 from django_jobs.handlers.url import UrlHandler
 from django_jobs.models import FailedJob, Job, OperatorEvent
-from django_jobs.operations.editing import Edited, put_back, restored
-from django_jobs.operations.replaying import replay
-from django_jobs.operations.resealing import verified
+from django_jobs.operations.replay import Edited, put_back, replay, restored, verified
 from django_jobs.redaction import HIDDEN, redacted
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die

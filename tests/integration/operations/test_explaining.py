@@ -10,10 +10,10 @@ from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock, SystemClock
 from django_jobs.handlers.registry import registry
 from django_jobs.models import Job
-from django_jobs.operations.explaining import explain
+from django_jobs.operations.cancel import call_off, cancel
+from django_jobs.operations.explain import explain
 from django_jobs.operations.queues import limit_queue, pause_queue
-from django_jobs.operations.replaying import replay
-from django_jobs.operations.stopping import call_off, cancel
+from django_jobs.operations.replay import replay
 from django_jobs.operations.workers import drain, workers
 from django_jobs.worker.build import process_once
 from django_jobs.worker.duties import Presence

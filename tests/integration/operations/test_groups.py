@@ -5,10 +5,9 @@ from datetime import timedelta
 import pytest
 
 from django_jobs.models import FailedJob, FailureGroup
-from django_jobs.operations.dead_letters import discard
-from django_jobs.operations.groups import groups, recount_groups
-from django_jobs.operations.purging import purge
-from django_jobs.operations.replaying import replay
+from django_jobs.operations.dead_letters import discard, groups, recount_groups
+from django_jobs.operations.purge import purge
+from django_jobs.operations.replay import replay
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
 

@@ -4,9 +4,8 @@ import pytest
 
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job, JobResult, OperatorEvent
-from django_jobs.operations.depths import overview
-from django_jobs.operations.live import live
-from django_jobs.operations.stopping import cancel
+from django_jobs.operations.cancel import cancel
+from django_jobs.operations.overview import live, overview
 from testproject.shop.jobs import doomed, flaky, send_receipt
 
 MEMORY = {"BACKEND": "django_jobs.backends.memory.MemoryBackend"}

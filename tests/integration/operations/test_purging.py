@@ -9,7 +9,7 @@ from django_jobs.backends.base import AttemptRecord, Charge, ResultRecord
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, OperatorEvent
-from django_jobs.operations.purging import purge, sweep_results
+from django_jobs.operations.purge import purge, sweep_results
 from testproject.shop.jobs import doomed, flaky, send_receipt
 from tests.integration.operations.dying import die
 

@@ -11,10 +11,9 @@ from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob
 from django_jobs.models import FailedJob, JobResult, OperatorEvent
-from django_jobs.operations.dead_letters import discard
-from django_jobs.operations.groups import groups
-from django_jobs.operations.purging import purge
-from django_jobs.operations.replaying import replay
+from django_jobs.operations.dead_letters import discard, groups
+from django_jobs.operations.purge import purge
+from django_jobs.operations.replay import replay
 from testproject.shop.jobs import doomed
 from tests.integration.operations.dying import die
 

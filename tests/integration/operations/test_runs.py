@@ -6,11 +6,10 @@ from datetime import timedelta
 import pytest
 
 from django_jobs.models import FailedJob, Job, JobResult, OperatorEvent, ResolutionRun
-from django_jobs.operations import run_steps, runs
-from django_jobs.operations.matching import Matching
-from django_jobs.operations.replaying import replay
-from django_jobs.operations.run_steps import advance
-from django_jobs.operations.runs import begin, carry, stop
+from django_jobs.operations import bulk
+from django_jobs.operations.bulk import advance, begin, carry, stop
+from django_jobs.operations.dead_letters import Matching
+from django_jobs.operations.replay import replay
 from django_jobs.worker import process_once
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
@@ -106,13 +105,13 @@ def test_one_steps_at_a_time():
 def test_a_step_that_lost_its_run_changes_nothing(monkeypatch):
     letters(2)
     run = begin("replay", Matching(), **BY)
-    really = run_steps.replay
+    really = bulk.replay
 
     def slowly(failed_id, **how):
         ResolutionRun.objects.update(stepper="somebody else")
         return really(failed_id, **how)
 
-    monkeypatch.setattr(run_steps, "replay", slowly)
+    monkeypatch.setattr(bulk, "replay", slowly)
     run, _wait = advance(run.pk)
     assert run.done == 0
     assert replays().count() == 0
@@ -158,10 +157,10 @@ def test_a_rate_that_makes_no_sense_is_refused(rate):
 def test_a_run_brings_a_job_that_carries_it_on_and_only_one():
     die(send_receipt.prepare(1))
     run = begin("replay", Matching(), **BY)
-    job = Job.objects.get(handler=runs.CARRY_ON)
+    job = Job.objects.get(handler=bulk.CARRY_ON)
     assert (str(job.pk), job.queue) == (run.carrier, "mail")
     carry(run)
-    assert Job.objects.filter(handler=runs.CARRY_ON).count() == 1
+    assert Job.objects.filter(handler=bulk.CARRY_ON).count() == 1
 
 
 def test_without_leave_for_that_job_the_run_says_so_and_is_there(settings):

@@ -7,8 +7,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs.models import FailedJob
-from django_jobs.operations import searching
-from django_jobs.operations.searching import search
+from django_jobs.operations import search as searching
+from django_jobs.operations.search import search
 from testproject.shop.jobs import doomed, send_receipt
 from tests.integration.operations.dying import die
 

@@ -6,7 +6,12 @@ import pytest
 from django.utils import timezone
 
 from django_jobs.models import FailedJob, Job
-from django_jobs.operations.dead_letters import discard, discard_each, replay_each, select
+from django_jobs.operations.dead_letters import (
+    discard,
+    discard_each,
+    replay_each,
+    select,
+)
 from testproject.shop.jobs import send_receipt
 from tests.integration.operations.dying import die
 

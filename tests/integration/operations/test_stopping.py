@@ -4,7 +4,7 @@ import pytest
 
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job, JobResult, OperatorEvent, Worker
-from django_jobs.operations.stopping import call_off
+from django_jobs.operations.cancel import call_off
 from django_jobs.operations.workers import drain
 from django_jobs.worker.build import process_once
 from django_jobs.worker.duties import Presence

@@ -10,7 +10,7 @@ from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import StoreUnavailable
 from django_jobs.models import OutboxJob
-from django_jobs.operations.explaining import explain
+from django_jobs.operations.explain import explain
 from django_jobs.operations.health import Limits, troubles
 from django_jobs.outbox import relay
 from django_jobs.worker.build import build_relay

@@ -12,9 +12,9 @@ from django_jobs import enqueue_many, job
 from django_jobs.clock import SECOND
 from django_jobs.exceptions import EnqueueOutcomeUnknown, JobFailed, StoreUnavailable
 from django_jobs.models import Job, JobResult, OperatorEvent, OutboxJob, RelayLease
-from django_jobs.operations import stopping
-from django_jobs.operations.explaining import explain
-from django_jobs.operations.stopping import call_off, cancel
+from django_jobs.operations import cancel as stopping
+from django_jobs.operations.cancel import call_off, cancel
+from django_jobs.operations.explain import explain
 from django_jobs.tasks.compat import TaskResultStatus, task_backends
 from tests.integration.children import Crew
 from tests.integration.outbox.conftest import BROKER

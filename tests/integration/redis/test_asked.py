@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 
 from django_jobs.models import JobAttempt, OperatorEvent
-from django_jobs.operations.stopping import call_off
+from django_jobs.operations.cancel import call_off
 from django_jobs.worker import process_once
 from testproject.shop import jobs as shop
 from tests.integration.worker.pool.conftest import is_alive, until

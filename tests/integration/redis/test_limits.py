@@ -10,7 +10,7 @@ from django_jobs.backends.rates import Rate, Usage
 from django_jobs.backends.redis.connection import StoreClock
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.models import QueueControl
-from django_jobs.operations.depths import overview
+from django_jobs.operations.overview import overview
 from django_jobs.operations.queues import limit_queue, pause_queue, reset_rate, resume_queue
 from django_jobs.testing.factories import make_outgoing
 

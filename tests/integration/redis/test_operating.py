@@ -11,8 +11,8 @@ from django.test import override_settings
 
 from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob
-from django_jobs.operations.depths import overview
-from django_jobs.operations.stopping import call_off
+from django_jobs.operations.cancel import call_off
+from django_jobs.operations.overview import overview
 from django_jobs.worker import process_once
 from testproject.shop import jobs as shop
 from tests.integration.redis.conftest import jobs_in

@@ -20,7 +20,7 @@ from django_jobs.backends.redis.connection import StoreClock
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.models import FailedJob, OperatorEvent
-from django_jobs.operations.explaining import explain
+from django_jobs.operations.explain import explain
 from django_jobs.worker import process_once
 
 pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]

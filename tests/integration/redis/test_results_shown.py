@@ -9,8 +9,8 @@ from django.urls import reverse
 
 from django_jobs import Cancel, job
 from django_jobs.models import FailedJob
-from django_jobs.operations.explaining import explain
-from django_jobs.operations.stopping import cancel
+from django_jobs.operations.cancel import cancel
+from django_jobs.operations.explain import explain
 from django_jobs.worker.build import process_once
 from testproject.shop.jobs import doomed
 

@@ -15,7 +15,7 @@ from django_jobs.backends.base import Charge
 from django_jobs.backends.registry import backends
 from django_jobs.handlers.registry import registry
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
-from django_jobs.operations.stopping import cancel
+from django_jobs.operations.cancel import cancel
 from django_jobs.tasks import task
 from django_jobs.tasks.compat import (
     TaskResultDoesNotExist,

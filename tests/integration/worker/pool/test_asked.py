@@ -6,9 +6,9 @@ import time
 import pytest
 
 from django_jobs.models import Job, JobAttempt, JobResult, QueueMinute, Worker
-from django_jobs.operations.explaining import explain
-from django_jobs.operations.live import live
-from django_jobs.operations.stopping import call_off
+from django_jobs.operations.cancel import call_off
+from django_jobs.operations.explain import explain
+from django_jobs.operations.overview import live
 from django_jobs.operations.workers import drain
 from tests.integration.worker.pool.conftest import is_alive, until
 from tests.integration.worker.pool.gang import jobs as gang

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from django.db.models import F, Sum
 
 from django_jobs.backends.database.counts import (
     Band,
     bands,
     counts,
+    keys_of_suspects,
     open_dead_letters,
     queues_of_open_dead_letters,
     suspects,
 )
 from django_jobs.backends.database.limits import UNLIMITED
+from django_jobs.backends.database.minutes import MINUTE
+from django_jobs.backends.database.unreadable import of_known_kinds
 from django_jobs.backends.rates import Rate, Usage
-from django_jobs.clock import SECOND
+from django_jobs.clock import SECOND, to_datetime
 from django_jobs.conf import get_settings
 from django_jobs.db.home import jobs_database, moments
-from django_jobs.models import JobState, QueueControl, QueueMeter
-from django_jobs.operations.breakers import OpenBreaker, open_breakers
-from django_jobs.operations.brokers import brokers, queues_of_brokers, stats_of
+from django_jobs.models import Job, JobState, QueueControl, QueueMeter, QueueMinute
+from django_jobs.operations.brokers import (
+    OpenBreaker,
+    brokers,
+    open_breakers,
+    queues_of_brokers,
+    stats_of,
+)
 from django_jobs.routers import database_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
+
+    from django.db.models import QuerySet
+
 
 COUNTED_AT_MOST = 10_000
 _Key = tuple[str, str]
@@ -223,3 +237,117 @@ def _asked(known: QueueOverview) -> QueueOverview:
         oldest_ready_seconds=stats.oldest_ready_seconds,
         at_least=(*known.at_least, *stats.at_least),
     )
+
+
+# Live jobs: what waits and runs, one by one.
+
+
+LiveState = Literal["scheduled", "ready", "running", "blocked", "suspect"]
+SUSPECTS_AT_MOST = 10_000
+_STATES = {state.label: state for state in JobState}
+
+
+def live(
+    queue: str | None = None,
+    handler: str | None = None,
+    state: LiveState | None = None,
+    *,
+    using: str | None = None,
+) -> QuerySet[Job]:
+    """Live jobs in the order in which they are due; raises ValueError for an unknown state.
+
+    Suspects are found by an index that knows nothing else of them: at most SUSPECTS_AT_MOST
+    that wait, and as many that run.
+    """
+    jobs = Job.objects.using(using or jobs_database())
+    if state == "suspect":
+        jobs = jobs.filter(pk__in=keys_of_suspects(jobs.db, SUSPECTS_AT_MOST))
+    elif state is not None:
+        if state not in _STATES:
+            raise ValueError(f"there is no state {state!r}; use {', '.join(_STATES)} or suspect")
+        jobs = jobs.filter(state=_STATES[state])
+    if queue is not None:
+        jobs = jobs.filter(queue=queue)
+    if handler is not None:
+        jobs = jobs.filter(handler=handler)
+    return of_known_kinds(jobs).order_by("queue", "state", "rank", "due", "id")
+
+
+# What workers did in the last hour and day, from the counts that they add up by the minute.
+
+
+@dataclass(slots=True)
+class Counts:
+    """How many runs ended how: well, badly with a retry to come, or with a dead letter."""
+
+    succeeded: int = 0
+    retried: int = 0
+    dead: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.succeeded + self.retried + self.dead
+
+    def add(self, other: Counts) -> None:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Counts in slots of equal length; the last one is under way. ``begins`` is the first's."""
+
+    begins: datetime
+    slot_minutes: int
+    slots: Sequence[Counts]
+
+    @property
+    def total(self) -> Counts:
+        total = Counts()
+        for slot in self.slots:
+            total.add(slot)
+        return total
+
+    def by(self, count: int) -> Series:
+        """The same in fewer slots, of ``count`` each."""
+        grouped = []
+        for first in range(0, len(self.slots), count):
+            group = Counts()
+            for slot in self.slots[first : first + count]:
+                group.add(slot)
+            grouped.append(group)
+        return Series(
+            begins=self.begins, slot_minutes=self.slot_minutes * count, slots=tuple(grouped)
+        )
+
+
+def series(slots: int, slot_minutes: int, at: Mapping[str, int] | None = None) -> Series:
+    """All queues together. ``at``: the moments of the databases, where they are known."""
+    counts = [Counts() for _ in range(slots)]
+    begins = 0
+    for alias, moment in (at or moments()).items():
+        now = moment // MINUTE
+        first = now - now % slot_minutes - (slots - 1) * slot_minutes
+        begins = begins or first
+        rows = QueueMinute.objects.using(alias).filter(minute__gte=first, minute__lte=now)
+        rows = rows.annotate(slot=(F("minute") - first) - (F("minute") - first) % slot_minutes)
+        for slot, *told in rows.values_list("slot").annotate(
+            Sum("succeeded"), Sum("retried"), Sum("dead")
+        ):
+            counts[int(slot) // slot_minutes].add(Counts(*map(int, told)))
+    return Series(
+        begins=to_datetime(begins * 60 * SECOND), slot_minutes=slot_minutes, slots=tuple(counts)
+    )
+
+
+def by_queue(minutes: int, at: Mapping[str, int] | None = None) -> dict[tuple[str, str], Counts]:
+    """The last minutes of each queue, by backend and name."""
+    found: dict[tuple[str, str], Counts] = {}
+    for alias, moment in (at or moments()).items():
+        first = moment // MINUTE - minutes
+        rows = QueueMinute.objects.using(alias).filter(minute__gt=first).order_by()
+        for backend, queue, *told in rows.values_list("backend", "queue").annotate(
+            Sum("succeeded"), Sum("retried"), Sum("dead")
+        ):
+            found[backend, queue] = Counts(*map(int, told))
+    return found

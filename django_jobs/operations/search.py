@@ -18,7 +18,7 @@ from django.db.models import Q
 
 from django_jobs.ids import parse_id
 from django_jobs.models import FailedJob
-from django_jobs.operations.resolving import DISCARDED, REPLAYED
+from django_jobs.operations.replay import DISCARDED, REPLAYED
 from django_jobs.redaction import redacted
 
 if TYPE_CHECKING:

@@ -1,0 +1,501 @@
+"""A dead letter lives on as a new job, and only as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
+
+from django_jobs.backends.base import OnConflict
+from django_jobs.backends.database import DatabaseBackend
+from django_jobs.backends.database.dead_letters import count_resolved
+from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.registry import backends
+from django_jobs.backends.sync import SyncBackend
+from django_jobs.conf import get_settings
+from django_jobs.db.home import jobs_database, record, store_now
+from django_jobs.db.transactions import in_transition
+from django_jobs.enqueue import payload_text
+from django_jobs.exceptions import (
+    ConfigurationError,
+    DuplicateJob,
+    EnqueueOutcomeUnknown,
+    HandlerRefused,
+    InvalidJob,
+    InvalidPayload,
+    QueueRefused,
+    Rejection,
+)
+from django_jobs.handlers.registry import check_allowed, registry
+from django_jobs.ids import new_id
+from django_jobs.models import FailedJob
+from django_jobs.redaction import HIDDEN, redacted
+from django_jobs.wire import strict_json
+from django_jobs.wire.envelope import MAX_MOMENT, Header, Message, Seal
+from django_jobs.wire.opening import Opener
+from django_jobs.wire.signing import Signer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from django_jobs.handlers.base import Handler
+    from django_jobs.wire.envelope import Envelope, Outgoing
+
+    Witness = Callable[[FailedJob, str], None]
+    """Is told the dead letter and its former resolution, in the transaction that marks it."""
+    from django_jobs.backends.base import Backend
+
+
+# Other arguments for a dead letter. Secrets that were never shown stay what they are.
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A payload in place of the one a dead letter has.
+
+    Where it says ``••••`` as the redacted old one does, the old value is meant.
+    """
+
+    payload: Any
+
+
+def put_back(edited: Any, original: Any, handler: Handler | None) -> Any:
+    """An edited payload for its handler, with what was redacted put back; raises InvalidPayload.
+
+    Not where the handler would send it elsewhere than before: whoever edits never saw it, and
+    would find it out that way.
+    """
+    payload = restored(edited, original)
+    if payload != edited and _destination(handler, payload) != _destination(handler, original):
+        raise InvalidPayload(
+            "hidden values (••••) stay with what they were meant for: where a request goes, which "
+            "event is sent, or any word of a command line was changed here; write the values "
+            "themselves, or change nothing but other parts"
+        )
+    return payload
+
+
+def _destination(handler: Handler | None, payload: Any) -> Any:
+    destination = getattr(handler, "destination", None)
+    if destination is None:
+        return None
+    try:
+        return destination(payload)
+    except (InvalidPayload, HandlerRefused):
+        return object()  # no other is the same
+
+
+def restored(edited: Any, original: Any) -> Any:
+    """An edited payload, with what was redacted put back; raises InvalidPayload.
+
+    A secret returns only to the place it came from. Anywhere else the dots stand for nothing
+    that is known, and would be sent as they are. And it stays hidden there: what stands beside
+    a value may be all that shows it to be a secret.
+    """
+    payload = _restored(edited, original, redacted(original), "the payload")
+    _demand_hidden(edited, redacted(payload), "the payload")
+    return payload
+
+
+def _demand_hidden(edited: Any, shown: Any, place: str) -> None:
+    if shown == HIDDEN:
+        return
+    if isinstance(edited, dict | list):
+        for key, value in edited.items() if isinstance(edited, dict) else enumerate(edited):
+            _demand_hidden(value, shown[key], f"{place}[{key!r}]")
+    elif isinstance(edited, str) and HIDDEN in edited and shown != edited:
+        raise InvalidPayload(
+            f"{place} would no longer be hidden, for what stands beside it was changed; write the "
+            "value itself, or leave what is beside it as it was"
+        )
+
+
+def _restored(edited: Any, original: Any, shown: Any, place: str) -> Any:
+    if isinstance(edited, dict):
+        old, seen = [value if isinstance(value, dict) else {} for value in (original, shown)]
+        return {
+            key: _restored(value, old.get(key), seen.get(key), f"{place}[{key!r}]")
+            for key, value in edited.items()
+        }
+    if isinstance(edited, list):
+        # An item of another place must not take the secret of this one's neighbour.
+        return [
+            _restored(
+                value,
+                _at(original, place_in),
+                _seen(edited, shown, place_in),
+                f"{place}[{place_in}]",
+            )
+            for place_in, value in enumerate(edited)
+        ]
+    if isinstance(edited, str) and edited == shown:
+        return original
+    if isinstance(edited, str) and HIDDEN in edited:
+        raise InvalidPayload(
+            f"{place} is {edited!r}, and there is no hidden value in that place to put back; "
+            "write the value itself, or leave the dots where they were"
+        )
+    return edited
+
+
+def _seen(edited: list[Any], shown: Any, place: int) -> Any:
+    """What was shown in a place; nothing where the word before it, which names it, is another."""
+    seen = _at(shown, place)
+    renamed = seen == HIDDEN and place and edited[place - 1] != _at(shown, place - 1)
+    return None if renamed else seen
+
+
+def _at(values: Any, place: int) -> Any:
+    return values[place] if isinstance(values, list) and place < len(values) else None
+
+
+# From a dead letter that can be verified to a new message in its place.
+
+
+def verified(failed: FailedJob) -> Envelope:
+    """What a dead letter says, when it may be believed; raises Rejection.
+
+    The signature is looked at even where VERIFY_SIGNATURES is off: a replay signs anew,
+    and must not lend a forged body a true signature.
+    """
+    settings = get_settings()
+    opener = Opener(
+        backend=failed.backend,
+        site=settings.site,
+        max_payload_bytes=settings.max_payload_bytes,
+        signer=Signer(settings.signing_keys),
+    )
+    return opener.open(message_of(failed), failed.queue)
+
+
+def checked(failed: FailedJob, edited: Edited | None = None) -> Envelope:
+    """The same, when it could also run here and now; raises Rejection or InvalidJob.
+
+    ``edited``: with another payload, which is judged in place of the one it has.
+    """
+    envelope = verified(failed)
+    if edited is not None:
+        handler = registry.get(envelope.terms.job)
+        payload = put_back(edited.payload, envelope.payload, handler)
+        payload_text(envelope.terms.job, payload, get_settings())
+        envelope = envelope._replace(payload=payload)
+    settings, terms = get_settings(), envelope.terms
+    if problem := settings.queue_problem(terms.queue):
+        raise QueueRefused(problem)
+    handler = registry.find(terms.job)
+    check_allowed(terms.job, terms.queue, settings.queue(terms.queue).handlers)
+    handler.validate(envelope.payload)
+    return envelope
+
+
+def resealed(envelope: Envelope, identifier: str, now: int) -> Outgoing:
+    """A new message of the same payload and terms, due at once and signed anew."""
+    terms = envelope.terms
+    lifetime = None if terms.expires_at is None else terms.expires_at - envelope.enqueued_at
+    signer = Signer(get_settings().signing_keys)
+    seal = Seal(
+        replace(
+            terms,
+            schedule=None,
+            delay=None,
+            expires_at=None if lifetime is None else now + max(lifetime, 0),
+            replay_of=envelope.identifier,
+        ),
+        signer,
+    )
+    outgoing = seal.outgoing(identifier, strict_json.dumps(envelope.payload), now)
+    if not envelope.unknown:
+        return outgoing
+    # Fields that a later release wrote are kept, as they are everywhere else.
+    body = f"{outgoing.body[:-1]},{strict_json.dumps(dict(envelope.unknown))[1:]}"
+    return outgoing._replace(body=body, signature=signer.sign(body))
+
+
+def message_of(failed: FailedJob) -> Message:
+    """A dead letter as the message it was; its columns must say what its body says."""
+    return Message(
+        body=failed.body,
+        signature=failed.signature,
+        key_id=failed.key_id,
+        # It waits for nothing any more, whatever its schedule said.
+        header=Header(failed.attempts, failed.deliveries, failed.crashes, MAX_MOMENT),
+        index={
+            "id": str(failed.job_id),
+            "backend": failed.backend,
+            "queue": failed.queue,
+            "handler": failed.handler,
+            "name": failed.name,
+            "rank": failed.rank,
+            "tenant": failed.tenant,
+            "trace_id": failed.trace_id,
+            "replay_of": None if failed.replay_of is None else str(failed.replay_of),
+        },
+    )
+
+
+# Marking a dead letter as resolved: the row, the record and the witness, in one step.
+
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+REPLAYED, DISCARDED = "replayed", "discarded"
+_ACTIONS = {REPLAYED: "replay", DISCARDED: "discard"}
+
+
+def locked(alias: str, failed_id: int) -> FailedJob:
+    """A dead letter that nobody else can resolve meanwhile; raises FailedJob.DoesNotExist."""
+    found = FailedJob.objects.using(alias).select_for_update().filter(pk=failed_id).first()
+    if found is None:
+        raise FailedJob.DoesNotExist(f"there is no dead letter {failed_id}")
+    return found
+
+
+def resolve(
+    alias: str,
+    failed: FailedJob,
+    resolution: str,
+    *,
+    by: str,
+    note: str,
+    witness: Witness | None,
+    detail: Mapping[str, Any] = NOTHING,
+) -> None:
+    """Mark a locked dead letter, in the caller's transaction."""
+    before = failed.resolution
+    write(
+        alias,
+        failed,
+        resolution=resolution,
+        replayed_as=failed.replayed_as,
+        resolved_by=by[:150],
+        resolution_note=note,
+        resolved_at=for_people(store_now(alias)),
+    )
+    count_resolved(alias, failed)
+    record(
+        alias,
+        _ACTIONS[resolution],
+        by=by,
+        reason=note,
+        backend=failed.backend,
+        queue=failed.queue,
+        subject=str(failed.job_id),
+        detail={
+            "failed_id": failed.pk,
+            "was": before,
+            "replayed_as": None if failed.replayed_as is None else str(failed.replayed_as),
+            **detail,
+        },
+    )
+    if witness is not None:
+        witness(failed, before)
+
+
+def write(alias: str, failed: FailedJob, **changes: Any) -> None:
+    """Save some columns of a dead letter."""
+    for name, value in changes.items():
+        setattr(failed, name, value)
+    failed.save(using=alias, update_fields=list(changes))
+
+
+def resolved_how(failed: FailedJob) -> str:
+    """Who resolved a dead letter, how and when, as half a sentence."""
+    when = "" if failed.resolved_at is None else f" at {failed.resolved_at:%Y-%m-%d %H:%M:%S %Z}"
+    return f"{failed.resolution} by {failed.resolved_by or 'somebody'}{when}".rstrip()
+
+
+ReplayStatus = Literal["replayed", "already-replayed", "discarded", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What became of a wish to replay.
+
+    ``new_id`` is the job that a dead letter lives on as, ``why`` the sentence for a
+    refusal (or about who came before). ``discarded`` with a ``new_id``: somebody discarded it
+    after the new job was enqueued on a backend elsewhere, and before that was on record.
+    ``replayed`` with a ``why``: the same, but the dead letter was purged.
+    """
+
+    failed_id: int
+    job_id: str
+    status: ReplayStatus
+    new_id: str | None = None
+    why: str = ""
+
+
+def replay(
+    failed_id: int,
+    *,
+    by: str,
+    reason: str = "",
+    using: str | None = None,
+    witness: Witness | None = None,
+    edited: Edited | None = None,
+) -> Replayed:
+    """Enqueue a dead letter as a new job, once; raises FailedJob.DoesNotExist.
+
+    The new job has the payload and the terms of the old one, its queue and backend, no
+    attempts behind it, no delay, and as long to live as the old one had. What cannot be
+    verified, or could not run, is refused. ``witness`` is called with the dead letter
+    and its former resolution, in the transaction that marks it. With ``edited`` the new job
+    gets that payload, if the handler takes it.
+    """
+    return _Replay(failed_id, by, reason, using or jobs_database(), witness, edited).run()
+
+
+class _Replay:
+    """One wish to replay.
+
+    Where the new job goes into the same database, all of it is one transaction. Anywhere
+    else the new id is written down first: after a failure in between, the same id is
+    enqueued again, which is a no-op if it had arrived.
+    """
+
+    def __init__(
+        self,
+        failed_id: int,
+        by: str,
+        reason: str,
+        alias: str,
+        witness: Witness | None,
+        edited: Edited | None,
+    ) -> None:
+        self.failed_id = failed_id
+        self.by = by
+        self.reason = reason
+        self.alias = alias
+        self.witness = witness
+        self.edited = edited
+        self._begun: FailedJob | None = None
+
+    def run(self) -> Replayed:
+        answer = in_transition(self.alias, lambda _: self._begin())
+        if isinstance(answer, Replayed):
+            return answer
+        backend, envelope, identifier = answer
+        try:
+            refusal = self._enqueue(backend, envelope, identifier)
+        except EnqueueOutcomeUnknown as error:
+            why = f"{error.__cause__ or error}: replay it again, the job will not be doubled"
+            return Replayed(
+                failed_id=self.failed_id, job_id=envelope.identifier, status="refused", why=why
+            )
+        return in_transition(self.alias, lambda _: self._finish(identifier, refusal))
+
+    def _begin(self) -> Replayed | tuple[Backend, Envelope, str]:
+        failed = locked(self.alias, self.failed_id)
+        if failed.resolution:
+            return self._resolved_before(failed)
+        try:
+            envelope = checked(failed, self.edited)
+            backend = backends[failed.backend]
+        except (Rejection, InvalidJob, ConfigurationError) as error:
+            return self._answer(failed, "refused", why=str(error))
+        identifier = str(failed.replayed_as or new_id())
+        if self._joins(backend):
+            if refusal := self._enqueue(backend, envelope, identifier):
+                return self._answer(failed, "refused", why=refusal)
+            return self._replayed(failed, identifier)
+        write(self.alias, failed, replayed_as=UUID(identifier))
+        self._begun = failed
+        return backend, envelope, identifier
+
+    def _joins(self, backend: Backend) -> bool:
+        """Whether the new job can be stored in this transaction, and nothing but stored."""
+        if isinstance(backend, SyncBackend):
+            return False  # its enqueue runs the job, and no transaction of ours lasts that long
+        return isinstance(backend, DatabaseBackend) and backend.database == self.alias
+
+    def _enqueue(self, backend: Backend, envelope: Envelope, identifier: str) -> str:
+        """Store the new job; why it was refused, or nothing.
+
+        Elsewhere it may have arrived before, and have ended since: that is left alone.
+        """
+        outgoing = resealed(envelope, identifier, store_now(self.alias))
+        store = backend.enqueue if self._joins(backend) else backend.push
+        try:
+            store([outgoing], on_conflict=OnConflict.RAISE)
+        except (DuplicateJob, InvalidJob) as error:
+            return str(error)
+        return ""
+
+    def _finish(self, identifier: str, refusal: str) -> Replayed:
+        try:
+            failed = locked(self.alias, self.failed_id)
+        except FailedJob.DoesNotExist:
+            if self._begun is None:
+                raise
+            return self._purged_meanwhile(self._begun, identifier, refusal)
+        if failed.resolution == REPLAYED:
+            return self._resolved_before(failed)
+        if failed.resolution:
+            return self._resolved_meanwhile(failed, "" if refusal else identifier)
+        if refusal:
+            write(self.alias, failed, replayed_as=None)
+            return self._answer(failed, "refused", why=refusal)
+        return self._replayed(failed, identifier)
+
+    def _replayed(self, failed: FailedJob, identifier: str) -> Replayed:
+        failed.replayed_as = UUID(identifier)
+        resolve(
+            self.alias,
+            failed,
+            REPLAYED,
+            by=self.by,
+            note=self.reason,
+            witness=self.witness,
+            detail={} if self.edited is None else {"edited": True},
+        )
+        return self._answer(failed, "replayed", identifier)
+
+    def _resolved_before(self, failed: FailedJob) -> Replayed:
+        if failed.resolution == REPLAYED:
+            how = resolved_how(failed)
+            return self._answer(failed, "already-replayed", str(failed.replayed_as), how)
+        return self._answer(failed, "discarded", why=resolved_how(failed))
+
+    def _resolved_meanwhile(self, failed: FailedJob, identifier: str) -> Replayed:
+        """Somebody discarded it while the new job was on its way: that stays, and both are told.
+
+        To call the job off would be a second decision, and it may run already.
+        """
+        how = resolved_how(failed)
+        if not identifier:
+            write(self.alias, failed, replayed_as=None)
+            return self._answer(failed, "discarded", why=how)
+        self._record(failed, identifier)
+        why = f"{how}, while job {identifier} was made of it; jobs_cancel {identifier} calls it off"
+        return self._answer(failed, "discarded", identifier, why)
+
+    def _purged_meanwhile(self, failed: FailedJob, identifier: str, refusal: str) -> Replayed:
+        """The new job is there, or was refused; only the row to write that into is gone."""
+        if refusal:
+            return self._answer(failed, "refused", why=refusal)
+        self._record(failed, identifier, purged=True)
+        if self.witness is not None:
+            failed.resolution, failed.replayed_as = REPLAYED, UUID(identifier)
+            self.witness(failed, "")
+        why = f"the dead letter was purged while job {identifier} was made of it"
+        return self._answer(failed, "replayed", identifier, why)
+
+    def _record(self, failed: FailedJob, identifier: str, **more: object) -> None:
+        """Add a replay to the record whose dead letter cannot be marked as replayed."""
+        known = {"failed_id": failed.pk, "was": failed.resolution, "replayed_as": identifier}
+        record(
+            self.alias,
+            "replay",
+            by=self.by,
+            reason=self.reason,
+            backend=failed.backend,
+            queue=failed.queue,
+            subject=str(failed.job_id),
+            detail={**known, **more},
+        )
+
+    def _answer(
+        self, failed: FailedJob, status: ReplayStatus, new_id: str | None = None, why: str = ""
+    ) -> Replayed:
+        return Replayed(
+            failed_id=failed.pk, job_id=str(failed.job_id), status=status, new_id=new_id, why=why
+        )
