@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import signal
 import sys
 import textwrap
+import threading
+import time
 from argparse import RawDescriptionHelpFormatter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import (
@@ -34,8 +39,11 @@ from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
-    from django.core.management.base import CommandParser
+    from django.core.management.base import CommandParser, OutputWrapper
+
 
 FAILED = 1
 USAGE = 2
@@ -136,3 +144,124 @@ def chosen_database(alias: str | None) -> str:
     if alias is not None and alias not in known:
         raise refused(f"--database {alias!r} holds no jobs; use {' or '.join(known)}")
     return alias or jobs_database()
+
+
+# Asking a person before something happens that cannot be undone.
+
+
+def check_can_ask(way_out: str, *, as_json: bool) -> None:
+    """Refuse where there is nobody to ask, or no room for a question."""
+    if as_json:
+        raise refused(f"--json leaves no room for a question; add {way_out}")
+    if not sys.stdin.isatty():
+        raise refused(f"there is no terminal to ask for confirmation; add {way_out}")
+
+
+def confirmed(question: str) -> bool:
+    """Whether a person said yes. No answer is a no."""
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
+    except EOFError:
+        return False
+
+
+def system_user() -> str:
+    """Who runs this command, as far as the system knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "unknown"
+
+
+# A bar for what takes a while: drawn in a terminal with rich, some lines elsewhere.
+#
+# It goes to standard error, so that standard output stays what others can read.
+
+
+SHOWN_FROM = 51
+_LINES = 10
+
+
+@contextmanager
+def progress(stream: OutputWrapper, total: int, label: str) -> Iterator[Callable[[int], None]]:
+    """Gives a function that is told how many more are done."""
+    if total < SHOWN_FROM:
+        yield lambda _count: None
+        return
+    if stream.isatty():
+        try:
+            from rich.console import Console  # noqa: PLC0415 - an extra; it may be absent
+            from rich.progress import MofNCompleteColumn, Progress  # noqa: PLC0415 - as above
+        except ImportError:
+            pass
+        else:
+            console = Console(stderr=True)
+            columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+            with Progress(*columns, console=console) as bar:
+                bar_id = bar.add_task(label, total=total)
+                yield lambda count: bar.advance(bar_id, count)
+            return
+    yield _Lines(stream, total, label).advance
+
+
+class _Lines:
+    """A line for each tenth."""
+
+    def __init__(self, stream: OutputWrapper, total: int, label: str) -> None:
+        self._stream = stream
+        self._total = total
+        self._label = label
+        self._done = 0
+        self._told = 0
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        tenth = min(self._done, self._total) * _LINES // self._total
+        if tenth > self._told:
+            self._told = tenth
+            self._stream.write(f"{self._label}: {self._done} of {self._total}", lambda text: text)
+            self._stream.flush()
+
+
+# Doing something again and again until Ctrl-C.
+
+
+_SLICE_SECONDS = 0.1
+
+
+class Watch:
+    """The first Ctrl-C ends it after the current look, a second one at once.
+
+    A flag, because a KeyboardInterrupt may come while a driver cleans up and is then lost.
+    """
+
+    def __init__(self, look: Callable[[], None], interval: float) -> None:
+        self._look = look
+        self._interval = interval
+        self._over = False
+
+    def run(self) -> None:
+        """Look until interrupted."""
+        if threading.current_thread() is not threading.main_thread():
+            self._loop()
+            return
+        before = signal.signal(signal.SIGINT, self._interrupted)
+        try:
+            self._loop()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _loop(self) -> None:
+        while not self._over:
+            self._look()
+            self._pause()
+
+    def _pause(self) -> None:
+        next_look = time.monotonic() + self._interval
+        while not self._over and (left := next_look - time.monotonic()) > 0:
+            time.sleep(min(left, _SLICE_SECONDS))
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        if self._over:
+            raise KeyboardInterrupt
+        self._over = True

@@ -17,7 +17,7 @@ from django_jobs.backends.database.claim import FEW, promote
 from django_jobs.backends.database.counts import LOOKED_AT, bands, keys_of_suspects
 from django_jobs.backends.database.settle import return_claimed
 from django_jobs.backends.database.wait import queues_with_blocked, queues_with_due
-from django_jobs.management.listing import Wanted, listed
+from django_jobs.management.jobs import Wanted, listed
 from django_jobs.models import Job
 from django_jobs.operations.explain import COUNTED_AT_MOST
 from django_jobs.operations.explain import explain as explain_job

@@ -9,7 +9,7 @@ import pytest
 from django.core.management.base import OutputWrapper
 
 from django_jobs.management import arguments, output
-from django_jobs.management.progress import progress
+from django_jobs.management.base import progress
 
 
 class Terminal(io.StringIO):

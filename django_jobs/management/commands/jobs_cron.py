@@ -14,8 +14,13 @@ from django_jobs.cron.registry import find, problems
 from django_jobs.cron.stored import unreadable_rows
 from django_jobs.exceptions import InvalidSchedule, UnknownSchedule
 from django_jobs.management.arguments import moment
-from django_jobs.management.asking import system_user
-from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
+from django_jobs.management.base import (
+    FAILED,
+    JobsCommand,
+    add_json,
+    refused,
+    system_user,
+)
 from django_jobs.management.output import escaped
 from django_jobs.management.schedules import (
     decided_document,

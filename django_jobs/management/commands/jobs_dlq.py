@@ -16,7 +16,7 @@ from django_jobs.management.base import (
     chosen_database,
     epilog,
 )
-from django_jobs.management.resolving import FILTERS, resolve
+from django_jobs.management.dead_letters import FILTERS, resolve
 from django_jobs.operations.dead_letters import select
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.exceptions import InvalidOption
-from django_jobs.management.asking import system_user
-from django_jobs.management.base import FAILED, JobsCommand, add_json
+from django_jobs.management.base import FAILED, JobsCommand, add_json, system_user
 from django_jobs.management.output import escaped
 from django_jobs.operations.workers import drain, workers
 

@@ -10,8 +10,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from django_jobs.management.arguments import expiry, moment, queue_name, seconds, time_limit
-from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
-from django_jobs.management.enqueueing import (
+from django_jobs.management.base import (
+    FAILED,
+    JobsCommand,
+    add_json,
+    refused,
+)
+from django_jobs.management.enqueue import (
     Preparer,
     count_words,
     find_handler,
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from contextlib import AbstractContextManager
 
-    from django_jobs.management.enqueueing import Outcome
+    from django_jobs.management.enqueue import Outcome
     from django_jobs.management.output import Output
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -9,15 +9,20 @@ from django.core.management.base import CommandError
 
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import BackendUnavailable, DuplicateJob, StoreUnavailable
-from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
+from django_jobs.management.base import (
+    FAILED,
+    JobsCommand,
+    add_json,
+    progress,
+    refused,
+)
 from django_jobs.management.output import escaped
-from django_jobs.management.progress import progress
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
+    from django_jobs.management.imports import Moved
     from django_jobs.management.output import Output
-    from django_jobs.tasks.importing import Moved
 
 SOURCES = ("django-tasks-db", "django-ox")
 
@@ -52,14 +57,14 @@ class Command(JobsCommand):
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
         try:
-            from django_jobs.tasks import importing  # noqa: PLC0415 - Tasks may be absent
+            from django_jobs.management import imports  # noqa: PLC0415 - Tasks may be absent
         except ImportError as error:
             raise refused(str(error)) from error
         source, using = options["source"], options["source_database"]
-        total = len(importing.waiting_ids(source, using))
+        total = len(imports.waiting_ids(source, using))
         try:
             with progress(self.stderr, total, "import") as advance:
-                moved = importing.move(
+                moved = imports.move(
                     source,
                     backend=options["backend"],
                     using=using,
@@ -76,7 +81,7 @@ class Command(JobsCommand):
                 f"{escaped(str(error))}; what was not moved is still there: do it again",
                 returncode=FAILED,
             ) from error
-        table, database = importing.place_of(source, using)
+        table, database = imports.place_of(source, using)
         word = {
             "table": table,
             "database": database,

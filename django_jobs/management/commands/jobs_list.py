@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.management.arguments import positive_int, queue_name
 from django_jobs.management.base import JobsCommand, add_json
-from django_jobs.management.listing import HEADERS, LOOKS_AT_MOST, STATES, Wanted, listed
+from django_jobs.management.jobs import (
+    HEADERS,
+    LOOKS_AT_MOST,
+    STATES,
+    Wanted,
+    listed,
+)
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

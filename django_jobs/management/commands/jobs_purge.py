@@ -7,15 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.management.arguments import DURATIONS, duration, queue_name
-from django_jobs.management.asking import check_can_ask, confirmed, system_user
 from django_jobs.management.base import (
     FAILED,
     JobsCommand,
     add_database,
     add_json,
+    check_can_ask,
     chosen_database,
+    confirmed,
+    progress,
+    system_user,
 )
-from django_jobs.management.progress import progress
 from django_jobs.operations.dead_letters import select
 from django_jobs.operations.purge import purge
 

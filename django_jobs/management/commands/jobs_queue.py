@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.exceptions import InvalidOption
 from django_jobs.management.arguments import queue_name
-from django_jobs.management.asking import system_user
-from django_jobs.management.base import JobsCommand, add_json
+from django_jobs.management.base import JobsCommand, add_json, system_user
 from django_jobs.management.output import escaped
 from django_jobs.operations.queues import (
     QueueSettings,

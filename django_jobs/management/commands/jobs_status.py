@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, close_old_connections
 
-from django_jobs.management import effective_settings, status
+from django_jobs.management import status
 from django_jobs.management.arguments import positive_float, queue_name, seconds, whole
-from django_jobs.management.backlogs import BACKLOG_HEADERS, backlog_row
-from django_jobs.management.base import FAILED, JobsCommand, add_json, refused
+from django_jobs.management.base import (
+    FAILED,
+    JobsCommand,
+    Watch,
+    add_json,
+    refused,
+)
 from django_jobs.management.output import escaped
-from django_jobs.management.watching import Watch
+from django_jobs.management.status import BACKLOG_HEADERS, backlog_row
 from django_jobs.operations import health
 from django_jobs.operations.brokers import open_breakers
 from django_jobs.operations.health import Limits
@@ -172,10 +177,10 @@ def _check(output: Output, options: dict[str, Any]) -> int:
 
 
 def _settings(output: Output, *, as_json: bool) -> int:
-    found = effective_settings.effective()
+    found = status.effective()
     if as_json:
         output.document({"settings": [asdict(one) for one in found]})
     else:
         rows = [(one.name, json.dumps(one.value, ensure_ascii=False), one.origin) for one in found]
-        output.table(effective_settings.HEADERS, rows)
+        output.table(status.HEADERS, rows)
     return 0

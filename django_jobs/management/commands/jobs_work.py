@@ -25,7 +25,7 @@ from django_jobs.exceptions import (
 from django_jobs.management.arguments import positive_float, positive_int
 from django_jobs.management.base import refused
 from django_jobs.management.output import escaped
-from django_jobs.management.reloading import Watcher, is_watched
+from django_jobs.management.reload import Watcher, is_watched
 from django_jobs.management.schema import databases_of, require_tables
 from django_jobs.operations.leftovers import leftovers
 from django_jobs.telemetry import events

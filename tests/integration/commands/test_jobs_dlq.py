@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from django.db.models import F
 
-from django_jobs.management import asking
+from django_jobs.management import base
 from django_jobs.models import FailedJob, Job, OperatorEvent
 from testproject.shop.jobs import flaky
 from tests.integration.commands.conftest import assert_harmless
@@ -34,7 +34,7 @@ def terminal(monkeypatch):
                 raise EOFError
             return text
 
-        monkeypatch.setattr(asking.sys.stdin, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr(base.sys.stdin, "isatty", lambda: True, raising=False)
         monkeypatch.setattr("builtins.input", asked)
         return asked
 
@@ -156,7 +156,7 @@ def test_replay_is_done_once(run, die):
 
 
 def test_the_user_of_the_system_is_recorded(run, die, monkeypatch):
-    monkeypatch.setattr(asking.getpass, "getuser", lambda: "operator")
+    monkeypatch.setattr(base.getpass, "getuser", lambda: "operator")
     (failed,) = die()
     assert run("jobs_dlq", "discard", failed.pk).code == 0
     failed.refresh_from_db()
@@ -165,8 +165,8 @@ def test_the_user_of_the_system_is_recorded(run, die, monkeypatch):
     def nobody():
         raise KeyError("uid")
 
-    monkeypatch.setattr(asking.getpass, "getuser", nobody)
-    assert asking.system_user() == "unknown"
+    monkeypatch.setattr(base.getpass, "getuser", nobody)
+    assert base.system_user() == "unknown"
 
 
 def test_what_went_wrong_fails(run, die):

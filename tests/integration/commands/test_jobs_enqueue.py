@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from django_jobs import job
-from django_jobs.management import enqueueing
+from django_jobs.management import enqueue
 from django_jobs.models import Job
 from django_jobs.worker import process_once
 
@@ -191,7 +191,7 @@ def test_a_bad_line_is_named_and_nothing_is_enqueued(run, lines, line, told):
 
 
 def test_what_went_in_before_a_bad_line_is_told(run, lines, monkeypatch):
-    monkeypatch.setattr(enqueueing, "BATCH", 2)
+    monkeypatch.setattr(enqueue, "BATCH", 2)
     path = lines(*[{"handler": DOOMED}] * 3, "{")
     refused = run("jobs_enqueue", "--file", path)
     assert "lines 1 to 2 are enqueued, none from line 3 on" in refused.err
@@ -217,5 +217,5 @@ def test_a_handler_that_is_no_function_gets_the_payload_as_it_is():
     class Own:
         key = "own"
 
-    assert enqueueing.shape(Own(), {"a": 1}) == {"a": 1}
-    assert enqueueing.shape(Own(), enqueueing.given_payload(None)) is None
+    assert enqueue.shape(Own(), {"a": 1}) == {"a": 1}
+    assert enqueue.shape(Own(), enqueue.given_payload(None)) is None

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from django_jobs.backends.registry import backends
-from django_jobs.management import listing
+from django_jobs.management import jobs
 from django_jobs.models import Job, JobAttempt, JobResult
 from django_jobs.operations.cancel import cancel
 from django_jobs.worker.build import process_once
@@ -79,7 +79,7 @@ def test_a_handler_is_looked_for_among_so_many_and_no_more(run, monkeypatch):
     for _ in range(3):
         doomed.enqueue()
     found = flaky.using(queue="z").enqueue()
-    monkeypatch.setattr(listing, "LOOKS_AT_MOST", 3)
+    monkeypatch.setattr(jobs, "LOOKS_AT_MOST", 3)
     done = run("jobs_list", "--handler", flaky.key)
     assert done.out.startswith("There are no live jobs like that.\nIt was looked among the first")
     assert run("jobs_list", "--handler", flaky.key, "--json").json() == {"jobs": [], "more": True}
@@ -94,7 +94,7 @@ def test_results_are_looked_for_among_the_latest(run, monkeypatch):
     while process_once():
         pass
     assert cancelled.id in run("jobs_list", "--state", "cancelled").out
-    monkeypatch.setattr(listing, "LOOKS_AT_MOST", 2)
+    monkeypatch.setattr(jobs, "LOOKS_AT_MOST", 2)
     assert run("jobs_list", "--state", "cancelled", "--json").json() == {"jobs": [], "more": True}
     assert len(run("jobs_list", "--state", "succeeded", "--json").json()["jobs"]) == 2
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.db.models import F
 
-from django_jobs.management import asking
+from django_jobs.management import base
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, OperatorEvent
 from django_jobs.worker.build import process_once
 from testproject.shop.jobs import doomed, flaky
@@ -71,7 +71,7 @@ def test_nothing_is_old_enough_or_of_that_queue(run, ended, options):
 @pytest.mark.parametrize(("answer", "code"), [("yes", 0), ("", 1)])
 def test_it_asks(run, ended, monkeypatch, answer, code):
     questions = []
-    monkeypatch.setattr(asking.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(base.sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda question: questions.append(question) or answer)
     assert run("jobs_purge", "--state", "all", "--older-than", "7d").code == code
     (question,) = questions

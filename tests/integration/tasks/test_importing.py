@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
+from django_jobs.management import imports
 from django_jobs.models import Job, JobState
-from django_jobs.tasks import importing
 from django_jobs.worker import process_once
 from tests.integration.tasks.chores import tasks as chores
 
@@ -22,10 +22,10 @@ PATH = "tests.integration.tasks.chores.tasks"
 NEVER = timezone.now().replace(year=9999, month=1, day=1)
 
 
-@pytest.fixture(params=importing.SOURCES)
+@pytest.fixture(params=imports.SOURCES)
 def source(request):
     """An empty table of another backend, with the columns that are read."""
-    model = importing.SOURCES[request.param]
+    model = imports.SOURCES[request.param]
     with connection.schema_editor() as editor:
         editor.create_model(model)
     yield request.param
@@ -35,7 +35,7 @@ def source(request):
 
 def put(source, function="add", args=(1,), kwargs=None, *, age=60, **values):
     """A row as the other package writes it; its id."""
-    model = importing.SOURCES[source]
+    model = imports.SOURCES[source]
     call = {"args": list(args), "kwargs": kwargs or {}}
     own = (
         {"args_kwargs": call, "run_after": NEVER}
@@ -57,7 +57,7 @@ def put(source, function="add", args=(1,), kwargs=None, *, age=60, **values):
 
 
 def left(source):
-    return importing.SOURCES[source].objects.count()
+    return imports.SOURCES[source].objects.count()
 
 
 def imported(*options):
@@ -88,7 +88,7 @@ def test_what_is_not_due_waits_for_its_time(source):
 
 def test_doing_it_again_is_safe(source):
     job_id = put(source)
-    row = importing.SOURCES[source].objects.get()
+    row = imports.SOURCES[source].objects.get()
     imported(source)
     row.save(force_insert=True)  # as if the deletion had been lost
     imported(source)
@@ -111,7 +111,7 @@ def test_it_says_what_it_signs_and_on_whose_word(source, dry):
     for n in range(2):
         put(source, args=[n])
     put(source, function="fails", args=[])
-    table = importing.SOURCES[source]._meta.db_table
+    table = imports.SOURCES[source]._meta.db_table
     key_id = get_settings().signing_keys[0].key_id
     out = StringIO()
     call_command("jobs_import", source, *(["--dry-run"] if dry else []), stdout=out)
@@ -126,7 +126,7 @@ def test_it_tells_programs_the_same(source):
     put(source)
     _, told = imported(source)
     assert told["tasks"] == {f"{PATH}.add": 1}
-    assert told["table"] == importing.SOURCES[source]._meta.db_table
+    assert told["table"] == imports.SOURCES[source]._meta.db_table
     assert (told["database"], told["key_id"]) == ("default", get_settings().signing_keys[0].key_id)
 
 
