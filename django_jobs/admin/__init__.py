@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from django_jobs.admin.bulk import ResolutionRunAdmin
 from django_jobs.admin.dead_letters import FailedJobAdmin
-from django_jobs.admin.live_jobs import JobAdmin
+from django_jobs.admin.jobs import JobAdmin
 from django_jobs.admin.overview import OverviewAdmin
-from django_jobs.admin.own_schedules import AdminScheduleAdmin
 from django_jobs.admin.queues import QueueControlAdmin
-from django_jobs.admin.runs import ResolutionRunAdmin
+from django_jobs.admin.records import JobAttemptAdmin, JobResultAdmin, OperatorEventAdmin
+from django_jobs.admin.schedule_forms import AdminScheduleAdmin
 from django_jobs.admin.schedules import ScheduleAdmin
-from django_jobs.admin.tables import JobAttemptAdmin, JobResultAdmin, OperatorEventAdmin
 from django_jobs.admin.workers import WorkerAdmin
 
 __all__ = [

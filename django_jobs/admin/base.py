@@ -11,15 +11,119 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import CharField, JSONField, TextField, UUIDField
-from django.http import HttpResponse, HttpResponseNotAllowed
+from django.http import HttpResponse, HttpResponseNotAllowed, QueryDict
 from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.timesince import timesince, timeuntil
 
-from django_jobs.admin.databases import DatabaseFilter, all_databases, asked_for
 from django_jobs.admin.lists import OfferingAdmin
-from django_jobs.admin.presentation import shown
+from django_jobs.admin.payloads import shortened, shown
+from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.registry import backends
+from django_jobs.conf import get_settings
 from django_jobs.db.home import jobs_database
 from django_jobs.ids import parse_id
+from django_jobs.routers import database_of, job_databases
 from django_jobs.texts import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from django.contrib.admin.views.main import ChangeList
+    from django.db.models import Model, QuerySet
+    from django.http import HttpRequest
+
+
+# In which database a page looks, where jobs are in several.
+
+
+PARAMETER = "database"
+
+
+def all_databases() -> tuple[str, ...]:
+    """Those that hold jobs; the first is the one to look into unless told otherwise."""
+    return job_databases(get_settings())
+
+
+def asked_for(request: HttpRequest) -> str:
+    """The database that a list was narrowed to, also on the pages that it leads to."""
+    given = request.GET.get(PARAMETER)
+    if given is None:
+        given = QueryDict(request.GET.get("_changelist_filters", "")).get(PARAMETER)
+    known = all_databases()
+    return given if given in known else known[0]
+
+
+def narrowed_to(backend: str) -> dict[str, str]:
+    """What a link to a list says, so that the rows of a backend are in it."""
+    config = get_settings().backends.get(backend)
+    alias = None if config is None else database_of(config)
+    return {} if alias is None else place(alias)
+
+
+def place(alias: str) -> dict[str, str]:
+    """What the address of a page says of the database it is about."""
+    return {} if alias == all_databases()[0] else {PARAMETER: alias}
+
+
+def within(url: str, alias: str) -> str:
+    """An address with its database: what is numbered has the same numbers in each."""
+    told = urlencode(place(alias))
+    return f"{url}{'&' if '?' in url else '?'}{told}" if told else url
+
+
+def home_of(row: Model) -> str:
+    """The database that a row was read from."""
+    return row._state.db or all_databases()[0]  # noqa: SLF001 - it has no other name
+
+
+def told_in(alias: str) -> str:
+    """What an entry of the admin's log says of the database: the log has but the number."""
+    return f" In the database {alias}." if place(alias) else ""
+
+
+def jobs_url(backend: str, queue: str, state: str = "") -> str:
+    """Where the live jobs of a queue are listed; nothing where nobody can list them."""
+    config = get_settings().backends.get(backend)
+    told = {"state": state} if state else {}
+    if config is None or database_of(config) is not None:
+        told |= {"queue": queue, **narrowed_to(backend)}
+        return f"{reverse('admin:django_jobs_job_changelist')}?{urlencode(told)}"
+    if not backends[backend].capabilities.peek:
+        return ""
+    told = {"backend": backend, "queue": queue, **told}
+    return f"{reverse('admin:django_jobs_job_broker')}?{urlencode(told)}"
+
+
+class DatabaseFilter(admin.SimpleListFilter):
+    """Offered where there is a choice; never all at once, for a list is one query."""
+
+    title = "database"
+    parameter_name = PARAMETER
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> list[tuple[str, str]]:
+        known = all_databases()
+        return [(alias, alias) for alias in known] if len(known) > 1 else []
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        chosen = self.value() or all_databases()[0]
+        for alias, label in self.lookup_choices:
+            yield {
+                "selected": alias == chosen,
+                "query_string": changelist.get_query_string({PARAMETER: alias}),
+                "display": label,
+            }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset  # the page has chosen it before
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,3 +305,69 @@ def recent_values(name: str) -> type[admin.SimpleListFilter]:
 def may_view_payload(user: User | AnonymousUser) -> bool:
     """Whether somebody may see what jobs were given and gave back."""
     return user.has_perm("django_jobs.view_payload")
+
+
+# Table cells with a second, smaller line. Whatever comes from a job is escaped.
+
+
+NOTHING = "–"
+A_MOMENT = 60
+
+
+def two_lines(above: str, below: str, title: str = "") -> str:
+    """A cell of two lines; with a title, the whole of what its first line shortens."""
+    return format_html(
+        '<span class="dj-main" title="{}">{}</span> <span class="dj-where">{}</span>',
+        printable(title or above),
+        printable(above),
+        printable(below),
+    )
+
+
+def handler_cell(handler: str) -> str:
+    """The function of a handler, its module below."""
+    module, _, function = handler.rpartition(".")
+    return two_lines(function, module, handler)
+
+
+def moment_cell(moment: datetime | None) -> str:
+    """A moment, and how far it is from now."""
+    if moment is None:
+        return NOTHING
+    local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    return two_lines(date_format(local, "j M, H:i"), away(moment), moment.isoformat(" ", "seconds"))
+
+
+def away(moment: datetime) -> str:
+    """How far a moment is from now, in its largest unit."""
+    now = timezone.now()
+    if abs((moment - now).total_seconds()) < A_MOMENT:
+        return "just now"
+    if moment > now:
+        return f"in {timeuntil(moment, now, depth=1)}"
+    return f"{timesince(moment, now, depth=1)} ago"
+
+
+def error_text(error_type: str, message: str) -> str:
+    """An error in one short line."""
+    kind = shortened(error_type.rpartition(".")[2])
+    return ": ".join(filter(None, (kind, shortened(message)))) or NOTHING
+
+
+def badge(word: str) -> str:
+    """A word in a coloured frame."""
+    return format_html('<span class="dj-badge dj-{}">{}</span>', printable(word), printable(word))
+
+
+def moment_of(microseconds: int | None) -> datetime | None:
+    """A moment on the store's clock, for people."""
+    return None if microseconds is None else for_people(microseconds)
+
+
+def in_full(moment: datetime | None) -> str:
+    """A moment as the site writes it."""
+    if moment is None:
+        return NOTHING
+    local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    # Other times on the same page may be of UTC, and say so.
+    return f"{date_format(local, 'DATETIME_FORMAT')} {date_format(local, 'T')}"

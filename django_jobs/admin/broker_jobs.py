@@ -8,8 +8,7 @@ from uuid import UUID
 from django.core.exceptions import PermissionDenied
 from django.urls import path, reverse
 
-from django_jobs.admin.base import ReadOnlyAdmin
-from django_jobs.admin.cells import away, handler_cell, moment_of
+from django_jobs.admin.base import ReadOnlyAdmin, away, handler_cell, moment_of
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobResult, JobState
 from django_jobs.operations import brokers

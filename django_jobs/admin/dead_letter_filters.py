@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, ORDER_VAR, PAGE_VAR
 
-from django_jobs.admin.base import RECENT_ROWS, may_view_payload
-from django_jobs.admin.cells import error_text
-from django_jobs.admin.databases import PARAMETER
+from django_jobs.admin.base import PARAMETER, RECENT_ROWS, error_text, may_view_payload
 from django_jobs.admin.lists import OfferedList, moment_of
 from django_jobs.operations.dead_letters import Matching, groups
 from django_jobs.operations.search import search

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.contrib import admin
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseRedirect
 from django.template.defaultfilters import pluralize
 from django.template.response import TemplateResponse
-from django.urls import path
+from django.urls import path, reverse
 from django.utils.http import urlencode
 
-from django_jobs.admin import dead_letter_page
-from django_jobs.admin.base import may_view_payload
-from django_jobs.admin.cells import away, badge, error_text, handler_cell, moment_cell, two_lines
-from django_jobs.admin.databases import place
+from django_jobs.admin.actions import (
+    LetterLog,
+    ReasonForm,
+    ResolvingAdmin,
+    answer_of,
+)
+from django_jobs.admin.base import (
+    away,
+    badge,
+    error_text,
+    handler_cell,
+    home_of,
+    may_view_payload,
+    moment_cell,
+    place,
+    two_lines,
+    within,
+)
+from django_jobs.admin.bulk import BeginningAdmin
 from django_jobs.admin.dead_letter_filters import (
     LONGEST_TEXT,
     RESOLUTIONS,
@@ -24,19 +41,188 @@ from django_jobs.admin.dead_letter_filters import (
     ResolutionFilter,
     offered,
 )
-from django_jobs.admin.editing import EditingAdmin
 from django_jobs.admin.lists import MomentFilter
-from django_jobs.admin.run_beginnings import BeginningAdmin
-from django_jobs.models import FailedJob
+from django_jobs.admin.payloads import (
+    editable,
+    from_editor,
+    meta_of,
+    payload_of,
+    verdict_of,
+    why_it_died,
+)
+from django_jobs.exceptions import InvalidJob
+from django_jobs.handlers.registry import registry
+from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from django_jobs.operations.dead_letters import groups
+from django_jobs.operations.replay import Edited, checked, replay
 from django_jobs.operations.search import FOUND_AT_MOST, TEXT_WINDOW, search
+from django_jobs.wire import strict_json
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from django.db.models import QuerySet
     from django.http import HttpRequest
     from django.urls import URLPattern
 
     from django_jobs.operations.search import Found
+
+
+# One dead letter, to be read from the top: why, what it was given, what happened.
+
+
+ATTEMPTS_SHOWN = 50
+
+
+def told(request: HttpRequest, failed: FailedJob) -> dict[str, Any]:
+    """What its page shows of a dead letter to somebody."""
+    may_view = may_view_payload(request.user)
+    attempts = JobAttempt.objects.using(home_of(failed)).filter(job_id=failed.job_id)
+    return {
+        "failed": failed,
+        "why": why_it_died(failed.reason),
+        "verdict": verdict_of(failed),
+        "resolution": RESOLUTIONS.get(failed.resolution, failed.resolution),
+        "may_view_payload": may_view,
+        "payload": payload_of(failed.body) if may_view else None,
+        "meta": meta_of(failed.body) if may_view else "",
+        "error_type": failed.error_type.removeprefix("builtins."),
+        "message": failed.error_message,
+        "traceback": failed.traceback,
+        "output": failed.output,
+        "attempts": [_attempt(row) for row in attempts.order_by("-number", "-pk")[:ATTEMPTS_SHOWN]],
+        "age": away(failed.failed_at),
+        "replay_of": _whereabouts(failed.replay_of, home_of(failed)),
+        "replayed_as": _whereabouts(failed.replayed_as, home_of(failed)),
+        "same_error": _same_error(failed),
+    }
+
+
+def _attempt(row: JobAttempt) -> dict[str, Any]:
+    return {
+        "number": row.number,
+        "outcome": row.outcome,
+        "began": row.started_at,
+        "took": f"{max((row.finished_at - row.started_at).total_seconds(), 0):.3g} s",
+        "error": ": ".join(filter(None, (row.error_type, row.error_message))),
+        "traceback": row.traceback,
+        "output": row.output,
+        "worker": row.worker,
+    }
+
+
+def _same_error(failed: FailedJob) -> str:
+    """Where to see all open dead letters with this error."""
+    if not failed.fingerprint:
+        return ""
+    told = urlencode({"fingerprint": failed.fingerprint, **place(home_of(failed))})
+    return f"{reverse('admin:django_jobs_failedjob_changelist')}?{told}"
+
+
+def _whereabouts(job_id: UUID | None, alias: str) -> dict[str, str] | None:
+    """Where another job of the same lineage can be looked at, and how it stands."""
+    if job_id is None:
+        return None
+    if live := Job.objects.using(alias).filter(pk=job_id).first():
+        url = reverse("admin:django_jobs_job_change", args=[live.pk])
+        return {"id": str(job_id), "url": url, "state": live.get_state_display()}
+    if result := JobResult.objects.using(alias).filter(pk=job_id).first():
+        url = reverse("admin:django_jobs_jobresult_change", args=[result.pk])
+        return {"id": str(job_id), "url": url, "state": result.status}
+    if dead := FailedJob.objects.using(alias).filter(job_id=job_id).first():
+        url = within(reverse("admin:django_jobs_failedjob_change", args=[dead.pk]), alias)
+        return {"id": str(job_id), "url": url, "state": "dead"}
+    return {"id": str(job_id), "url": "", "state": "ended, and nothing of it was kept"}
+
+
+# Replaying a dead letter with other arguments than it died with.
+
+
+class EditForm(ReasonForm):
+    """The arguments as JSON, and why."""
+
+    field_order = ("payload", "reason")
+    payload = forms.CharField(
+        label="Arguments",
+        strip=False,
+        help_text="As JSON. Leave hidden values (••••) as they are to keep them.",
+        widget=forms.Textarea(
+            attrs={
+                "rows": 14,
+                "cols": 80,
+                "class": "vLargeTextField dj-code",
+                "spellcheck": "false",
+            }
+        ),
+    )
+
+    def __init__(self, failed: FailedJob, data: Any = None, **options: Any) -> None:
+        super().__init__(data, **options)
+        self.failed = failed
+
+    def clean_payload(self) -> Edited:
+        """What the handler takes; anything else comes back with its complaint."""
+        try:
+            edited = Edited(from_editor(self.cleaned_data["payload"]))
+            checked(self.failed, edited)
+        except (strict_json.NotStrictJson, InvalidJob) as problem:
+            raise forms.ValidationError(str(problem)) from problem
+        return edited
+
+
+class EditingAdmin(ResolvingAdmin):
+    """Adds the page on which arguments are edited. It needs three permissions."""
+
+    def has_edit_permission(self, request: HttpRequest, obj: FailedJob | None = None) -> bool:
+        may = request.user.has_perm("django_jobs.edit_payload")
+        return may and may_view_payload(request.user) and self.has_replay_permission(request, obj)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.edit_view)
+        return [path("<path:object_id>/edit/", view, name=f"{self._url}_edit"), *super().get_urls()]
+
+    def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """GET shows the arguments, POST replays the dead letter with those given."""
+        failed = self.get_object(request, unquote(object_id))
+        allowed = self.has_view_permission(request, failed)
+        if not (allowed and self.has_edit_permission(request, failed)):
+            raise PermissionDenied
+        if failed is None:
+            return self.not_there(request, object_id)
+        page = within(reverse(f"admin:{self._url}_change", args=[failed.pk]), home_of(failed))
+        if failed.resolution or not verdict_of(failed).valid:
+            messages.error(request, "Only what is open and can be verified can be edited.")
+            return HttpResponseRedirect(page)
+        given = request.POST if request.method == "POST" else None
+        form = EditForm(failed, given, initial={"payload": editable(failed.body)})
+        if form.is_valid():
+            self._replay_edited(request, failed, form.cleaned_data)
+            return HttpResponseRedirect(page)
+        context = {
+            "title": "Edit and replay",
+            "original": "Edit and replay",
+            "failed": failed,
+            "form": form,
+            "takes": getattr(registry.get(failed.handler), "takes", ""),
+            "back": page,
+        }
+        return self._page(request, "edit.html", context)
+
+    def _replay_edited(
+        self, request: HttpRequest, failed: FailedJob, given: dict[str, Any]
+    ) -> None:
+        log = LetterLog(self, request, given["reason"], "with edited arguments")
+        answer = replay(
+            failed.pk,
+            by=request.user.get_username(),
+            reason=given["reason"],
+            witness=log.inside,
+            using=home_of(failed),
+            edited=given["payload"],
+        )
+        log.outside()
+        self._tell(request, "replay", [answer_of(answer)])
+
 
 GROUPS_SHOWN = 200
 NOT_IN_LISTS = ("body", "traceback", "output", "meta", "signature")
@@ -174,7 +360,7 @@ class FailedJobAdmin(BeginningAdmin, EditingAdmin):
         failed = self.looked_at(request, object_id)
         if isinstance(failed, HttpResponse):
             return failed
-        context = dead_letter_page.told(request, failed)
+        context = told(request, failed)
         verdict, is_open = context["verdict"], not failed.resolution
         may_replay = is_open and self._may(request, "replay", failed)
         context |= {

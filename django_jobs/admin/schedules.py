@@ -15,8 +15,8 @@ from django.db import router
 from django.http import Http404, HttpResponseRedirect
 from django.urls import path, reverse
 
+from django_jobs.admin.actions import reason_field
 from django_jobs.admin.base import ReadOnlyAdmin
-from django_jobs.admin.reasons import reason_field
 from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import from_datetime
 from django_jobs.cron import stored

@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 
-from django_jobs.admin.acting import ActingAdmin, Subject, Verb, some_ids
-from django_jobs.admin.cells import badge, moment_cell, moment_of, two_lines
-from django_jobs.admin.databases import all_databases
+from django_jobs.admin.actions import (
+    ActingAdmin,
+    Subject,
+    Verb,
+    some_ids,
+)
+from django_jobs.admin.base import (
+    all_databases,
+    badge,
+    moment_cell,
+    moment_of,
+    two_lines,
+)
 from django_jobs.db.home import clock_of
 from django_jobs.ids import parse_id
 from django_jobs.models import Worker
@@ -20,7 +30,7 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
 
-    from django_jobs.admin.acting import Log
+    from django_jobs.admin.actions import Log
 
 DRAIN = Verb(
     label="Drain",

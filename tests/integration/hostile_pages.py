@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 
 from django.utils.html import escape
 
-from django_jobs.admin.presentation import in_editor, shortened
+from django_jobs.admin.payloads import in_editor, shortened
 from django_jobs.texts import printable
 
 CLOSERS = ["", '"', "'", '">', "'>", "</textarea>", "</pre>", "</title>", "-->", "]]>", "</script>",

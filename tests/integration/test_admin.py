@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from django_jobs.admin import live_jobs, tables
+from django_jobs.admin import jobs, records
 from django_jobs.admin.base import CappedPaginator
 from django_jobs.models import FailedJob, Job, JobResult, OperatorEvent
 from testproject.shop.jobs import doomed, send_receipt
@@ -130,7 +130,7 @@ class TestOtherTables:
         assert found("jobattempt", "t-1") == 0
 
     def test_look_for_a_trace_among_the_latest_jobs(self, admin_client, monkeypatch):
-        monkeypatch.setattr(tables, "TRACES_AMONG", 2)
+        monkeypatch.setattr(records, "TRACES_AMONG", 2)
         for trace in ("t-1", "t-2", "t-3"):
             doomed.using(trace_id=trace).enqueue()
         url = reverse("admin:django_jobs_job_changelist")
@@ -144,7 +144,7 @@ class TestOtherTables:
     def test_find_a_state_that_few_jobs_have_and_one_that_many_have(
         self, admin_client, monkeypatch, few
     ):
-        monkeypatch.setattr(live_jobs, "FEW", few)
+        monkeypatch.setattr(jobs, "FEW", few)
         ids = {doomed.using(queue=queue).enqueue().id for queue in ("a", "b")}
         doomed.using(delay=3600).enqueue()
         url = reverse("admin:django_jobs_job_changelist")

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
-from django_jobs.admin.presentation import editable, from_editor
+from django_jobs.admin.payloads import editable, from_editor
 from django_jobs.models import FailedJob, Job
 from django_jobs.redaction import HIDDEN, redacted
 from testproject.shop.jobs import send_receipt

@@ -11,8 +11,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_jobs import enqueue_many
-from django_jobs.admin import acting
-from django_jobs.admin.databases import jobs_url
+from django_jobs.admin import actions
+from django_jobs.admin.base import jobs_url
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job, OperatorEvent, QueueControl, Worker
@@ -226,7 +226,7 @@ class TestWhoCalledAJobOff:
 
 @pytest.mark.django_db
 def test_too_many_are_refused_without_being_read(admin_client, monkeypatch):
-    monkeypatch.setattr(acting, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(actions, "MOST_AT_ONCE", 2)
     enqueue_many([doomed.prepare() for _ in range(5)])
     data = {"action": "cancel_selected", "select_across": "1", "_selected_action": ["x"]}
     with CaptureQueriesContext(connection) as sent:

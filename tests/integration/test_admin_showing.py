@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.html import escape
 
 import django_jobs
-from django_jobs.admin.presentation import laid_out, why_it_died
+from django_jobs.admin.payloads import laid_out, why_it_died
 from django_jobs.models import (
     FailedJob,
     Job,

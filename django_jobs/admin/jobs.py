@@ -12,13 +12,24 @@ from django.utils.html import format_html
 from django.utils.timezone import is_aware, make_aware
 
 from django_jobs.admin import broker_jobs
-from django_jobs.admin.acting import ActingAdmin, Subject, Verb, some_ids
-from django_jobs.admin.base import may_view_payload, recent_values
+from django_jobs.admin.actions import (
+    ActingAdmin,
+    Subject,
+    Verb,
+    some_ids,
+)
+from django_jobs.admin.base import (
+    all_databases,
+    badge,
+    handler_cell,
+    may_view_payload,
+    moment_cell,
+    moment_of,
+    recent_values,
+)
 from django_jobs.admin.broker_jobs import BrokerJobsAdmin
-from django_jobs.admin.cells import badge, handler_cell, moment_cell, moment_of
-from django_jobs.admin.databases import all_databases
-from django_jobs.admin.presentation import meta_of, payload_of
-from django_jobs.admin.tables import OfAJob, is_kept, with_a_broker
+from django_jobs.admin.payloads import meta_of, payload_of
+from django_jobs.admin.records import OfAJob, is_kept, with_a_broker
 from django_jobs.backends.database.counts import keys_of_suspects
 from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.database.unreadable import is_of_a_row, of_known_kinds
@@ -39,7 +50,7 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
-    from django_jobs.admin.acting import Log
+    from django_jobs.admin.actions import Log
 
 ATTEMPTS_SHOWN = 50
 FEW = 2_000

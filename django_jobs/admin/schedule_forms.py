@@ -13,7 +13,7 @@ from django.http import JsonResponse
 from django.urls import path
 
 from django_jobs.admin.base import LegibleAdmin, may_view_payload
-from django_jobs.admin.presentation import in_editor, laid_out
+from django_jobs.admin.payloads import in_editor, laid_out
 from django_jobs.clock import to_datetime
 from django_jobs.cron import stored
 from django_jobs.cron.problems import unreadable

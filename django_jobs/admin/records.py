@@ -14,11 +14,25 @@ from django.utils.html import format_html_join
 from django.utils.http import urlencode
 
 from django_jobs.admin import broker_jobs
-from django_jobs.admin.base import ReadOnlyAdmin, may_view_payload, recent_values
-from django_jobs.admin.cells import error_text, handler_cell, in_full, moment_cell, moment_of
-from django_jobs.admin.databases import PARAMETER, all_databases
+from django_jobs.admin.base import (
+    PARAMETER,
+    ReadOnlyAdmin,
+    all_databases,
+    error_text,
+    handler_cell,
+    in_full,
+    may_view_payload,
+    moment_cell,
+    moment_of,
+    recent_values,
+)
 from django_jobs.admin.lists import MomentFilter
-from django_jobs.admin.presentation import laid_out, meta_of, payload_of, shortened
+from django_jobs.admin.payloads import (
+    laid_out,
+    meta_of,
+    payload_of,
+    shortened,
+)
 from django_jobs.backends.values import reason_of, why_not_kept
 from django_jobs.db.home import jobs_database
 from django_jobs.ids import made_at, parse_id
