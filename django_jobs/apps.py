@@ -57,10 +57,10 @@ class DjangoJobsConfig(AppConfig):
             return
         from django_jobs import decorators  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
-        from django_jobs.tasks import declared, registering  # noqa: PLC0415 - as above
+        from django_jobs.tasks import declared, finder  # noqa: PLC0415 - as above
 
-        registry.finder = registering.find
-        registry.may_find = registering.may_find
+        registry.finder = finder.find
+        registry.may_find = finder.may_find
         decorators.task_of = declared.task_of_job
 
     def _register_configured(self, configured: JobsSettings) -> None:

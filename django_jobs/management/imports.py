@@ -25,7 +25,7 @@ from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
 from django_jobs.queue_names import queue_of_tasks
 from django_jobs.routes import way
-from django_jobs.tasks import registering, results
+from django_jobs.tasks import finder, results
 from django_jobs.tasks.backend import JobsBackend
 from django_jobs.tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
 from django_jobs.tasks.handler import TaskHandler
@@ -188,13 +188,13 @@ def _hand_over(jobs: Sequence[PreparedJob[Any]], waiting: Any, *, dry_run: bool)
 
 def _prepared(row: Any, backend: str | None) -> PreparedJob[Any]:
     """The job of a row, under the row's id; raises InvalidJob for what could not run here."""
-    handler = registry.get(row.task_path) or registering.find(row.task_path)
+    handler = registry.get(row.task_path) or finder.find(row.task_path)
     if not isinstance(handler, FunctionHandler):
         raise UnknownHandler(
             f"{row.task_path} is no task of this site: nothing registers it, and it is neither in "
             "the modules tasks and jobs of installed apps nor in one of TASK_MODULES"
         )
-    if problem := registering.why_not_found(handler):
+    if problem := finder.why_not_found(handler):
         raise UnknownHandler(problem)
     call = row.call
     payload = handler.payload(tuple(call["args"]), dict(call["kwargs"]))

@@ -21,7 +21,13 @@ from django_jobs.exceptions import JobsError, SettingsError
 from django_jobs.handlers.registry import registry
 from django_jobs.ids import new_id, parse_id
 from django_jobs.queue_names import queue_of_tasks
-from django_jobs.tasks import checks, declared, registering, results, sending
+from django_jobs.tasks import (
+    checks,
+    declared,
+    finder,
+    results,
+    signals,
+)
 from django_jobs.tasks.compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -110,13 +116,13 @@ class JobsBackend(BaseTaskBackend):
         result = results.blank(task, new_id(), self.alias, list(args), kwargs)
         payload = made.handler.payload(tuple(result.args), result.kwargs)
         prepared: PreparedJob[Any] = PreparedJob(result.id, made.plan, payload)
-        token = sending.pending.set([(type(self), result)])
+        token = signals.pending.set([(type(self), result)])
         try:
             handle = prepared.enqueue()
             if handle.created:
-                sending.tell_enqueued()
+                signals.tell_enqueued()
         finally:
-            sending.pending.reset(token)
+            signals.pending.reset(token)
         if handle.created and not getattr(self.jobs, "runs_at_enqueue", False):
             return result
         results.change(result, id=handle.id)
@@ -151,10 +157,10 @@ class JobsBackend(BaseTaskBackend):
         memo: _Made | None = getattr(task, "_made", None)
         if memo and memo.where == where and registry.get(memo.handler.key) is memo.handler:
             return memo
-        registering.register(task)
-        handler: Any = registry.find(registering.key_of(task))
+        finder.register(task)
+        handler: Any = registry.find(finder.key_of(task))
         runs_here = self.jobs.ends_with_process or getattr(self.jobs, "runs_at_enqueue", False)
-        if not runs_here and (problem := registering.why_not_found(handler)):
+        if not runs_here and (problem := finder.why_not_found(handler)):
             raise InvalidTask(problem)
         said: Any = (queue_of_tasks(task.queue_name), int(task.priority), task.run_after)
         if not isinstance(task, JobsTask):

@@ -21,7 +21,7 @@ from django_jobs.execution.return_value import Encoded, encoded_value
 from django_jobs.execution.timeout import JobTimeout
 from django_jobs.handlers.base import Conduct
 from django_jobs.handlers.function import FunctionHandler
-from django_jobs.tasks import results, sending
+from django_jobs.tasks import results, signals
 from django_jobs.tasks.compat import TaskContext, TaskResultStatus, normalize_json
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class TaskHandler(FunctionHandler):
 
     def _begin(self, context: JobContext) -> None:
         running = self._running[context.id] = results.running(self.task, context)
-        sending.tell_enqueued(context.id)
-        sending.send_in_run(sending.task_started, running.sender, running.result)
+        signals.tell_enqueued(context.id)
+        signals.send_in_run(signals.task_started, running.sender, running.result)
 
     def _end(self, context: JobContext, error: BaseException | None) -> None:
         running = self._running.pop(context.id, None)
@@ -90,7 +90,7 @@ class TaskHandler(FunctionHandler):
             return
         else:
             running.fail(error_text(error))
-        sending.send_in_run(sending.task_finished, running.sender, running.result)
+        signals.send_in_run(signals.task_finished, running.sender, running.result)
 
     def _is_final(self, context: JobContext, error: BaseException) -> bool:
         """Whether no attempt follows, as far as it can be told before the attempt is judged."""

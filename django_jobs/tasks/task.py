@@ -20,7 +20,7 @@ from django.utils.module_loading import import_string
 from django_jobs.decorators import JobFunction, conduct_of
 from django_jobs.definition import Options, Reactions, SharedOptions
 from django_jobs.exceptions import UnknownOption
-from django_jobs.tasks import registering
+from django_jobs.tasks import finder
 from django_jobs.tasks.compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
     DEFAULT_TASK_QUEUE_NAME,
@@ -106,7 +106,7 @@ class JobsTask(_Remembering[P, T]):
 
     def __post_init__(self) -> None:
         self.get_backend().validate_task(self)
-        registering.register(self)
+        finder.register(self)
 
     def using(
         self,

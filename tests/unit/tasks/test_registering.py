@@ -9,7 +9,7 @@ from django.apps import apps
 from django_jobs.exceptions import ConfigurationError
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
-from django_jobs.tasks import registering, task
+from django_jobs.tasks import finder, task
 from django_jobs.tasks.compat import InvalidTask
 from django_jobs.tasks.handler import TaskHandler
 
@@ -58,7 +58,7 @@ def test_what_is_no_valid_task_is_no_handler(key):
 
 
 def test_a_module_of_this_site_is_imported_and_its_task_found(wing):
-    handler = registering.find(f"{HIDDEN}.found")
+    handler = finder.find(f"{HIDDEN}.found")
     assert isinstance(handler, TaskHandler)
     assert registry.get(f"{HIDDEN}.found") is handler
 
@@ -67,16 +67,16 @@ def test_a_module_of_this_site_is_imported_and_its_task_found(wing):
     "name", ["plain", "os", "Thing", "gone", "Thing.method", "renamed", "__name__"]
 )
 def test_what_is_no_task_there_is_not_found(wing, name):
-    assert registering.find(f"{HIDDEN}.{name}") is None
+    assert finder.find(f"{HIDDEN}.{name}") is None
     assert f"{HIDDEN}.{name}" not in registry
 
 
 def test_a_job_in_such_a_module_registers_itself(wing):
-    assert registering.find(f"{HIDDEN}.job_beside") is registry.get(f"{HIDDEN}.job_beside")
+    assert finder.find(f"{HIDDEN}.job_beside") is registry.get(f"{HIDDEN}.job_beside")
 
 
 def test_a_module_that_breaks_is_told_and_finds_nothing(wing, caplog):
-    assert registering.find("tests.unit.tasks.wing.broken.found") is None
+    assert finder.find("tests.unit.tasks.wing.broken.found") is None
     assert "tests.unit.tasks.wing.broken" in caplog.text
 
 
@@ -113,16 +113,16 @@ def test_a_module_is_for_tasks_where_an_app_keeps_them_or_the_settings_name_it(
     module, allowed, settings
 ):
     settings.DJANGO_JOBS = {"TASK_MODULES": ["listed"]}
-    assert registering.is_for_tasks(module) is allowed
+    assert finder.is_for_tasks(module) is allowed
 
 
 def test_nothing_outside_is_imported(monkeypatch):
     imported = []
-    monkeypatch.setattr(registering, "import_module", imported.append)
-    assert registering.find("antigravity.fly") is None
-    assert registering.find("fly") is None
-    assert registering.find("testproject.shop.admin.OrderAdmin") is None
-    assert registering.find("django.contrib.admin.views.main.x") is None
+    monkeypatch.setattr(finder, "import_module", imported.append)
+    assert finder.find("antigravity.fly") is None
+    assert finder.find("fly") is None
+    assert finder.find("testproject.shop.admin.OrderAdmin") is None
+    assert finder.find("django.contrib.admin.views.main.x") is None
     assert imported == []
 
 
@@ -134,23 +134,23 @@ def test_two_functions_cannot_share_a_key(key):
 
 def test_a_task_in_a_module_that_no_worker_imports_would_not_be_found(settings):
     made = task(one)
-    problem = registering.why_not_found(registry.get(made.module_path))
+    problem = finder.why_not_found(registry.get(made.module_path))
     assert f"would not find the task {made.module_path}" in problem
     assert f"Add '{__name__}' to DJANGO_JOBS['TASK_MODULES'], or move one to" in problem
     settings.DJANGO_JOBS = {"TASK_MODULES": [__name__]}
-    assert registering.why_not_found(registry.get(made.module_path)) is None
+    assert finder.why_not_found(registry.get(made.module_path)) is None
 
 
 def test_a_task_that_was_imported_before_the_apps_were_ready_is_everywhere(monkeypatch):
     monkeypatch.setattr(apps, "ready", False)
     handler = TaskHandler(f"{__name__}.two", SimpleNamespace(func=two, takes_context=False))
-    assert registering.why_not_found(handler) is None
+    assert finder.why_not_found(handler) is None
 
 
 def test_nothing_is_known_of_a_task_with_a_key_of_its_own(key):
     task(key=key)(one)
-    assert registering.why_not_found(registry.get(key)) is None
+    assert finder.why_not_found(registry.get(key)) is None
 
 
 def test_a_job_is_not_looked_for_as_a_task(key):
-    assert registering.why_not_found(FunctionHandler(key, one, takes_context=False)) is None
+    assert finder.why_not_found(FunctionHandler(key, one, takes_context=False)) is None
