@@ -131,6 +131,7 @@ TESTS = {
         f"{URL}/test_addresses.py",
         f"{URL}/test_addresses.py",
         f"{URL}/test_addresses.py",
+        f"{URL}/test_addresses.py",
         f"{LIMITS}::test_a_name_that_leads_nowhere_fails",
         f"{LIMITS}::test_a_resolver_that_does_not_answer_is_left",
         f"{LIMITS}::test_a_lookup_keeps_no_process_from_ending",

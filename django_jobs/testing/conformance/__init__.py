@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from django_jobs.testing.conformance.accounting import Accounting
 from django_jobs.testing.conformance.base import DeadLetter, Suite
-from django_jobs.testing.conformance.breaking import Breaking
-from django_jobs.testing.conformance.enqueueing import Enqueueing
-from django_jobs.testing.conformance.giving_back import GivingBack
+from django_jobs.testing.conformance.breakers import Breaking
+from django_jobs.testing.conformance.enqueue import Enqueueing
+from django_jobs.testing.conformance.give_back import GivingBack
+from django_jobs.testing.conformance.inspect import Looking
 from django_jobs.testing.conformance.keys import Keys
-from django_jobs.testing.conformance.leasing import Leasing
-from django_jobs.testing.conformance.looking import Looking
-from django_jobs.testing.conformance.opening import Opening
-from django_jobs.testing.conformance.ordering import Ordering
-from django_jobs.testing.conformance.reaping import Reaping
-from django_jobs.testing.conformance.retrying import Retrying
-from django_jobs.testing.conformance.settling import Settling
+from django_jobs.testing.conformance.lease import Leasing
+from django_jobs.testing.conformance.order import Ordering
+from django_jobs.testing.conformance.reap import Reaping
+from django_jobs.testing.conformance.refusals import Opening
+from django_jobs.testing.conformance.retry import Retrying
+from django_jobs.testing.conformance.settle import Settling
 from django_jobs.testing.conformance.timing import Timing
 from django_jobs.testing.conformance.uniqueness import Uniqueness
-from django_jobs.testing.conformance.waiting import Waiting
+from django_jobs.testing.conformance.wait import Waiting
 
 __all__ = ["BackendConformance", "DeadLetter", "Suite"]
 
