@@ -6,7 +6,7 @@ import re
 import tokenize
 from pathlib import Path
 
-import pytest
+from tests.house.findings import listed
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "django_jobs"
@@ -35,17 +35,27 @@ def shown(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-every_package_file = pytest.mark.parametrize("path", package_files(), ids=shown)
-
-
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+TREES = {path: tree_of(path) for path in package_files()}
 
 
 def comments_of(path: Path) -> list[tuple[int, str]]:
     source = io.StringIO(path.read_text(encoding="utf-8"))
     tokens = tokenize.generate_tokens(source.readline)
     return [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+
+
+def nodes(*kinds: type) -> list[tuple[str, ast.AST]]:
+    """Every node of such a kind in the package, and where it is."""
+    return [
+        (f"{shown(path)}:{node.lineno}", node)
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, kinds)
+    ]
 
 
 def length_of(node: ast.AST) -> int:
@@ -57,76 +67,68 @@ def has_a_reason(comment: str) -> bool:
 
 
 def test_there_is_a_package_to_look_at():
-    assert package_files()
+    assert len(TREES) > 100
 
 
-@every_package_file
-def test_a_function_fits_on_a_screen(path):
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    too_long = {
-        node.name: length_of(node)
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, functions) and length_of(node) > FUNCTION_LIMIT
-    }
-    assert not too_long
+def test_a_function_fits_on_a_screen():
+    too_long = [
+        f"{where} {node.name}: {length_of(node)} lines"
+        for where, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef)
+        if length_of(node) > FUNCTION_LIMIT
+    ]
+    assert not too_long, listed(too_long)
 
 
-@every_package_file
-def test_every_module_is_named_after_something(path):
-    assert not NAMES_WITHOUT_A_NOUN & set(path.relative_to(ROOT).with_suffix("").parts)
+def test_every_module_is_named_after_something():
+    unnamed = [
+        shown(path)
+        for path in TREES
+        if NAMES_WITHOUT_A_NOUN & set(path.relative_to(ROOT).with_suffix("").parts)
+    ]
+    assert not unnamed, listed(unnamed)
 
 
-@every_package_file
-def test_only_commands_print(path):
-    if path.is_relative_to(COMMANDS):
-        return
+def test_only_commands_print():
+    commands = shown(COMMANDS)
     prints = [
-        node.lineno
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
+        where
+        for where, node in nodes(ast.Call)
+        if isinstance(node.func, ast.Name)
         and node.func.id == "print"
+        and not where.startswith(commands)
     ]
-    assert not prints
+    assert not prints, listed(prints)
 
 
-@every_package_file
-def test_no_except_is_bare(path):
-    bare = [
-        node.lineno
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ExceptHandler) and node.type is None
-    ]
-    assert not bare
+def test_no_except_is_bare():
+    bare = [where for where, node in nodes(ast.ExceptHandler) if node.type is None]
+    assert not bare, listed(bare)
 
 
-@every_package_file
-def test_a_suppressed_rule_says_why(path):
+def test_a_suppressed_rule_says_why():
     silent = [
-        (line, comment)
+        f"{shown(path)}:{line} {comment}"
+        for path in TREES
         for line, comment in comments_of(path)
         if SUPPRESSION.search(comment) and not has_a_reason(comment)
     ]
-    assert not silent
+    assert not silent, listed(silent)
 
 
-@pytest.mark.parametrize(
-    "comment",
-    [
+def test_a_reason_is_recognised():
+    comments = [
         "# noqa: S608 - the table name comes from the model",
         "# noqa: F401, PLC0415 - registers them",
         "# noqa: PLC0415  the driver may be absent",
         "# type: ignore[attr-defined]  # Django sets it at run time",
         "# pragma: no cover - only on Windows",
-    ],
-)
-def test_a_reason_is_recognised(comment):
-    assert has_a_reason(comment)
+    ]
+    unrecognised = [comment for comment in comments if not has_a_reason(comment)]
+    assert not unrecognised, listed(unrecognised)
 
 
-@pytest.mark.parametrize(
-    "comment",
-    [
+def test_a_missing_reason_is_noticed():
+    comments = [
         "# noqa",
         "# noqa: S608",
         "# noqa: F401, PLC0415",
@@ -135,8 +137,8 @@ def test_a_reason_is_recognised(comment):
         "# type: ignore[attr-defined]",
         "# type: ignore  # no code",
         "# pragma: no cover",
-    ],
-)
-def test_a_missing_reason_is_noticed(comment):
-    assert SUPPRESSION.search(comment)
-    assert not has_a_reason(comment)
+    ]
+    unnoticed = [
+        comment for comment in comments if not SUPPRESSION.search(comment) or has_a_reason(comment)
+    ]
+    assert not unnoticed, listed(unnoticed)

@@ -9,25 +9,35 @@ from tests.benchmarks import tasks
 from tests.benchmarks.rivals.contestants import ADAPTERS, BARE, OURS, TASKS, site
 from tests.benchmarks.rivals.marks import RECORD, Marks
 from tests.benchmarks.rivals.site import DEFAULTS, MACHINE, ONE
+from tests.house.findings import listed
 
 ROOT = Path(__file__).resolve().parents[2]
 PINNED = ROOT / "tests/benchmarks/rivals/requirements.txt"
 
 
-@pytest.mark.parametrize("name", dict.fromkeys([*ADAPTERS, *TASKS]))
-def test_an_adapter_is_read_without_its_package(name):
-    found = site(name)
-    assert found.keeps
-    assert found.left.startswith(("SELECT ", "return redis.call("))
-    assert {way.name for way in found.ways} & {DEFAULTS, ONE, MACHINE}
-    assert all(way.workers and way.pace > 0 for way in found.ways)
+def test_an_adapter_is_read_without_its_package():
+    wrong = []
+    for name in dict.fromkeys([*ADAPTERS, *TASKS]):
+        rival = site(name)
+        wrong += [] if rival.keeps else [f"{name} does not say what it keeps"]
+        reads = rival.left.startswith(("SELECT ", "return redis.call("))
+        wrong += [] if reads else [f"{name} asks for what is left by {rival.left}"]
+        ways = {way.name for way in rival.ways} & {DEFAULTS, ONE, MACHINE}
+        wrong += [] if ways else [f"{name} has no way"]
+        sound = all(way.workers and way.pace > 0 for way in rival.ways)
+        wrong += [] if sound else [f"{name} has a way without workers or pace"]
+    assert not wrong, listed(wrong)
 
 
-@pytest.mark.parametrize("name", [name for name in ADAPTERS if not name.endswith((BARE, OURS))])
-def test_a_rival_is_measured_in_all_three_ways_and_pinned(name):
-    found = site(name)
-    assert [way.name for way in found.ways] == [DEFAULTS, ONE, MACHINE]
-    assert re.search(rf"^{found.distribution}==\d", PINNED.read_text("utf-8"), re.MULTILINE)
+def test_a_rival_is_measured_in_all_three_ways_and_pinned():
+    wrong, pinned = [], PINNED.read_text("utf-8")
+    for name in [name for name in ADAPTERS if not name.endswith((BARE, OURS))]:
+        rival = site(name)
+        if [way.name for way in rival.ways] != [DEFAULTS, ONE, MACHINE]:
+            wrong.append(f"{name} is not measured in all three ways")
+        if not re.search(rf"^{rival.distribution}==\d", pinned, re.MULTILINE):
+            wrong.append(f"{rival.distribution} is not pinned")
+    assert not wrong, listed(wrong)
 
 
 def test_the_page_names_every_contestant():
@@ -54,11 +64,10 @@ def test_a_job_that_did_not_run_exactly_once_is_noticed(tmp_path, ran, complaint
     assert marks.count() == len(ran)
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_backend_of_tasks_says_where_its_results_are(name):
-    app, _, model = site(name).model.partition(".")
-    assert app
-    assert model
+def test_a_backend_of_tasks_says_where_its_results_are():
+    models = {name: site(name).model.partition(".") for name in TASKS}
+    wrong = [name for name, (app, _, model) in models.items() if not (app and model)]
+    assert not wrong, listed(wrong)
 
 
 def test_ours_is_compared_with_the_fastest_of_the_same_turn_only():

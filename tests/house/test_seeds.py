@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from django.apps import apps
 from django.core.exceptions import FieldDoesNotExist
 from django.core.management import get_commands, load_command_class
@@ -21,6 +20,7 @@ from django_jobs.decorators import job
 from django_jobs.definition import HandlerOptions
 from django_jobs.models import JobState
 from django_jobs.telemetry.logs import SENTENCES
+from tests.house.findings import listed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "seeds.md"
@@ -163,66 +163,72 @@ def exists(name):
 # ------------------------------------------------------------------------------------ tests
 
 
+DOCUMENTS = [
+    "Architecture",
+    "Concurrency and resilience",
+    "PDO transport",
+    "Retries and backoff",
+    "QueueCTL",
+]
+THERE = [
+    "django_jobs.job",
+    "django_jobs.JobContext.attempt",
+    "@job(queue=)",
+    "@job(idempotency_key=)",
+    "MAX_RETRIES",
+    'QUEUES[…]["HANDLERS"]',
+    'QUEUES[…]["RATE_LIMIT"]',
+    "jobs_work",
+    "jobs_work --once",
+    "jobs_dlq replay --all",
+    "Job.due",
+    "status acked",
+    "log job.dead",
+]
+NOT_THERE = [
+    "django_jobs.nothing",
+    "django_jobs.JobContext.nothing",
+    "@job(nothing=)",
+    "NOTHING_LIMIT",
+    "jobs_work --nothing",
+    "jobs_nothing",
+    "jobs_dlq nothing",
+    "Job.nothing",
+    "status nothing",
+    "log nothing",
+]
+
+
 def test_every_row_has_a_state():
-    assert not [(row.line, row.state) for row in rows() if not STATES.fullmatch(row.state)]
+    wrong = [f"line {row.line}: {row.state}" for row in rows() if not STATES.fullmatch(row.state)]
+    assert not wrong, listed(wrong)
 
 
 def test_every_row_names_something():
-    assert not [row.line for row in rows() if not names_in(row.here)]
+    nameless = [f"line {row.line}" for row in rows() if not names_in(row.here)]
+    assert not nameless, listed(nameless)
 
 
 def test_what_is_said_to_be_here_is_here():
-    assert not [(line, name) for line, name in named(planned=False) if not exists(name)]
+    missing = [f"line {line}: {name}" for line, name in named(planned=False) if not exists(name)]
+    assert not missing, listed(missing)
 
 
 def test_what_is_said_to_be_planned_is_not_here_yet():
-    assert not [(line, name) for line, name in named(planned=True) if exists(name)]
+    here = [f"line {line}: {name}" for line, name in named(planned=True) if exists(name)]
+    assert not here, listed(here)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        "Architecture",
-        "Concurrency and resilience",
-        "PDO transport",
-        "Retries and backoff",
-        "QueueCTL",
-    ],
-)
-def test_every_document_has_its_section(document):
-    assert f"\n## {document}\n" in PAGE.read_text(encoding="utf-8")
+def test_every_document_has_its_section():
+    text = PAGE.read_text(encoding="utf-8")
+    missing = [document for document in DOCUMENTS if f"\n## {document}\n" not in text]
+    assert not missing, listed(missing)
 
 
-@pytest.mark.parametrize(
-    ("name", "there"),
-    [
-        ("django_jobs.job", True),
-        ("django_jobs.nothing", False),
-        ("django_jobs.JobContext.attempt", True),
-        ("django_jobs.JobContext.nothing", False),
-        ("@job(queue=)", True),
-        ("@job(idempotency_key=)", True),
-        ("@job(nothing=)", False),
-        ("MAX_RETRIES", True),
-        ("NOTHING_LIMIT", False),
-        ('QUEUES[…]["HANDLERS"]', True),
-        ('QUEUES[…]["RATE_LIMIT"]', True),
-        ("jobs_work", True),
-        ("jobs_work --once", True),
-        ("jobs_work --nothing", False),
-        ("jobs_nothing", False),
-        ("jobs_dlq replay --all", True),
-        ("jobs_dlq nothing", False),
-        ("Job.due", True),
-        ("Job.nothing", False),
-        ("status acked", True),
-        ("status nothing", False),
-        ("log job.dead", True),
-        ("log nothing", False),
-    ],
-)
-def test_a_name_is_looked_up_for_what_it_is(name, there):
-    assert exists(name) is there
+def test_a_name_is_looked_up_for_what_it_is():
+    wrong = [name for name in THERE if exists(name) is not True]
+    wrong += [name for name in NOT_THERE if exists(name) is not False]
+    assert not wrong, listed(wrong)
 
 
 def test_the_options_of_job_that_are_no_options_of_a_job_exist():
