@@ -28,7 +28,7 @@ RIVALS_READY := $(RIVALS_VENV)/.ready-$(shell cat pyproject.toml $(RIVALS) | cks
 .DEFAULT_GOAL := help
 .PHONY: help setup dev demo test test-long test-upstream coverage coverage-guarded chaos plans mutants bench \
 	bench-drain bench-latency bench-idle bench-admin bench-rivals bench-hardships bench-tasks bench-redis bench-ticks \
-	bench-notify house screenshots lint format types layers docs lock audit check clean
+	bench-notify house house-pages screenshots lint format types layers docs lock audit check clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-16s %s\n", $$1, $$2}'
@@ -120,6 +120,9 @@ bench-ticks: setup ## Measure a tick among ten thousand schedules, beside one am
 
 house: setup ## Print how the code stands: sizes, names used twice, the path of one job
 	@$(BIN)/python -m tests.house.measure $(HOUSE_ARGS)
+
+house-pages: setup ## Trace a job, and write the files it goes through into the pages that list them
+	@$(BIN)/python -m tests.house.life_of_a_job --write
 
 screenshots: setup ## Take the pictures of the documentation anew, in the Chromium of this machine
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/browser/screenshots.py
