@@ -25,7 +25,7 @@ from typing import (
 
 from asgiref.sync import async_to_sync, sync_to_async
 
-from django_jobs.definition import Options
+from django_jobs.definition import JobOptions, Options, Reactions
 from django_jobs.enqueue import DEFAULT_QUEUE, Plan, PreparedJob
 from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidOption
 from django_jobs.handlers.base import Conduct, JobContext
@@ -39,7 +39,6 @@ from django_jobs.queue_names import name_among_tasks
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from django_jobs.definition import HandlerOptions, JobOptions
     from django_jobs.handle import Handle
     from django_jobs.handlers.classes import ClassHandler, TypedContext
 
@@ -275,6 +274,13 @@ class Decorator(Protocol):
     ) -> JobFunction[P, Coroutine[Any, Any, T], T]: ...
     @overload
     def __call__(self, function: Callable[P, T], /) -> JobFunction[P, T, T]: ...
+
+
+class HandlerOptions(JobOptions, Reactions, total=False):
+    """What ``@job`` takes."""
+
+    before: Callable[[JobContext], Any] | None
+    after: Callable[[JobContext, BaseException | None], Any] | None
 
 
 class ContextDecorator(Protocol):

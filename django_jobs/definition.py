@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from django_jobs.execution.retry import RetrySpec
-    from django_jobs.handlers.base import JobContext
 
 
 # The word for what nobody said, where None is an answer of its own.
@@ -331,10 +330,3 @@ class Reactions(TypedDict, total=False):
 
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     discard_on: type[BaseException] | tuple[type[BaseException], ...]
-
-
-class HandlerOptions(JobOptions, Reactions, total=False):
-    """What ``@job`` takes."""
-
-    before: Callable[[JobContext], Any] | None
-    after: Callable[[JobContext, BaseException | None], Any] | None

@@ -16,8 +16,7 @@ from django.core.management import get_commands, load_command_class
 
 from django_jobs import conf
 from django_jobs.conf.keys import ENVIRONMENT_KEY
-from django_jobs.decorators import job
-from django_jobs.definition import HandlerOptions
+from django_jobs.decorators import HandlerOptions, job
 from django_jobs.models import JobState
 from django_jobs.telemetry.logs import SENTENCES
 from tests.house.findings import listed
