@@ -26,7 +26,7 @@ from django_jobs.admin.base import (
     told_in,
     within,
 )
-from django_jobs.db.home import jobs_database
+from django_jobs.backends.home import jobs_database
 from django_jobs.operations.dead_letters import discard, foresee
 from django_jobs.operations.replay import replay
 from django_jobs.texts import printable

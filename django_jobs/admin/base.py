@@ -22,10 +22,10 @@ from django.utils.timesince import timesince, timeuntil
 
 from django_jobs.admin.lists import OfferingAdmin
 from django_jobs.admin.payloads import shortened, shown
-from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.home import jobs_database
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
-from django_jobs.db.home import jobs_database
+from django_jobs.db.clock import for_people
 from django_jobs.ids import parse_id
 from django_jobs.routers import database_of, job_databases
 from django_jobs.texts import printable

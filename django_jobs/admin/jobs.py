@@ -31,11 +31,11 @@ from django_jobs.admin.broker_jobs import BrokerJobsAdmin
 from django_jobs.admin.payloads import meta_of, payload_of
 from django_jobs.admin.records import OfAJob, is_kept, with_a_broker
 from django_jobs.backends.database.counts import keys_of_suspects
-from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.database.unreadable import is_of_a_row, of_known_kinds
 from django_jobs.backends.database.wait import all_queues
+from django_jobs.backends.home import jobs_database
 from django_jobs.clock import from_datetime
-from django_jobs.db.home import jobs_database
+from django_jobs.db.clock import for_people
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.operations.cancel import call_off

@@ -17,7 +17,7 @@ from django.utils.http import urlencode
 
 from django_jobs.admin.base import ReadOnlyAdmin, jobs_url, narrowed_to
 from django_jobs.admin.payloads import shortened, shown
-from django_jobs.db.home import jobs_database, moments
+from django_jobs.backends.home import jobs_database, moments
 from django_jobs.models import Overview
 from django_jobs.operations.brokers import open_breakers, until
 from django_jobs.operations.causes import span

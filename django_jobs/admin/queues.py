@@ -18,7 +18,7 @@ from django_jobs.admin.actions import (
 )
 from django_jobs.admin.base import all_databases, badge, jobs_url, moment_cell, two_lines
 from django_jobs.admin.payloads import shortened
-from django_jobs.backends.database.limits import UNLIMITED
+from django_jobs.backends.limits import UNLIMITED
 from django_jobs.backends.rates import Rate
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import InvalidOption

@@ -33,8 +33,8 @@ from django_jobs.admin.payloads import (
     payload_of,
     shortened,
 )
+from django_jobs.backends.home import jobs_database
 from django_jobs.backends.values import reason_of, why_not_kept
-from django_jobs.db.home import jobs_database
 from django_jobs.ids import made_at, parse_id
 from django_jobs.models import JobAttempt, JobResult, OperatorEvent
 from django_jobs.texts import printable

@@ -14,13 +14,13 @@ from django.urls import path
 
 from django_jobs.admin.base import LegibleAdmin, may_view_payload
 from django_jobs.admin.payloads import in_editor, laid_out
+from django_jobs.backends.home import jobs_database, record, store_now
 from django_jobs.clock import to_datetime
 from django_jobs.cron import stored
 from django_jobs.cron.problems import unreadable
 from django_jobs.cron.registry import declared, exposed_handlers
 from django_jobs.cron.schedule import Missed, Overlap, Schedule
 from django_jobs.cron.zones import zone_of
-from django_jobs.db.home import jobs_database, record, store_now
 from django_jobs.definition import JobDefinition
 from django_jobs.exceptions import InvalidPayload
 from django_jobs.handlers.registry import registry

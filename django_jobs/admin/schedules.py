@@ -17,11 +17,11 @@ from django.urls import path, reverse
 
 from django_jobs.admin.actions import reason_field
 from django_jobs.admin.base import ReadOnlyAdmin
-from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.home import jobs_database
 from django_jobs.clock import from_datetime
 from django_jobs.cron import stored
 from django_jobs.cron.registry import all_schedules
-from django_jobs.db.home import jobs_database
+from django_jobs.db.clock import for_people
 from django_jobs.exceptions import UnknownSchedule
 from django_jobs.ids import new_id
 from django_jobs.models import ScheduleState, schedule_key

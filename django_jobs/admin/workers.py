@@ -19,7 +19,7 @@ from django_jobs.admin.base import (
     moment_of,
     two_lines,
 )
-from django_jobs.db.home import clock_of
+from django_jobs.backends.home import clock_of
 from django_jobs.ids import parse_id
 from django_jobs.models import Worker
 from django_jobs.operations.workers import WorkerSeen, drain

@@ -1,4 +1,4 @@
-"""Claims whose answers never came: what they took is given back by their tokens."""
+"""Answers that never came: claims are given back by their tokens, a settle is unknown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from django.db import Error
 
-from django_jobs.db.transactions import gave_up
+from django_jobs.backends.base import Settled
+from django_jobs.db.transactions import gave_up, is_connection_lost
 from django_jobs.exceptions import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -68,3 +69,13 @@ class Unheard(Generic[T]):
             if not gave_up(error):
                 raise
         return 0
+
+
+def answered(work: Callable[[], list[Settled]], count: int) -> list[Settled]:
+    """The answers of a settle, or "unknown" when the connection broke before they came."""
+    try:
+        return work()
+    except Error as error:
+        if not is_connection_lost(error):
+            raise
+        return [Settled.UNKNOWN] * count

@@ -13,12 +13,12 @@ from django.db.models import Max, Min, Q
 
 from django_jobs import outbox
 from django_jobs.backends.database.backend import DatabaseBackend
-from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, to_datetime, to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.cron import enqueue
 from django_jobs.cron.enqueue import runs_at_enqueue
+from django_jobs.db.clock import for_people
 from django_jobs.db.transactions import in_reading, in_transition, is_conflict, is_connection_lost
 from django_jobs.exceptions import BackendUnavailable, InvalidBackend
 from django_jobs.ids import process_name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from django.db import Error, connections
 from django.db.models import Q
 
-from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.home import clock_of, jobs_database
 from django_jobs.backoff import Resting
 from django_jobs.clock import SECOND, to_datetime
 from django_jobs.cron import decide
@@ -25,7 +25,7 @@ from django_jobs.cron.history import (
     told,
 )
 from django_jobs.cron.inline import InlineJobs, aliases_of
-from django_jobs.db.home import clock_of, jobs_database
+from django_jobs.db.clock import for_people
 from django_jobs.db.transactions import (
     in_reading,
     in_transition,

@@ -10,9 +10,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db.models import BigIntegerField, Func
+from django.utils import timezone
+
+from django_jobs.clock import to_datetime, within_years
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
 
@@ -77,3 +83,16 @@ class StoreNow(Func):
     ) -> tuple[str, tuple[str | int, ...]]:
         del compiler
         return self.clock.sql(connection.vendor), ()
+
+
+def maybe_for_people(microseconds: int | None) -> datetime | None:
+    """The same, for a moment that may be unknown."""
+    return None if microseconds is None else for_people(microseconds)
+
+
+def for_people(microseconds: int) -> datetime:
+    """A moment as a DateTimeField of this site wants it: naive where USE_TZ is off."""
+    moment = to_datetime(within_years(microseconds))
+    if not settings.USE_TZ:
+        return timezone.make_naive(moment)
+    return moment

@@ -19,7 +19,6 @@ from django.db import (
     transaction,
 )
 
-from django_jobs.backends.base import Settled
 from django_jobs.db.timeouts import is_limited
 from django_jobs.exceptions import TablesMissing
 
@@ -300,13 +299,3 @@ def _sqlstate(cause: BaseException | None) -> str | None:
 def _number(cause: BaseException | None) -> int | None:
     args = getattr(cause, "args", ())
     return args[0] if args and isinstance(args[0], int) else None
-
-
-def answered(work: Callable[[], list[Settled]], count: int) -> list[Settled]:
-    """The answers of a settle, or "unknown" when the connection broke before they came."""
-    try:
-        return work()
-    except Error as error:
-        if not is_connection_lost(error):
-            raise
-        return [Settled.UNKNOWN] * count

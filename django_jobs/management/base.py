@@ -21,9 +21,9 @@ from django.core.management.base import (
 )
 from django.db import DatabaseError, Error
 
+from django_jobs.backends.home import jobs_database
 from django_jobs.checks import TAG
 from django_jobs.conf import get_settings
-from django_jobs.db.home import jobs_database
 from django_jobs.db.transactions import is_schema_missing
 from django_jobs.exceptions import (
     BackendUnavailable,

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.database.wait import all_queues
+from django_jobs.backends.home import store_now
 from django_jobs.backends.registry import backends
 from django_jobs.backends.values import reason_of
 from django_jobs.clock import SECOND, SystemClock, from_datetime
 from django_jobs.conf import get_settings
-from django_jobs.db.home import store_now
 from django_jobs.management.output import aware, error_in_short, from_now, iso
 from django_jobs.models import JobAttempt, JobResult, JobState, OutboxJob
 from django_jobs.operations.dead_letters import select

@@ -12,12 +12,12 @@ from django.core import checks
 from django.db import DatabaseError, connections
 
 from django_jobs.backends.database.wait import all_queues
+from django_jobs.backends.home import store_now
 from django_jobs.backends.registry import backends
 from django_jobs.checks import TAG
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.conf.keys import ENVIRONMENT_KEY
-from django_jobs.db.home import store_now
 from django_jobs.enqueue import DEFAULT_QUEUE
 from django_jobs.exceptions import TablesMissing
 from django_jobs.execution.errors import error_text

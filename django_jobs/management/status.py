@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings as django_settings
 
+from django_jobs.backends.home import store_now
 from django_jobs.clock import SECOND, from_datetime
 from django_jobs.conf import get_settings
 from django_jobs.conf.keys import ENVIRONMENT_KEY
-from django_jobs.db.home import store_now
 from django_jobs.definition import UNSET
 from django_jobs.management.output import aware, escaped, from_now, iso, shortened, span
 from django_jobs.models import Worker

@@ -9,11 +9,11 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_jobs.backends.base import Standing
 from django_jobs.backends.breakers import Circuit
+from django_jobs.backends.home import store_now
 from django_jobs.backends.registry import backends
 from django_jobs.backends.shared_breakers import rule_of
 from django_jobs.clock import SECOND, to_datetime, to_microseconds
 from django_jobs.conf import get_settings
-from django_jobs.db.home import store_now
 from django_jobs.execution.errors import error_text
 from django_jobs.models import Breaker
 from django_jobs.operations.causes import span

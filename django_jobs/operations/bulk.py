@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.db import IntegrityError
 from django.db.models import F
 
-from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.home import jobs_database, record, store_now
 from django_jobs.clock import SECOND
-from django_jobs.db.home import jobs_database, record, store_now
+from django_jobs.db.clock import for_people
 from django_jobs.db.transactions import in_transition
 from django_jobs.definition import Options
 from django_jobs.enqueue import DefinedJob

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 from django.db import connections
 
 from django_jobs import outbox
+from django_jobs.backends.home import jobs_database, record
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
-from django_jobs.db.home import jobs_database, record
 from django_jobs.db.transactions import in_transition
 from django_jobs.ids import parse_id
 from django_jobs.models import Job

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.db.models import Max, Min, Sum
 
-from django_jobs.backends.database.dead_letters import recount
-from django_jobs.db.home import jobs_database, moment_before
+from django_jobs.backends.home import jobs_database, moment_before
+from django_jobs.db.dead_letters import recount
 from django_jobs.db.transactions import in_transition
 from django_jobs.exceptions import ConfigurationError, InvalidJob, Rejection
 from django_jobs.ids import parse_id

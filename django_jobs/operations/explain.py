@@ -13,14 +13,14 @@ from django.db.models import Q
 from django.db.models.functions import Left
 
 from django_jobs import outbox
-from django_jobs.backends.database.limits import UNLIMITED, is_rate
 from django_jobs.backends.database.unreadable import of_known_kinds
+from django_jobs.backends.home import jobs_database, store_now
+from django_jobs.backends.limits import UNLIMITED, is_rate
 from django_jobs.backends.rates import Rate, Usage
 from django_jobs.backends.registry import backends
 from django_jobs.backends.values import reason_of
 from django_jobs.clock import to_datetime
 from django_jobs.conf import get_settings
-from django_jobs.db.home import jobs_database, store_now
 from django_jobs.exceptions import HandlerRefused
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import parse_id

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from django.db import connections
 from django.db.models import Sum
 
-from django_jobs.backends.database.minutes import plus
+from django_jobs.backends.home import jobs_database, store_now
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
-from django_jobs.db.home import jobs_database, store_now
+from django_jobs.db.minutes import plus
 from django_jobs.db.transactions import in_transition
 from django_jobs.models import Figure
 from django_jobs.operations.health import seen_lately

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from django.db.models import Count, Min
 
 from django_jobs.backends.database.counts import overdue
+from django_jobs.backends.home import jobs_database, store_now
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
-from django_jobs.db.home import jobs_database, store_now
 from django_jobs.models import Worker
 from django_jobs.operations.brokers import queues_to_ask, stats_of
 from django_jobs.operations.overview import live

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from django_jobs.backends.home import jobs_database, moments
 from django_jobs.clock import to_datetime
-from django_jobs.db.home import jobs_database, moments
 from django_jobs.operations.brokers import open_breakers
 from django_jobs.operations.causes import span
 from django_jobs.operations.overview import COUNTED_AT_MOST, overview_of_some

@@ -16,13 +16,13 @@ from django_jobs.backends.database.counts import (
     queues_of_open_dead_letters,
     suspects,
 )
-from django_jobs.backends.database.limits import UNLIMITED
-from django_jobs.backends.database.minutes import MINUTE
 from django_jobs.backends.database.unreadable import of_known_kinds
+from django_jobs.backends.home import jobs_database, moments
+from django_jobs.backends.limits import UNLIMITED
 from django_jobs.backends.rates import Rate, Usage
 from django_jobs.clock import SECOND, to_datetime
 from django_jobs.conf import get_settings
-from django_jobs.db.home import jobs_database, moments
+from django_jobs.db.minutes import MINUTE
 from django_jobs.models import Job, JobState, QueueControl, QueueMeter, QueueMinute
 from django_jobs.operations.brokers import (
     OpenBreaker,

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.db.models import Exists, OuterRef, Q
 
-from django_jobs.backends.database import cleanup
-from django_jobs.backends.database.dead_letters import GROUPED, count_gone
-from django_jobs.backends.registry import backends
-from django_jobs.clock import SECOND
-from django_jobs.db.home import (
+from django_jobs.backends.home import (
     clock_of,
     jobs_database,
     moment_before,
     record,
 )
+from django_jobs.backends.registry import backends
+from django_jobs.clock import SECOND
+from django_jobs.db import cleanup
+from django_jobs.db.dead_letters import GROUPED, count_gone
 from django_jobs.db.transactions import in_transition
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from django_jobs.operations.brokers import brokers as aliases_of_brokers

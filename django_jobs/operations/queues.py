@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.backends.database.limits import UNLIMITED
-from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.home import jobs_database, record, store_now
+from django_jobs.backends.limits import UNLIMITED
 from django_jobs.backends.rates import Rate
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
-from django_jobs.db.home import jobs_database, record, store_now
+from django_jobs.db.clock import for_people
 from django_jobs.db.transactions import in_transition
 from django_jobs.exceptions import InvalidOption
 from django_jobs.models import Breaker, QueueControl, QueueMeter

@@ -9,12 +9,12 @@ from uuid import UUID
 
 from django_jobs.backends.base import OnConflict
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.dead_letters import count_resolved
-from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.home import jobs_database, record, store_now
 from django_jobs.backends.registry import backends
 from django_jobs.backends.sync import SyncBackend
 from django_jobs.conf import get_settings
-from django_jobs.db.home import jobs_database, record, store_now
+from django_jobs.db.clock import for_people
+from django_jobs.db.dead_letters import count_resolved
 from django_jobs.db.transactions import in_transition
 from django_jobs.enqueue import payload_text
 from django_jobs.exceptions import (

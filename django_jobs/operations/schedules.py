@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django.db.models import Max, OuterRef, Subquery
 
-from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.home import jobs_database, record, store_now
 from django_jobs.clock import to_datetime
 from django_jobs.cron import history
 from django_jobs.cron.book import Book
@@ -17,7 +17,7 @@ from django_jobs.cron.history import Recorder, of_row
 from django_jobs.cron.occurrences import next_after
 from django_jobs.cron.registry import all_schedules, find
 from django_jobs.cron.tick import Preview
-from django_jobs.db.home import jobs_database, record, store_now
+from django_jobs.db.clock import for_people
 from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.ids import new_id
 from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, schedule_key

@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from django_jobs.backends.home import moments, record, store_now
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
-from django_jobs.db.home import moments, record, store_now
 from django_jobs.db.transactions import in_transition
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobState, Worker

@@ -18,10 +18,10 @@ from django.db import Error, connections
 from django.db.models import Min, Q, Value
 
 from django_jobs.backends.base import Failure, Lease
-from django_jobs.backends.database.dead_letters import bury
-from django_jobs.backends.database.rows import failed_job_of
+from django_jobs.backends.ended_jobs import failed_job_of
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.db.clock import StoreClock
+from django_jobs.db.dead_letters import bury
 from django_jobs.db.transactions import in_reading, in_transition, is_connection_lost
 from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob, Rejection
 from django_jobs.execution.errors import error_text

@@ -14,8 +14,8 @@ from django.db import connections
 from django.db.models import F
 
 from django_jobs.backends.base import Lease, ResultRecord
-from django_jobs.backends.database.rows import fit, for_people, results_of
-from django_jobs.db.clock import StoreClock
+from django_jobs.backends.ended_jobs import fit, results_of
+from django_jobs.db.clock import StoreClock, for_people
 from django_jobs.models import JobResult, OutboxJob, RelayLease
 from django_jobs.outbox.lookup import find, message_of, plain_index
 from django_jobs.outbox.relay import create_lease

@@ -20,11 +20,11 @@ from django.db import Error, connections
 
 from django_jobs.backends.base import Settled
 from django_jobs.backends.database.backend import DatabaseBackend
-from django_jobs.backends.database.minutes import add_counts
-from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.home import clock_of
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
-from django_jobs.db.home import clock_of
+from django_jobs.db.clock import for_people
+from django_jobs.db.minutes import add_counts
 from django_jobs.execution.outcome import Failed, Interrupted
 from django_jobs.models import Worker
 from django_jobs.operations.gauges import add_counters, store_gauges

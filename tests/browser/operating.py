@@ -6,10 +6,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from django_jobs.backends.base import AttemptRecord
-from django_jobs.backends.database.rows import for_people
+from django_jobs.backends.home import store_now
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
-from django_jobs.db.home import store_now
+from django_jobs.db.clock import for_people
 from django_jobs.models import (
     AdminSchedule,
     Job,

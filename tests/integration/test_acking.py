@@ -3,8 +3,8 @@
 import pytest
 
 from django_jobs.backends.base import ResultRecord, Settled
-from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import SECOND
+from django_jobs.db.clock import for_people
 from django_jobs.models import Job, JobResult
 from django_jobs.testing.factories import make_outgoing
 

@@ -9,8 +9,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from django_jobs.backends.base import Account, Glimpse
+from django_jobs.backends.home import store_now
 from django_jobs.backends.memory import MemoryBackend
-from django_jobs.db.home import store_now
 from django_jobs.models import Job, JobAttempt, JobState, OperatorEvent, QueueControl, Worker
 from django_jobs.wire.envelope import Header, Message
 from testproject.shop.jobs import doomed

@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape
 
-from django_jobs.db.home import store_now
+from django_jobs.backends.home import store_now
 from django_jobs.models import Job, JobState, QueueControl, Worker
 from django_jobs.operations.workers import name_of
 from testproject.shop.jobs import doomed

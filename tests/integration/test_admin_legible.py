@@ -11,7 +11,7 @@ from django.db.models import CharField, JSONField, TextField
 from django.urls import reverse
 from django.utils import timezone
 
-from django_jobs.db.home import store_now
+from django_jobs.backends.home import store_now
 from django_jobs.models import (
     AdminSchedule,
     FailedJob,

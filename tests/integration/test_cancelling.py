@@ -4,7 +4,7 @@ import pytest
 
 from django_jobs.backends.base import Settled
 from django_jobs.backends.database.cancel import remove_waiting
-from django_jobs.backends.database.rows import for_people
+from django_jobs.db.clock import for_people
 from django_jobs.models import Job, JobResult, JobState
 from django_jobs.testing.factories import make_outgoing
 from tests.integration.by_hand import put

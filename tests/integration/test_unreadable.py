@@ -8,10 +8,11 @@ from django.db import connection
 from django.urls import reverse
 
 from django_jobs.backends.base import Chores, Failure, Settled
-from django_jobs.backends.database import minutes, unreadable
+from django_jobs.backends.database import unreadable
 from django_jobs.backends.database.claim import Claim
-from django_jobs.backends.database.dead_letters import count_gone
 from django_jobs.backends.database.unreadable import ERROR_TYPE, REASON
+from django_jobs.db import minutes
+from django_jobs.db.dead_letters import count_gone
 from django_jobs.models import (
     FailedJob,
     FailureGroup,

@@ -14,7 +14,6 @@ from django.db import Error, connections
 
 from django_jobs.backends.database.keys import Keys, keys_of, nobody
 from django_jobs.backends.database.read import ENDED_SECONDS, start_of
-from django_jobs.backends.database.rows import maybe_for_people, results_of
 from django_jobs.backends.database.settle import (
     answers_of,
     delete,
@@ -22,8 +21,10 @@ from django_jobs.backends.database.settle import (
     locked_by_others,
     past_brief_locks,
 )
+from django_jobs.backends.ended_jobs import results_of
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.db.arrays import plain_array, quoted_array
+from django_jobs.db.clock import maybe_for_people
 from django_jobs.db.transactions import gave_up, in_statement, in_transition
 from django_jobs.models import EndedIds, JobResult
 

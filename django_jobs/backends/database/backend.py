@@ -20,9 +20,8 @@ from django_jobs.backends.database.ack import ack
 from django_jobs.backends.database.breakers import Breakers
 from django_jobs.backends.database.cancel import ask_to_stop, asked_to_stop, remove_waiting
 from django_jobs.backends.database.claim import Claim, Cursors, promote
-from django_jobs.backends.database.cleanup import Sweeper
 from django_jobs.backends.database.enqueue import Inserter
-from django_jobs.backends.database.limits import Meters
+from django_jobs.backends.database.meters import Meters
 from django_jobs.backends.database.notify import HORIZON_SECONDS, Hints
 from django_jobs.backends.database.read import account_of
 from django_jobs.backends.database.unreadable import end_endless, past_unreadable
@@ -37,14 +36,10 @@ from django_jobs.backends.database.wait import (
     queues_with_blocked,
 )
 from django_jobs.backends.shared_breakers import Closed
-from django_jobs.backends.unanswered import Unheard
+from django_jobs.backends.unanswered import Unheard, answered
+from django_jobs.db.cleanup import Sweeper
 from django_jobs.db.clock import StoreClock
-from django_jobs.db.transactions import (
-    answered,
-    in_reading,
-    is_row_locked,
-    serves_nobody,
-)
+from django_jobs.db.transactions import in_reading, is_row_locked, serves_nobody
 from django_jobs.exceptions import InvalidBackend
 from django_jobs.ids import parse_id
 

@@ -8,7 +8,8 @@ from django.db import connections, transaction
 
 from django_jobs.backends.base import ResultRecord
 from django_jobs.backends.database.keys import COLUMNS, Keys, nobody, wake
-from django_jobs.backends.database.rows import ROW_FIELDS, lease_of, results_of
+from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
+from django_jobs.backends.ended_jobs import results_of
 from django_jobs.db.transactions import awaits_commit, in_reading, in_transition
 from django_jobs.models import Job, JobResult, JobState
 

@@ -6,19 +6,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
-from django.utils import timezone
 
-from django_jobs.backends.base import Account, AttemptRecord, Ended, QueueStats
+from django_jobs.backends.base import Account, Ended, QueueStats
 from django_jobs.backends.database.counts import bands, counts, suspects
 from django_jobs.backends.database.rows import ROW_FIELDS, glimpse_of
 from django_jobs.backends.database.unreadable import Rows, readable
+from django_jobs.backends.ended_jobs import dead_account, failed_runs_of, microseconds_of
 from django_jobs.backends.values import reason_of
-from django_jobs.clock import SECOND, from_datetime
+from django_jobs.clock import SECOND
 from django_jobs.models import (
     EndedIds,
     FailedJob,
     Job,
-    JobAttempt,
     JobResult,
     JobState,
     QueueControl,
@@ -26,7 +25,6 @@ from django_jobs.models import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from django.db.models import QuerySet
 
@@ -168,11 +166,11 @@ def _ended_well(alias: str, backend: str, job_id: str) -> Account | None:
         handler=handler,
         status=status,
         body=body,
-        attempts=_attempts(alias, backend, job_id, failed),
+        attempts=failed_runs_of(alias, backend, job_id, failed),
         failed_attempts=failed,
         worker=worker,
-        started_at=_microseconds(started),
-        finished_at=_microseconds(finished),
+        started_at=microseconds_of(started),
+        finished_at=microseconds_of(finished),
         value_json=value,
         reason=reason_of(status, output),
         output=output,
@@ -203,63 +201,8 @@ def _alive(alias: str, backend: str, job_id: str) -> Account | None:
         handler=handler,
         status=JobState.label_of(state),
         body=body,
-        attempts=_attempts(alias, backend, job_id, failed),
+        attempts=failed_runs_of(alias, backend, job_id, failed),
         failed_attempts=failed,
         worker=worker or "",
         started_at=leased_at if runs else None,
     )
-
-
-def dead_account(alias: str, backend: str, job_id: str) -> Account | None:
-    dead = FailedJob.objects.using(alias).filter(job_id=job_id, backend=backend)
-    row = dead.values_list(
-        "queue", "handler", "body", "attempts", "failed_at", "reason", "error_type",
-        "error_message", "traceback",
-    ).first()  # fmt: skip
-    if row is None:
-        return None
-    queue, handler, body, failed, failed_at, reason, error_type, message, traceback = row
-    return Account(
-        id=job_id,
-        queue=queue,
-        handler=handler,
-        status="dead",
-        body=body,
-        attempts=_attempts(alias, backend, job_id, failed),
-        failed_attempts=failed,
-        finished_at=_microseconds(failed_at),
-        reason=reason,
-        error_type=error_type,
-        error_message=message,
-        traceback=traceback,
-    )
-
-
-def _attempts(alias: str, backend: str, job_id: str, failed: int) -> tuple[AttemptRecord, ...]:
-    """The failed runs of a job; nothing is asked where there were none."""
-    if not failed:
-        return ()
-    rows = JobAttempt.objects.using(alias).filter(job_id=job_id, backend=backend)
-    told = rows.order_by("number", "id").values_list(
-        "number", "outcome", "started_at", "finished_at", "error_type", "error_message",
-        "traceback", "worker",
-    )  # fmt: skip
-    return tuple(
-        AttemptRecord(
-            number=number,
-            outcome=outcome,
-            started_at=_microseconds(started) or 0,
-            finished_at=_microseconds(finished) or 0,
-            error_type=error_type,
-            error_message=message,
-            traceback=traceback,
-            worker=worker,
-        )
-        for number, outcome, started, finished, error_type, message, traceback, worker in told
-    )
-
-
-def _microseconds(moment: datetime | None) -> int | None:
-    if moment is None:
-        return None
-    return from_datetime(moment if timezone.is_aware(moment) else timezone.make_aware(moment))

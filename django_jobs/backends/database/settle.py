@@ -16,11 +16,11 @@ from django.db.models.lookups import GreaterThan
 
 from django_jobs.backends import crash_events
 from django_jobs.backends.base import Charge, Settled
-from django_jobs.backends.database.dead_letters import bury
 from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, nobody, wake
-from django_jobs.backends.database.rows import attempt_of, failed_job_of
 from django_jobs.backends.database.unreadable import Rows, past_unreadable
+from django_jobs.backends.ended_jobs import attempt_of, failed_job_of
 from django_jobs.clock import to_microseconds
+from django_jobs.db.dead_letters import bury
 from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.wire.envelope import FULL

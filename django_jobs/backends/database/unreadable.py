@@ -24,18 +24,13 @@ from django.db.models import (
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Cast
 
-from django_jobs.backends.database.dead_letters import bury
 from django_jobs.backends.database.keys import COLUMNS, wake
-from django_jobs.backends.database.rows import (
-    ROW_FIELDS,
-    fingerprint_without_error,
-    fit,
-    for_people,
-    id_of_dead,
-    lease_of,
-)
+from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
 from django_jobs.backends.database.wait import queues_with_endless
+from django_jobs.backends.ended_jobs import fingerprint_without_error, fit, id_of_dead
 from django_jobs.clock import to_microseconds
+from django_jobs.db.clock import for_people
+from django_jobs.db.dead_letters import bury
 from django_jobs.db.transactions import in_reading, in_transition, is_refusal
 from django_jobs.models import FailedJob, Job, JobState
 from django_jobs.telemetry import events

@@ -12,7 +12,7 @@ from uuid import uuid4
 from django.db import Error
 
 from django_jobs.backends import crash_events
-from django_jobs.backends.database.limits import Limits, limits_of, tell_of_unread
+from django_jobs.backends.limits import Limits, limits_of, tell_of_unread
 from django_jobs.backends.rates import SLOTS, Lateness
 from django_jobs.backends.redis.breakers import Breakers
 from django_jobs.backends.redis.records import (

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django_jobs.backends.base import Account, Ended, QueueStats
-from django_jobs.backends.database.read import dead_account
-from django_jobs.backends.database.rows import maybe_for_people
+from django_jobs.backends.ended_jobs import dead_account
 from django_jobs.backends.redis.dead_letters import Parked, parked_of
 from django_jobs.backends.redis.records import attempts_of, glimpse_of, result_of
 from django_jobs.backends.values import reason_of
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
+from django_jobs.db.clock import maybe_for_people
 from django_jobs.routers import job_databases
 from django_jobs.wire.envelope import MAX_MOMENT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.db.home import store_now
+from django_jobs.backends.home import store_now
 from django_jobs.management import dead_letters
 from django_jobs.management.arguments import dead_letter, duration, positive_int, queue_name
 from django_jobs.management.base import (

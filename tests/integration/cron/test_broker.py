@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import pytest
 
+from django_jobs.backends.home import store_now
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.cron.history import Outcomes
-from django_jobs.db.home import store_now
 from django_jobs.models import OutboxJob, ScheduleTick
 from testproject.shop.models import Order
 from tests.conformance.redis_hooks import emptied

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import pytest
 
-from django_jobs.backends.database.rows import for_people
 from django_jobs.backoff import Resting
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.cron import loop, tick
@@ -17,6 +16,7 @@ from django_jobs.cron.history import Outcomes
 from django_jobs.cron.loop import tick_once
 from django_jobs.cron.schedule import Dependency, Missed, Overlap, Schedule
 from django_jobs.cron.tick import FORGOTTEN_AFTER, Ticker
+from django_jobs.db.clock import for_people
 from django_jobs.models import Job, JobState, ScheduleState, ScheduleTick, schedule_key
 from django_jobs.operations.schedules import (
     overview_of_schedules,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from django_jobs.backends.home import store_now
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.conf import get_settings
@@ -14,7 +15,6 @@ from django_jobs.cron.problems import unrunnable
 from django_jobs.cron.schedule import Dependency, Overlap, Schedule, keeping_results
 from django_jobs.cron.tick import Ticker
 from django_jobs.db.clock import StoreClock
-from django_jobs.db.home import store_now
 from django_jobs.definition import Options
 from django_jobs.models import Job, JobResult, OutboxJob, ScheduleTick
 from django_jobs.worker.build import build_relay, process_once

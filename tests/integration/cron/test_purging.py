@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.cron import history
 from django_jobs.cron.history import TickPurge, purge_ticks
+from django_jobs.db.clock import for_people
 from django_jobs.models import ScheduleTick, schedule_key
 
 pytestmark = pytest.mark.django_db

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from django_jobs.backends.database import DatabaseBackend, limits
+from django_jobs.backends.database import DatabaseBackend, meters
 from django_jobs.backends.shared_breakers import LOOK_SECONDS
 from django_jobs.operations import queues
 from django_jobs.testing.factories import make_outgoing
@@ -44,5 +44,5 @@ def test_a_queue_of_which_all_places_are_taken_is_looked_at_again_soon(passes):
     (lease,) = backend.fetch(["default"], 2, 30.0)
     assert backend.fetch(["default"], 1, 30.0) == []
     backend.ack([lease])
-    passes(limits.FULL_SECONDS)
+    passes(meters.FULL_SECONDS)
     assert len(backend.fetch(["default"], 1, 30.0)) == 1

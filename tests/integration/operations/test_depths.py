@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from django_jobs import enqueue_many
 from django_jobs.backends.database import counts as counting
+from django_jobs.backends.home import moments
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
-from django_jobs.db.home import moments
 from django_jobs.exceptions import NotSupported
 from django_jobs.ids import new_id
 from django_jobs.models import FailedJob, Job, QueueControl

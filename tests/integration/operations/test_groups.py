@@ -20,7 +20,7 @@ def counts():
 
 
 def from_another_process(monkeypatch):
-    monkeypatch.setattr("django_jobs.backends.database.dead_letters._slot", lambda: 77)
+    monkeypatch.setattr("django_jobs.db.dead_letters._slot", lambda: 77)
 
 
 def test_count_open_and_all_with_first_and_last():

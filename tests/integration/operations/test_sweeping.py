@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from django_jobs.backends.database import DatabaseBackend, cleanup
+from django_jobs.backends.database import DatabaseBackend
 from django_jobs.clock import from_datetime
+from django_jobs.db import cleanup
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from django_jobs.worker.duties import Housekeeping
 from testproject.shop.jobs import doomed

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_jobs.backends.database import DatabaseBackend
-from django_jobs.backends.database.rows import for_people
 from django_jobs.backends.registry import backends
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
-from django_jobs.db.clock import StoreClock
+from django_jobs.db.clock import StoreClock, for_people
 from django_jobs.models import OperatorEvent
 from django_jobs.routers import database_of, job_databases
 

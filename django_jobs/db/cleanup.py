@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Exists, OuterRef
 
-from django_jobs.backends.database.dead_letters import GROUPED, count_gone
-from django_jobs.backends.database.rows import for_people
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
+from django_jobs.db.clock import for_people
+from django_jobs.db.dead_letters import GROUPED, count_gone
 from django_jobs.db.transactions import in_transition
 from django_jobs.models import EndedIds, FailedJob, Job, JobAttempt, JobResult
 

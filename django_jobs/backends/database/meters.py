@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django_jobs.backends.limits import Limits, limits_of, tell_of_unread
 from django_jobs.backends.rates import Lateness, Rate, Usage
 from django_jobs.backends.shared_breakers import LOOK_SECONDS
 from django_jobs.clock import SECOND
-from django_jobs.conf import get_settings
 from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.ids import process_name
-from django_jobs.models import Job, JobState, QueueControl, QueueMeter
-from django_jobs.telemetry.events import RateUnread, emit
+from django_jobs.models import Job, JobState, QueueMeter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,20 +30,6 @@ if TYPE_CHECKING:
     from django_jobs.db.clock import StoreClock
 
 FULL_SECONDS = 0.1
-UNLIMITED = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What holds for a queue now.
-
-    ``unread``: a rate that an operator is said to have set, and that nobody here can read. Then
-    holds what the settings say, as if none had been set: no job waits for what somebody miswrote.
-    """
-
-    rate: Rate | None = None
-    concurrency: int | None = None
-    unread: str = ""
 
 
 class Meters:
@@ -184,44 +168,3 @@ class Meters:
     def _running(self, queue: str) -> QuerySet[Job]:
         jobs = Job.objects.using(self._alias)
         return jobs.filter(queue=queue, state=JobState.RUNNING, backend=self._backend)
-
-
-def limits_of(alias: str, backend: str) -> dict[str, Limits]:
-    """What the settings and operators limit the queues of a backend to."""
-    configured = get_settings().queues
-    texts = {name: queue.rate_limit or "" for name, queue in configured.items()}
-    places: dict[str, int | None] = {}
-    rows = QueueControl.objects.using(alias).filter(backend=backend)
-    unread: dict[str, str] = {}
-    for queue, rate, concurrency in rows.values_list("queue", "rate_limit", "concurrency"):
-        if is_rate(rate):
-            texts[queue] = str(rate)
-        elif rate:
-            unread[queue] = str(rate)
-        places[queue] = max(concurrency, 0) if isinstance(concurrency, int) else None
-    found = {}
-    for queue in texts.keys() | places.keys():
-        text = texts.get(queue, "")
-        known = Rate.parse(text) if text and text != UNLIMITED else None
-        limits = Limits(known, places.get(queue), unread.get(queue, ""))
-        if limits != Limits():
-            found[queue] = limits
-    return found
-
-
-def is_rate(text: object) -> bool:
-    """Whether it is one that can be read, or says that there is none."""
-    if not text or text == UNLIMITED:
-        return bool(text)
-    try:
-        Rate.parse(str(text))
-    except ValueError:
-        return False
-    return True
-
-
-def tell_of_unread(backend: str, before: Mapping[str, Limits], after: Mapping[str, Limits]) -> None:
-    """Tell of rates that cannot be read, once each time that one is set."""
-    for queue, limits in after.items():
-        if limits.unread and limits.unread != before.get(queue, Limits()).unread:
-            emit(RateUnread(backend=backend, queue=queue, rate=limits.unread))

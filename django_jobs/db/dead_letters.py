@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Count, Max, Min, Q
 
-from django_jobs.backends.database.minutes import plus
+from django_jobs.db.minutes import plus
 from django_jobs.db.transactions import in_transition
 from django_jobs.models import FailedJob, FailureGroup
 

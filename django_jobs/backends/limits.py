@@ -1,0 +1,71 @@
+"""What limits a queue: a rate, jobs at a time, from the settings or set by operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_jobs.backends.rates import Rate
+from django_jobs.conf import get_settings
+from django_jobs.models import QueueControl
+from django_jobs.telemetry.events import RateUnread, emit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+UNLIMITED = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What holds for a queue now.
+
+    ``unread``: a rate that an operator is said to have set, and that nobody here can read. Then
+    holds what the settings say, as if none had been set: no job waits for what somebody miswrote.
+    """
+
+    rate: Rate | None = None
+    concurrency: int | None = None
+    unread: str = ""
+
+
+def limits_of(alias: str, backend: str) -> dict[str, Limits]:
+    """What the settings and operators limit the queues of a backend to."""
+    configured = get_settings().queues
+    texts = {name: queue.rate_limit or "" for name, queue in configured.items()}
+    places: dict[str, int | None] = {}
+    rows = QueueControl.objects.using(alias).filter(backend=backend)
+    unread: dict[str, str] = {}
+    for queue, rate, concurrency in rows.values_list("queue", "rate_limit", "concurrency"):
+        if is_rate(rate):
+            texts[queue] = str(rate)
+        elif rate:
+            unread[queue] = str(rate)
+        places[queue] = max(concurrency, 0) if isinstance(concurrency, int) else None
+    found = {}
+    for queue in texts.keys() | places.keys():
+        text = texts.get(queue, "")
+        known = Rate.parse(text) if text and text != UNLIMITED else None
+        limits = Limits(known, places.get(queue), unread.get(queue, ""))
+        if limits != Limits():
+            found[queue] = limits
+    return found
+
+
+def is_rate(text: object) -> bool:
+    """Whether it is one that can be read, or says that there is none."""
+    if not text or text == UNLIMITED:
+        return bool(text)
+    try:
+        Rate.parse(str(text))
+    except ValueError:
+        return False
+    return True
+
+
+def tell_of_unread(backend: str, before: Mapping[str, Limits], after: Mapping[str, Limits]) -> None:
+    """Tell of rates that cannot be read, once each time that one is set."""
+    for queue, limits in after.items():
+        if limits.unread and limits.unread != before.get(queue, Limits()).unread:
+            emit(RateUnread(backend=backend, queue=queue, rate=limits.unread))
