@@ -17,8 +17,9 @@ from django.views.decorators.http import require_safe
 from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.management.arguments import queue_name, seconds, whole
-from django_jobs.operations.gauges import store_gauges, total_counters
+from django_jobs.operations.gauges import store_gauges
 from django_jobs.operations.health import Limits, troubles
+from django_jobs.telemetry.counters import total_counters
 from django_jobs.telemetry.metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS
 
 if TYPE_CHECKING:

@@ -267,3 +267,6 @@ class Gauges(Protocol):
         """The same, in one process of the installation at a time, and nothing in all others:
         for who tells of its own accord, as every process may. Raises nothing.
         """
+
+    def end(self) -> None:
+        """Let another process tell at once, as this one ends; raises what the database raises."""

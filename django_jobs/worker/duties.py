@@ -27,10 +27,10 @@ from django_jobs.db.clock import for_people
 from django_jobs.db.minutes import add_counts
 from django_jobs.execution.outcome import Failed, Interrupted
 from django_jobs.models import Worker
-from django_jobs.operations.gauges import add_counters, store_gauges
 from django_jobs.routers import job_databases
-from django_jobs.telemetry import events
+from django_jobs.telemetry import events, metrics
 from django_jobs.telemetry.collectors import Prometheus
+from django_jobs.telemetry.counters import add_counters
 from django_jobs.telemetry.events import DutyFailed, WorkerUnseen, emit
 from django_jobs.telemetry.metrics import of_kind
 from django_jobs.worker.store import Trouble, trouble_of
@@ -283,7 +283,8 @@ class Ledger:
         """Add what is left. Should the store not answer, those seconds are lost."""
         with suppress(Error, OSError):
             self._add()
-            store_gauges.end()
+            if metrics.gauges is not None:
+                metrics.gauges.end()
 
     def _add(self) -> None:
         for collector in of_kind(Prometheus):

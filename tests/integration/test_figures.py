@@ -4,8 +4,7 @@ import pytest
 
 from django_jobs.backends.registry import backends
 from django_jobs.models import Figure
-from django_jobs.operations import gauges
-from django_jobs.telemetry import events, metrics
+from django_jobs.telemetry import counters, events, metrics
 from django_jobs.telemetry.collectors import InMemory, Prometheus, Snapshot
 from django_jobs.telemetry.metrics import add
 from django_jobs.worker import duties
@@ -48,9 +47,9 @@ def some():
 
 
 def test_what_two_workers_counted_is_added_up():
-    gauges.add_counters(some())
-    gauges.add_counters(some())
-    totals = gauges.total_counters()
+    counters.add_counters(some())
+    counters.add_counters(some())
+    totals = counters.total_counters()
     assert totals.counters["jobs_succeeded", "mail"] == 2
     assert totals.counters["leases_reaped", ""] == 6
     run, wait = (totals.histograms[f"job_{what}_seconds", "mail"] for what in ("run", "wait"))
@@ -59,7 +58,7 @@ def test_what_two_workers_counted_is_added_up():
 
 
 def test_nothing_to_add_writes_nothing():
-    gauges.add_counters(Snapshot())
+    counters.add_counters(Snapshot())
     assert not Figure.objects.exists()
 
 
@@ -72,14 +71,14 @@ def test_a_worker_adds_what_its_jobs_came_to(collect):
     ledger.tell()
     assert not Figure.objects.exists(), "it is not time yet"
     ledger.end()
-    totals = gauges.total_counters()
+    totals = counters.total_counters()
     assert totals.counters == {
         ("jobs_fetched", "default"): 1,
         ("jobs_failed", "default"): 1,
         ("jobs_failed_permanently", "default"): 1,
     }
     ledger.end()
-    assert gauges.total_counters() == totals, "it was added twice"
+    assert counters.total_counters() == totals, "it was added twice"
 
 
 def test_what_could_not_be_written_is_kept_for_later(collect, monkeypatch):
@@ -95,7 +94,7 @@ def test_what_could_not_be_written_is_kept_for_later(collect, monkeypatch):
         ledger.end()
     assert not Figure.objects.exists()
     ledger.end()
-    assert gauges.total_counters().counters == {("jobs_succeeded", "mail"): 1}
+    assert counters.total_counters().counters == {("jobs_succeeded", "mail"): 1}
 
 
 @pytest.mark.parametrize("said", [[], None])

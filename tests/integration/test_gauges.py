@@ -10,10 +10,9 @@ from django.db import OperationalError, connection, connections
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
 from django_jobs.models import Figure, QueueControl
-from django_jobs.operations import gauges as figures
 from django_jobs.operations import gauges as module
 from django_jobs.operations.gauges import StoreGauges, store_gauges
-from django_jobs.telemetry import metrics
+from django_jobs.telemetry import counters, metrics
 from django_jobs.telemetry.collectors import InMemory, Prometheus
 from django_jobs.telemetry.metrics import GAUGES
 from django_jobs.worker.build import process_once
@@ -167,7 +166,7 @@ def test_the_turn_is_no_figure_and_ends_with_the_worker(collect):
     collect(PROMETHEUS)
     doomed.enqueue()
     assert store_gauges.in_turn()
-    assert not figures.total_counters()
+    assert not counters.total_counters()
     Ledger(backends["database"]).end()
     other = StoreGauges()
     assert other.in_turn()

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django_jobs import views as health_view
 from django_jobs.clock import SECOND
 from django_jobs.models import Job, QueueControl, Worker
-from django_jobs.operations import gauges
+from django_jobs.telemetry import counters
 from django_jobs.telemetry.collectors import InMemory
 from django_jobs.telemetry.metrics import add_successes
 from testproject.shop.jobs import doomed
@@ -139,7 +139,7 @@ def test_figures_for_prometheus(monitor):
     for _ in range(2):
         kept = InMemory()
         add_successes(kept, "mail", [400.0], [0.02])
-        gauges.add_counters(kept.take())
+        counters.add_counters(kept.take())
     doomed.enqueue()
     doomed.using(delay=60).enqueue()
     QueueControl.objects.create(backend="database", queue="mail", paused=True)

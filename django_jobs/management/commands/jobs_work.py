@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 MOST_PROCESSES = 1024
 MOST_CONCURRENCY = 10_000
 LOOK_EVERY_SECONDS = 1.0
+SCHEDULER = f"{Loop.__module__}.{Loop.__qualname__}"
 TOLD = frozenset({events.WorkerWaiting, events.WorkerStarted, events.WorkerStopping})
 """What is said of the worker itself; of its end, how much it did."""
 
@@ -219,6 +220,7 @@ class Command(BaseCommand):
         concurrency = options["concurrency"]
         if concurrency > MOST_CONCURRENCY:
             raise InvalidOption(f"--concurrency {concurrency} is more than {MOST_CONCURRENCY}")
+        cron = SCHEDULER if options["with_cron"] else ""
         if processes := processes_for(options["processes"], backend):
             if problem := why_no_children():
                 raise CommandError(f"{problem}; use --processes 0", returncode=2)
@@ -227,7 +229,7 @@ class Command(BaseCommand):
                 settings,
                 queues,
                 limits,
-                places=Places(processes, concurrency, with_cron=options["with_cron"]),
+                places=Places(processes, concurrency, cron),
                 poll_interval=poll_interval,
                 child_limits=child_limits,
                 on_report=on_report,

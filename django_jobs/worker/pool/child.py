@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
@@ -117,7 +118,10 @@ class Child:
 
 def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) -> ChildMain:
     """What the nursery runs in a new child."""
-    without_jobs = {places.herald: recite, places.scheduler: tend}
+    without_jobs: dict[int, Callable[[Channel], None]] = {
+        places.herald: recite,
+        places.scheduler: partial(tend, places.cron),
+    }
 
     def lane(cycle: Cycle, marks: Marks) -> tuple[Cycle, Marks]:
         def starting(timeout: float | None) -> None:

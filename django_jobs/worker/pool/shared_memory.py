@@ -33,7 +33,10 @@ class Places:
 
     processes: int
     concurrency: int = 1
-    with_cron: bool = False
+    cron: str = ""
+    """Where the scheduler is that a child of its own runs, if one is to: the dotted path of its
+    class. The worker knows no more of schedules; a new Python cannot be handed an object.
+    """
 
     @property
     def lanes(self) -> int:

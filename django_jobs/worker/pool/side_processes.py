@@ -14,6 +14,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from django.utils.module_loading import import_string
+
 from django_jobs.telemetry import events
 from django_jobs.worker import signals
 from django_jobs.worker.pool.children import kill_group, told_end
@@ -257,12 +259,11 @@ class Scheduler:
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
 
-def tend(channel: Channel) -> None:
+def tend(scheduler: str, channel: Channel) -> None:
     """The child's own end: tick until the parent says that it is over, or has gone."""
-    from django_jobs.cron.loop import Loop  # noqa: PLC0415 - a scheduler is built upon workers
-
     wishes = _Wishes(channel)
-    Loop(stopped=wishes.is_over, hurried=wishes.is_urgent).run()
+    loop = import_string(scheduler)(stopped=wishes.is_over, hurried=wishes.is_urgent)
+    loop.run()
 
 
 class _Wishes:

@@ -68,7 +68,7 @@ def nursery_afresh(backend: str, places: Places, memory: int) -> Nursery:
     told = {
         "path": sys.path,
         "backend": backend,
-        "places": [places.processes, places.concurrency],
+        "places": [places.processes, places.concurrency, places.cron],
         "socket": theirs.fileno(),
         "memory": memory,
         "kept_to_itself": stray_processes.is_kept_to_itself(),

@@ -71,7 +71,7 @@ class Supervisor:
         self._wake = wake
         self._selector = selectors.DefaultSelector()
         self.herald = Herald(nursery, places.herald, self._selector)
-        self.scheduler = Scheduler(nursery, places.scheduler, wanted=places.with_cron)
+        self.scheduler = Scheduler(nursery, places.scheduler, wanted=bool(places.cron))
         companions = (self.herald, self.scheduler)
         self._births = Births(nursery, places, self._selector, self._on_child, companions)
         self._children = self._births.children

@@ -168,3 +168,12 @@ def test_when_django_cannot_be_set_up_in_a_child_the_worker_says_so_and_ends(
 def test_settings_that_are_in_no_module_are_refused(monkeypatch):
     monkeypatch.setattr(spawnserver, "django_settings", object())
     assert "in no module" in spawnserver.why_not()
+
+
+def test_the_scheduler_is_a_new_process_too(with_a_thread, start, diary):
+    every_second = {"CRON": "* * * * * *", "HANDLER": "gang.note", "ARGS": [str(diary)]}
+    pool = start("--with-cron", SCHEDULE={"note": every_second})
+    until(lambda: len(diary.words) > 1)
+    pool.signal(signal.SIGTERM)
+    assert pool.ended() == 0
+    assert "Traceback" not in pool.said

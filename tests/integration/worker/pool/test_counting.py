@@ -4,7 +4,7 @@ import pytest
 
 from django_jobs import enqueue_many
 from django_jobs.models import Figure, JobResult, QueueMinute
-from django_jobs.operations import gauges
+from django_jobs.telemetry import counters
 from tests.integration.worker.pool.gang import jobs as gang
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -17,7 +17,7 @@ def test_two_workers_count_every_job_exactly_once(start, diary):
     enqueue_many([gang.note.using(timeout=5).prepare(None) for _ in range(4)])  # no path: it fails
     workers = [start("--until-empty", "-v0", METRICS=PROMETHEUS) for _ in range(2)]
     assert [worker.ended() for worker in workers] == [0, 0], workers[0].said
-    totals = gauges.total_counters()
+    totals = counters.total_counters()
     assert totals.counters == {
         ("jobs_fetched", "default"): 304,
         ("jobs_succeeded", "default"): 300,
