@@ -1,4 +1,4 @@
-"""Verbs of an admin page: ask first, with counts; then do it once, and say what became of it."""
+"""What operators do on a page: asked about first, with counts; then done once, and reported."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from django.db import router
 from django.http import HttpResponseRedirect, QueryDict
 from django.urls import NoReverseMatch, path, reverse
 from django.utils.http import urlencode
+from django.utils.safestring import SafeString
 from django.utils.translation import ngettext
 
 from django_jobs.admin.base import (
@@ -32,7 +33,7 @@ from django_jobs.operations.replay import replay
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest, HttpResponse
@@ -44,14 +45,18 @@ if TYPE_CHECKING:
     from django_jobs.operations.replay import Replayed
 
 
-# The one question that every page with verbs asks.
-
-
 LONGEST_REASON = 1000
+MOST_AT_ONCE = 500
+LONGEST_ID = 140
+KINDS_SHOWN = 20
+REASONS_SHOWN = 5
+BACK_TO = {"overview": "admin:django_jobs_overview_changelist"}
+FORBIDDEN = "forbidden"
+_LEFT_ALONE = "{} left alone: you lack the permission."
 
 
 def reason_field(kept: str) -> forms.CharField:
-    """Why somebody does it. ``kept``: where that can be read later."""
+    """Why it is done. ``kept``: where that can be read later."""
     return forms.CharField(
         required=False,
         max_length=LONGEST_REASON,
@@ -61,10 +66,10 @@ def reason_field(kept: str) -> forms.CharField:
     )
 
 
-MOST_AT_ONCE = 500
-LONGEST_ID = 140
-KINDS_SHOWN = 20
-BACK_TO = {"overview": "admin:django_jobs_overview_changelist"}
+class WhyForm(forms.Form):
+    """Why it is done; kept in both logs."""
+
+    reason = reason_field("Kept in the history and among the operator events.")
 
 
 def some_ids(chosen: QuerySet[Any]) -> list[str]:
@@ -72,28 +77,28 @@ def some_ids(chosen: QuerySet[Any]) -> list[str]:
     return [str(pk) for pk in chosen.values_list("pk", flat=True)[: MOST_AT_ONCE + 1]]
 
 
-class WhyForm(forms.Form):
-    """Why somebody does it; kept in both logs."""
-
-    reason = reason_field("Kept in the history and among the operator events.")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One thing that a verb is about. ``kind``: the cells under which it is counted."""
+    """What a verb is applied to.
+
+    ``kind``: the cells under which it is counted, none if it is not counted. ``row``: what a
+    permission may depend on.
+    """
 
     id: str
-    kind: tuple[str, ...]
+    kind: tuple[str, ...] = ()
     database: str = ""
     initial: Mapping[str, Any] = field(default_factory=dict)
+    row: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
     """Something that an operator can do.
 
-    ``sentences``: what is said of each status that ``perform`` of the page may answer, with
-    ``{}`` for the number; ``done`` are the statuses of success. ``note``: what will happen.
+    ``sentences``: the message for each status that ``perform`` of the page may answer, with
+    ``{}`` for what it was done to; a status without one has no message. ``done`` are the
+    statuses of success, ``failed`` those of an error. ``note``: what will happen.
     """
 
     label: str
@@ -101,9 +106,18 @@ class Verb:
     note: str
     sentences: Mapping[str, str]
     done: frozenset[str]
+    failed: frozenset[str] = frozenset()
     danger: bool = False
     form: type[WhyForm] = WhyForm
     form_for_several: type[WhyForm] | None = None
+
+    def sentence(self, status: str) -> str:
+        return self.sentences.get(status, _LEFT_ALONE if status == FORBIDDEN else "")
+
+    def level(self, status: str) -> int:
+        if status == FORBIDDEN or status in self.failed:
+            return messages.ERROR
+        return messages.SUCCESS if status in self.done else messages.WARNING
 
 
 class ActingAdmin(ReadOnlyAdmin):
@@ -114,21 +128,72 @@ class ActingAdmin(ReadOnlyAdmin):
     as_cards = True
     verbs: ClassVar[Mapping[str, Verb]] = {}
     kind_titles: ClassVar[tuple[str, ...]] = ()
+    verb_route: ClassVar[str] = "{verb}/"
+    back_field: ClassVar[str] = "back"
+    none_left: ClassVar[str] = "Nothing of what was chosen is there any more."
+
+    # Each page's own; a ModelAdmin has no room for an ABC.
 
     def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
         """What is there of what was chosen."""
-        raise NotImplementedError  # each page's own; a ModelAdmin has no room for an ABC
+        raise NotImplementedError
 
     def perform(
         self, verb: str, subject: Subject, data: dict[str, Any], log: Log
     ) -> tuple[str, str]:
         """Do it; a status of the verb, and a word about it if there is one."""
-        raise NotImplementedError  # as above
+        raise NotImplementedError
 
-    def may(self, request: HttpRequest, verb: str) -> bool:
-        """Whether somebody may look at this page and do this."""
-        allowed = self.has_view_permission(request)
+    # What a page may say in another way.
+
+    def may(self, request: HttpRequest, verb: str, row: Any = None) -> bool:
+        """Whether the user may look at this page and do this, to a certain row if one is named."""
+        allowed = self.has_view_permission(request, row)
         return allowed and request.user.has_perm(f"django_jobs.{self.verbs[verb].permission}")
+
+    def question(
+        self, request: HttpRequest, verb: str, subjects: Sequence[Subject]
+    ) -> dict[str, Any]:
+        """What the page that asks shows: at least its title and its button.
+
+        Without a label on the button nothing can be done. ``facts``: names, values, and
+        whether they are code. ``warnings``: sentences with the counted reasons of each.
+        """
+        label = self.verbs[verb].label
+        return {"title": f"{label}?", "button": f"{label}: {len(subjects)}"}
+
+    def named(self, subjects: Sequence[Subject]) -> str:
+        """Some subjects in a message."""
+        return str(len(subjects))
+
+    def subject_id(self, row: Any) -> str:
+        """The id under which a row is a subject."""
+        return str(row.pk)
+
+    def form_url(self, request: HttpRequest, verb: str, ids: Sequence[str]) -> str:
+        """Where the form that asks is sent to."""
+        return self.url_of(verb)
+
+    def back_from(self, request: HttpRequest) -> str:
+        """What the form carries to find its way back, if nothing else was asked for."""
+        return ""
+
+    def back_url(self, back: str, ids: Sequence[str]) -> str:
+        """Where the page that asks leads if it is not done. ``back``: as its form carries it."""
+        if back in BACK_TO:
+            return reverse(BACK_TO[back])
+        if back == "page" and len(ids) == 1:
+            try:
+                return reverse(f"admin:{self.url_name}_change", args=[ids[0]])
+            except NoReverseMatch:
+                pass
+        return reverse(f"admin:{self.url_name}_changelist")
+
+    def done_url(self, request: HttpRequest, back: str, ids: Sequence[str]) -> str:
+        """Where it leads if it is done."""
+        return self.back_url(back, ids)
+
+    # The frame.
 
     def change_view(
         self,
@@ -147,18 +212,18 @@ class ActingAdmin(ReadOnlyAdmin):
         context = {"buttons": buttons, **(extra_context or {})}
         return super().change_view(request, object_id, form_url, context)
 
-    def subject_id(self, row: Any) -> str:
-        """The id under which a row is a subject."""
-        return str(row.pk)
-
-    def url_of(self, verb: str) -> str:
+    def url_of(self, verb: str, *key: str) -> str:
         """Where a verb is asked about."""
-        return reverse(f"admin:{self.url_name}_{verb}")
+        return reverse(f"admin:{self.url_name}_{verb}", args=key)
 
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         own = [
-            path(f"{verb}/", wrap(partial(self.act_view, verb)), name=f"{self.url_name}_{verb}")
+            path(
+                self.verb_route.format(verb=verb),
+                wrap(partial(self.act_view, verb)),
+                name=f"{self.url_name}_{verb}",
+            )
             for verb in self.verbs
         ]
         return [*own, *super().get_urls()]
@@ -167,12 +232,14 @@ class ActingAdmin(ReadOnlyAdmin):
     def url_name(self) -> str:
         return f"{self.opts.app_label}_{self.opts.model_name}"
 
-    def act_view(self, verb: str, request: HttpRequest) -> HttpResponse:
-        """GET asks about what ``ids`` names; POST with ``confirmed`` does it."""
-        given = request.POST if request.method == "POST" else request.GET
-        ids = [one for one in given.getlist("ids") if 0 < len(one) <= LONGEST_ID]
-        bound = request.POST if request.method == "POST" and "confirmed" in given else None
-        return self.ask(request, verb, ids, given.get("back", ""), bound)
+    def act_view(self, verb: str, request: HttpRequest, key: str = "") -> HttpResponse:
+        """GET asks about what ``ids`` or the address names; POST with ``confirmed`` does it."""
+        if key:
+            return self.ask(request, verb, [unquote(key)], "page", request.POST or None)
+        data = request.POST if request.method == "POST" else request.GET
+        ids = [name for name in data.getlist("ids") if 0 < len(name) <= LONGEST_ID]
+        bound = request.POST if "confirmed" in request.POST else None
+        return self.ask(request, verb, ids, data.get(self.back_field, ""), bound)
 
     def ask(
         self,
@@ -183,67 +250,79 @@ class ActingAdmin(ReadOnlyAdmin):
         bound: Mapping[str, Any] | None = None,
     ) -> HttpResponse:
         """The page that says what is going to happen; with a valid form, it happens."""
-        if not self.may(request, verb):
-            raise PermissionDenied
-        back_url = self._back_url(back, ids)
+        self.demand(request, verb)
+        back = back or self.back_from(request)
         if len(ids) > MOST_AT_ONCE:
             messages.error(request, f"At most {MOST_AT_ONCE} at a time can be handled here.")
-            return HttpResponseRedirect(back_url)
+            return HttpResponseRedirect(self.back_url(back, ids))
         subjects = self.subjects(request, ids)
         if not subjects:
-            messages.warning(request, "Nothing of what was chosen is there any more.")
-            return HttpResponseRedirect(self._back_url(back, ()))
+            messages.warning(request, self.none_left)
+            return HttpResponseRedirect(self.back_url(back, ()))
         doing = self.verbs[verb]
         initial = dict(subjects[0].initial) if len(subjects) == 1 else {}
         several = len(subjects) > 1 and doing.form_for_several
         form = (several or doing.form)(bound, initial=initial)
         if form.is_valid():
-            self._do(request, verb, subjects, form.cleaned_data)
-            return HttpResponseRedirect(back_url)
-        kinds = Counter(subject.kind for subject in subjects)
+            self.do(request, verb, subjects, form.cleaned_data)
+            there = [subject.id for subject in subjects]
+            return HttpResponseRedirect(self.done_url(request, back, there))
         context = {
-            "title": f"{doing.label}?",
             "original": doing.label,
             "doing": doing,
             "form": form,
+            **self._kinds(subjects),
+            "url": self.form_url(request, verb, ids),
+            "back_url": self.back_url(back, ids),
+            **self.question(request, verb, subjects),
+        }
+        hidden = [("ids", subject.id) for subject in subjects]
+        hidden += [(self.back_field, back), ("confirmed", "1")]
+        return self.page_of(request, "confirm.html", context, hidden=hidden)
+
+    def demand(self, request: HttpRequest, verb: str) -> None:
+        if not self.may(request, verb):
+            raise PermissionDenied
+
+    def _kinds(self, subjects: Sequence[Subject]) -> dict[str, Any]:
+        kinds = Counter(subject.kind for subject in subjects if subject.kind)
+        return {
             "kinds": [
                 (count, list(zip(self.kind_titles, kind, strict=True)))
                 for kind, count in kinds.most_common(KINDS_SHOWN)
             ],
             "more_kinds": max(len(kinds) - KINDS_SHOWN, 0),
             "kind_titles": self.kind_titles,
-            "url": self.url_of(verb),
-            "back_url": back_url,
         }
-        return self.page_of(request, "confirm.html", context, subjects=subjects, back=back)
 
-    def _do(
+    def do(
         self, request: HttpRequest, verb: str, subjects: Sequence[Subject], data: dict[str, Any]
     ) -> None:
-        doing, said = self.verbs[verb], []
-        counts: Counter[str] = Counter()
+        """Do it to each of them, and say in messages what came of it."""
+        doing, notes = self.verbs[verb], []
+        outcomes: dict[str, list[Subject]] = {}
         for subject in subjects:
-            log = Log(self, request, data["reason"])
-            status, told = self.perform(verb, subject, data, log)
-            log.outside()
-            counts[status] += 1
-            if told:
-                said.append(told)
-        for status, count in counts.items():
-            level = messages.SUCCESS if status in doing.done else messages.WARNING
-            messages.add_message(request, level, doing.sentences[status].format(count))
-        for told in said[:5]:
-            messages.error(request, printable(told))
+            status, note = self._do_to(request, verb, subject, data)
+            outcomes.setdefault(status, []).append(subject)
+            if note:
+                notes.append(note)
+        for status, those in outcomes.items():
+            if sentence := doing.sentence(status):
+                messages.add_message(
+                    request, doing.level(status), sentence.format(self.named(those))
+                )
+        for note in notes[:REASONS_SHOWN]:
+            messages.error(request, printable(note))
 
-    def _back_url(self, back: str, ids: Sequence[str]) -> str:
-        if back in BACK_TO:
-            return reverse(BACK_TO[back])
-        if back == "page" and len(ids) == 1:
-            try:
-                return reverse(f"admin:{self.url_name}_change", args=[ids[0]])
-            except NoReverseMatch:
-                pass
-        return reverse(f"admin:{self.url_name}_changelist")
+    def _do_to(
+        self, request: HttpRequest, verb: str, subject: Subject, data: dict[str, Any]
+    ) -> tuple[str, str]:
+        if not self.may(request, verb, subject.row):
+            return FORBIDDEN, ""
+        log = Log(self, request, data["reason"])
+        outcome = self.perform(verb, subject, data, log)
+        log.outside()
+        return outcome
 
 
 class Log:
@@ -254,60 +333,83 @@ class Log:
         self.reason = reason
         self._page = page
         self._request = request
-        self._later: Callable[[], None] | None = None
+        self._later: Callable[[], object] | None = None
 
-    def write(self, row: Model, what: str) -> None:
+    def write(self, row: Model, what: str, *, added: bool = False) -> None:
         """To be called in the transaction that does it."""
+        because = f"Reason: {self.reason}" if self.reason else "No reason given."
+        entry = self._page.log_addition if added else self._page.log_change
+        write = partial(entry, self._request, row, f"{what} {because}")
         # In another database a failure of this transaction would leave the entry behind.
         database = row._state.db or jobs_database()  # noqa: SLF001 - where it is from
         if router.db_for_write(LogEntry) == database:
-            self._write(row, what)
+            write()
         else:
-            self._later = partial(self._write, row, what)
+            self._later = write
 
     def outside(self) -> None:
         """To be called after that transaction."""
         if self._later is not None:
             self._later()
 
-    def _write(self, row: Model, what: str) -> None:
-        said = f"Reason: {self.reason}" if self.reason else "No reason given."
-        self._page.log_change(self._request, row, f"{what} {said}")
+
+# Replay and discard of dead letters.
 
 
-# Replay and discard in the admin: ask first, then do it once, and say what became of it.
-
-
-REASONS_SHOWN = 5
-
-NONE_LEFT = "None of these dead letters exists any more."
 _KEY = re.compile(r"[0-9]{1,18}")
-DONE = {"replay": "replayed", "discard": "discarded"}
-_SENTENCES = {
-    "replayed": "{} replayed as a new job.",
-    "already-replayed": "{} had been replayed before; no second job was made.",
-    "discarded": "{} discarded.",
-    "already-discarded": "{} had been discarded before.",
-    "refused": "{} cannot be replayed.",
-    "forbidden": "{} left alone: you lack the permission.",
-    # What was resolved the other way before:
-    "replay/discarded": "{} had been discarded before and cannot be replayed.",
-    "discard/replayed": "{} had been replayed before and cannot be discarded.",
-}
 
 
-class ReasonForm(forms.Form):
-    """Why somebody does it; kept with the dead letter and in both logs."""
+class LetterForm(WhyForm):
+    """Why it is done; kept with the dead letter too."""
 
     reason = reason_field(
         "Kept with the dead letter, in its history and among the operator events."
     )
 
 
-class ResolvingAdmin(ReadOnlyAdmin):
-    """The two verbs of the dead-letter page, with a page in between that asks."""
+REPLAY = Verb(
+    label="Replay",
+    permission="replay_failedjob",
+    note=SafeString(
+        "A replay enqueues the same payload again as a <strong>new job</strong> in its old queue, "
+        "with no attempts behind it. Each dead letter is replayed once, however often you press."
+    ),
+    sentences={
+        "replayed": "{} replayed as a new job.",
+        "already-replayed": "{} had been replayed before; no second job was made.",
+        "discarded": "{} had been discarded before and cannot be replayed.",
+        "refused": "{} cannot be replayed.",
+    },
+    done=frozenset({"replayed"}),
+    failed=frozenset({"refused"}),
+    form=LetterForm,
+)
+DISCARD = Verb(
+    label="Discard",
+    permission="discard_failedjob",
+    note=SafeString(
+        "A discarded dead letter stays on record until it is purged, but it can "
+        "<strong>not be replayed</strong> any more."
+    ),
+    sentences={
+        "discarded": "{} discarded.",
+        "already-discarded": "{} had been discarded before.",
+        "replayed": "{} had been replayed before and cannot be discarded.",
+    },
+    done=frozenset({"discarded"}),
+    danger=True,
+    form=LetterForm,
+)
 
-    in_each_database = True
+
+class ResolvingAdmin(ActingAdmin):
+    """The two verbs of the dead-letter page."""
+
+    as_cards = False
+    verbs: ClassVar[dict[str, Verb]] = {"replay": REPLAY, "discard": DISCARD}
+    kind_titles = ("Handler", "Queue", "Reason")
+    back_field = "filters"
+    none_left = "None of these dead letters exists any more."
 
     def has_replay_permission(self, request: HttpRequest, obj: FailedJob | None = None) -> bool:
         return request.user.has_perm("django_jobs.replay_failedjob")
@@ -315,13 +417,84 @@ class ResolvingAdmin(ReadOnlyAdmin):
     def has_discard_permission(self, request: HttpRequest, obj: FailedJob | None = None) -> bool:
         return request.user.has_perm("django_jobs.discard_failedjob")
 
-    def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        own = [
-            path(f"{verb}/", wrap(partial(self.resolve_view, verb)), name=f"{self._url}_{verb}")
-            for verb in DONE
-        ]
-        return [*own, *super().get_urls()]
+    def may(self, request: HttpRequest, verb: str, row: FailedJob | None = None) -> bool:
+        allowed: Callable[[HttpRequest, FailedJob | None], bool]
+        allowed = getattr(self, f"has_{verb}_permission")
+        return self.has_view_permission(request, row) and allowed(request, row)
+
+    def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
+        letters = self._letters(request, [name for name in ids if _KEY.fullmatch(name)])
+        rows = letters.only("job_id", "handler", "queue", "reason", "resolution")
+        return [self.subject_of(row) for row in rows.order_by("pk")]
+
+    def subject_of(self, row: FailedJob) -> Subject:
+        """A dead letter; only open ones are counted."""
+        kind = () if row.resolution else (row.handler, row.queue, row.reason)
+        return Subject(id=str(row.pk), kind=kind, row=row)
+
+    def question(
+        self, request: HttpRequest, verb: str, subjects: Sequence[Subject]
+    ) -> dict[str, Any]:
+        label = self.verbs[verb].label
+        letters = self._letters(request, [subject.id for subject in subjects])
+        seen = foresee(letters, verb, MOST_AT_ONCE)
+        waiting = sum(1 for subject in subjects if subject.kind)
+        resolved, going = len(subjects) - waiting, max(waiting - seen.refused, 0)
+        warnings: list[tuple[str, list[tuple[int, str]]]] = []
+        if resolved:
+            were = "was" if resolved == 1 else "were"
+            sentence = f"{resolved} of them {were} resolved before and will be left alone."
+            warnings.append((sentence, []))
+        if seen.refused:
+            sentence = (
+                f"{seen.refused} of them cannot be replayed as things are and will be refused:"
+            )
+            why = [(count, reason) for reason, count in seen.why.most_common(REASONS_SHOWN)]
+            warnings.append((sentence, why))
+        return {
+            "title": f"{label} {self.named(subjects)}?",
+            "button": f"{label} {counted(going)}" if going else "",
+            "warnings": warnings,
+        }
+
+    def named(self, subjects: Sequence[Subject]) -> str:
+        return counted(len(subjects))
+
+    def perform(
+        self, verb: str, subject: Subject, data: dict[str, Any], log: Log
+    ) -> tuple[str, str]:
+        edited = data.get("payload")
+
+        def witness(failed: FailedJob, before: str) -> None:
+            log.write(failed, _resolved(failed, before, edited=edited is not None))
+
+        home = home_of(subject.row)
+        about: dict[str, Any] = {"by": log.by, "reason": log.reason, "witness": witness}
+        if verb == "replay":
+            return _outcome(replay(subject.row.pk, using=home, edited=edited, **about))
+        return _outcome(discard(subject.row.pk, using=home, **about))
+
+    def form_url(self, request: HttpRequest, verb: str, ids: Sequence[str]) -> str:
+        return within(self.url_of(verb), self._alias(request))
+
+    def back_from(self, request: HttpRequest) -> str:
+        return urlencode(place(self._alias(request)))
+
+    def back_url(self, back: str, ids: Sequence[str]) -> str:
+        """The list, narrowed as it was."""
+        query = QueryDict(back).urlencode()
+        return reverse(f"admin:{self.url_name}_changelist") + (f"?{query}" if query else "")
+
+    def done_url(self, request: HttpRequest, back: str, ids: Sequence[str]) -> str:
+        if len(ids) != 1:
+            return self.back_url(back, ids)
+        page = reverse(f"admin:{self.url_name}_change", args=ids)
+        return within(page, self._alias(request))
+
+    def _letters(self, request: HttpRequest, ids: Sequence[str]) -> QuerySet[FailedJob]:
+        """With all columns: a list leaves out what a verdict needs."""
+        letters: QuerySet[FailedJob] = self.get_queryset(request).defer(None)
+        return letters.filter(pk__in=[int(number) for number in ids])
 
     def _alias(self, request: HttpRequest) -> str:
         return self.get_queryset(request).db
@@ -333,154 +506,23 @@ class ResolvingAdmin(ReadOnlyAdmin):
         here = urlencode(place(self._alias(request)))
         return self.page_of(request, f"failedjob/{template}", {"here": here, **context})
 
-    @property
-    def _url(self) -> str:
-        return f"{self.opts.app_label}_{self.opts.model_name}"
 
-    def resolve_view(self, verb: str, request: HttpRequest) -> HttpResponse:
-        """GET asks about the dead letters named ``ids``; POST with ``confirmed`` does it."""
-        self._demand(request, verb)
-        alias = self._alias(request)
-        given = request.POST if request.method == "POST" else request.GET
-        filters = given.get("filters", "") or urlencode(place(alias))
-        chosen = [int(number) for number in given.getlist("ids") if _KEY.fullmatch(number)]
-        form = ReasonForm(request.POST if "confirmed" in request.POST else None)
-        letters = self.get_queryset(request).filter(pk__in=chosen[:MOST_AT_ONCE])
-        if not form.is_valid():
-            asked = self.ask(request, verb, letters, filters, form)
-            return asked or HttpResponseRedirect(self._list_url(filters))
-        found = list(letters.order_by("pk"))
-        if not found:
-            messages.warning(request, NONE_LEFT)
-        self._tell(request, verb, self._resolve(request, verb, found, form.cleaned_data["reason"]))
-        if len(found) == 1:
-            page = reverse(f"admin:{self._url}_change", args=[found[0].pk])
-            return HttpResponseRedirect(within(page, alias))
-        return HttpResponseRedirect(self._list_url(filters))
-
-    def ask(
-        self,
-        request: HttpRequest,
-        verb: str,
-        letters: QuerySet[FailedJob],
-        filters: str = "",
-        form: ReasonForm | None = None,
-    ) -> HttpResponse | None:
-        """The page that says what is going to happen, or None when nothing can."""
-        self._demand(request, verb)
-        rows = letters.order_by("pk").values_list("pk", "queue", "handler", "reason", "resolution")
-        found = list(rows[:MOST_AT_ONCE])
-        if not found:
-            messages.warning(request, NONE_LEFT)
-            return None
-        waiting = [row for row in found if not row[4]]
-        kinds = Counter(row[1:4] for row in waiting)
-        seen = foresee(self._whole(letters), verb, MOST_AT_ONCE)
-        context = {
-            "title": f"{verb.capitalize()} {counted(len(found))}?",
-            "original": verb.capitalize(),
-            "verb": verb,
-            "ids": [row[0] for row in found],
-            "filters": filters,
-            "form": form or ReasonForm(),
-            "waiting": len(waiting),
-            "resolved": len(found) - len(waiting),
-            "refused": seen.refused,
-            "going": max(len(waiting) - seen.refused, 0),
-            "why": [(count, why) for why, count in seen.why.most_common(REASONS_SHOWN)],
-            "kinds": [(count, *kind) for kind, count in kinds.most_common(KINDS_SHOWN)],
-            "more_kinds": max(len(kinds) - KINDS_SHOWN, 0),
-            "url": within(reverse(f"admin:{self._url}_{verb}"), letters.db),
-            "back": self._list_url(filters),
-        }
-        return self._page(request, "confirm.html", context)
-
-    def _whole(self, letters: QuerySet[FailedJob]) -> QuerySet[FailedJob]:
-        """The same with all columns: a list leaves out what a verdict needs."""
-        return letters.defer(None)
-
-    def _demand(self, request: HttpRequest, verb: str, obj: FailedJob | None = None) -> None:
-        if not (self.has_view_permission(request, obj) and self._may(request, verb, obj)):
-            raise PermissionDenied
-
-    def _may(self, request: HttpRequest, verb: str, obj: FailedJob | None = None) -> bool:
-        """Whether somebody may do it, to a certain one if that is said."""
-        allowed: Callable[[HttpRequest, FailedJob | None], bool]
-        allowed = getattr(self, f"has_{verb}_permission")
-        return allowed(request, obj)
-
-    def _resolve(
-        self, request: HttpRequest, verb: str, letters: Iterable[FailedJob], reason: str
-    ) -> list[tuple[str, str, str]]:
-        """Status, job and sentence of each dead letter."""
-        by = request.user.get_username()
-        answers = []
-        for letter in letters:
-            if not self._may(request, verb, letter):
-                answers.append(("forbidden", str(letter.job_id), ""))
-                continue
-            log = LetterLog(self, request, reason)
-            operation = replay if verb == "replay" else discard
-            home = home_of(letter)
-            outcome = operation(letter.pk, by=by, reason=reason, witness=log.inside, using=home)
-            log.outside()
-            answers.append(answer_of(outcome))
-        return answers
-
-    def _tell(self, request: HttpRequest, verb: str, answers: list[tuple[str, str, str]]) -> None:
-        for status, count in Counter(status for status, _job, _why in answers).items():
-            sentence = _SENTENCES.get(f"{verb}/{status}", _SENTENCES[status])
-            level = messages.SUCCESS if status == DONE[verb] else messages.WARNING
-            if status in {"refused", "forbidden"}:
-                level = messages.ERROR
-            messages.add_message(request, level, sentence.format(counted(count)))
-        for job, why in [(job, why) for _status, job, why in answers if why][:REASONS_SHOWN]:
-            messages.error(request, printable(f"{job}: {why}"))
-
-    def _list_url(self, filters: str) -> str:
-        query = QueryDict(filters).urlencode()
-        return reverse(f"admin:{self._url}_changelist") + (f"?{query}" if query else "")
+def _resolved(failed: FailedJob, before: str, *, edited: bool) -> str:
+    """What the log says of a dead letter that was resolved."""
+    what = failed.resolution.capitalize()
+    if failed.replayed_as is not None:
+        what = f"{what} as {failed.replayed_as}{' with edited arguments' if edited else ''}"
+    return f"{what}; it was {before or 'open'}.{told_in(home_of(failed))}"
 
 
-class LetterLog:
-    """Writes the admin's log entry, in the same transaction where that can be."""
-
-    def __init__(
-        self, model_admin: ResolvingAdmin, request: HttpRequest, reason: str, how: str = ""
-    ) -> None:
-        self.model_admin = model_admin
-        self.how = how
-        self.request = request
-        self.reason = reason
-        self.later: tuple[FailedJob, str] | None = None
-
-    def inside(self, failed: FailedJob, before: str) -> None:
-        # In another database a failure of this transaction would leave the entry behind.
-        if router.db_for_write(LogEntry) == home_of(failed):
-            self._write(failed, before)
-        else:
-            self.later = (failed, before)
-
-    def outside(self) -> None:
-        if self.later is not None:
-            self._write(*self.later)
-
-    def _write(self, failed: FailedJob, before: str) -> None:
-        what = failed.resolution.capitalize()
-        if failed.replayed_as is not None:
-            what = " ".join(filter(None, (what, f"as {failed.replayed_as}", self.how)))
-        said = f" Reason: {self.reason}" if self.reason else " No reason given."
-        message = f"{what}; it was {before or 'open'}.{told_in(home_of(failed))}{said}"
-        self.model_admin.log_change(self.request, failed, message)
-
-
-def answer_of(outcome: Replayed | Discarded) -> tuple[str, str, str]:
-    """Status, job, and the sentence that the status alone does not say."""
-    # Of a replay during which somebody discarded or purged the dead letter.
-    new_id = getattr(outcome, "new_id", None)
-    crossed = new_id is not None and outcome.status in {"discarded", "replayed"}
-    why = outcome.why if crossed or outcome.status == "refused" else ""
-    return outcome.status, outcome.job_id, why
+def _outcome(answer: Replayed | Discarded) -> tuple[str, str]:
+    """The status, and the sentence that the status alone does not say."""
+    # Of a replay during which the dead letter was discarded or purged.
+    new_id = getattr(answer, "new_id", None)
+    crossed = new_id is not None and answer.status in {"discarded", "replayed"}
+    if not answer.why or not (crossed or answer.status == "refused"):
+        return answer.status, ""
+    return answer.status, f"{answer.job_id}: {answer.why}"
 
 
 def counted(count: int) -> str:

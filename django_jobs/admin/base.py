@@ -190,6 +190,9 @@ class LegibleAdmin(OfferingAdmin):
     def log_change(self, request: HttpRequest, obj: Model, message: Any) -> LogEntry:
         return super().log_change(request, obj, shown(message))
 
+    def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> LogEntry:
+        return super().log_addition(request, obj, shown(message))
+
 
 @cache
 def _text_of(field: Field[Any, Any]) -> Callable[[Model], str]:
@@ -268,14 +271,41 @@ class ReadOnlyAdmin(LegibleAdmin):
         """The row that a page is about, or the answer where there is nothing to show."""
         if request.method not in {"GET", "HEAD"}:
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        row = self.get_object(request, unquote(object_id))
+        row = self.row_of(request, unquote(object_id))
         if not self.has_view_permission(request, row):
             raise PermissionDenied
         return row or self.not_there(request, object_id)
 
+    def row_of(self, request: HttpRequest, key: str) -> Any:
+        """What a page is about, if it is there."""
+        return self.get_object(request, key)
+
     def not_there(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Say so, and go to the index of the admin."""
         return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return] # not in the stubs
+
+
+class DetailAdmin(ReadOnlyAdmin):
+    """A table of which each row has a page of our own."""
+
+    detail_page: ClassVar[str]
+
+    def detail(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What that page shows."""
+        raise NotImplementedError  # each page's own; a ModelAdmin has no room for an ABC
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        row = self.looked_at(request, object_id)
+        if isinstance(row, HttpResponse):
+            return row
+        context = {**self.detail(request, row), **(extra_context or {})}
+        return self.page_of(request, self.detail_page, context)
 
 
 def recent_values(name: str) -> type[admin.SimpleListFilter]:

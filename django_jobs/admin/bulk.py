@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.contrib.admin.utils import unquote
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.urls import path, reverse
 from django.utils.http import urlencode
 
 from django_jobs.admin.actions import (
-    DONE,
     REASONS_SHOWN,
-    ReasonForm,
+    LetterForm,
+    Log,
     ResolvingAdmin,
     counted,
+    some_ids,
 )
 from django_jobs.admin.base import (
-    ReadOnlyAdmin,
+    DetailAdmin,
     away,
     badge,
     home_of,
@@ -55,40 +54,17 @@ if TYPE_CHECKING:
 # The admin's log of runs through dead letters.
 
 
-def log_begun(user_id: Any, run: ResolutionRun) -> None:
-    """That somebody began a run, and through what."""
+def log_begun(log: Log, run: ResolutionRun) -> None:
+    """That a run was begun, and through what."""
     pace = f", at most {run.rate:g} a second" if run.rate else ""
     through = ", ".join(f"{name} {value}" for name, value in run.matching.items() if name != "keys")
-    _log(
-        user_id,
-        run,
-        ADDITION,
-        f"Began to {run.verb} {run.total} dead letters ({through or 'all open ones'}){pace}."
-        f"{told_in(home_of(run))}{_because(run.reason)}",
-    )
+    letters = f"{run.total} dead letters ({through or 'all open ones'})"
+    log.write(run, f"Began to {run.verb} {letters}{pace}.{told_in(home_of(run))}", added=True)
 
 
-def log_stopped(user_id: Any, run: ResolutionRun, reason: str) -> None:
-    """That somebody stopped a run."""
-    told = (
-        f"Stopped after {run.dealt_with} of {run.total}.{told_in(home_of(run))}{_because(reason)}"
-    )
-    _log(user_id, run, CHANGE, told)
-
-
-def _because(reason: str) -> str:
-    return f" Reason: {reason}" if reason else " No reason given."
-
-
-def _log(user_id: Any, run: ResolutionRun, flag: int, told: str) -> None:
-    LogEntry.objects.create(
-        user_id=user_id,
-        content_type=ContentType.objects.get_for_model(run, for_concrete_model=False),
-        object_id=str(run.pk),
-        object_repr=str(run)[:200],
-        action_flag=flag,
-        change_message=printable(told),
-    )
+def log_stopped(log: Log, run: ResolutionRun) -> None:
+    """That a run was stopped."""
+    log.write(run, f"Stopped after {run.dealt_with} of {run.total}.{told_in(home_of(run))}")
 
 
 STEP_SECONDS = 0.5
@@ -96,9 +72,10 @@ _LIVE = {str(state.label) for state in JobState}
 
 
 @admin.register(ResolutionRun)
-class ResolutionRunAdmin(ReadOnlyAdmin):
+class ResolutionRunAdmin(DetailAdmin):
     """Who may see dead letters may see what is done to them."""
 
+    detail_page = "resolutionrun/run.html"
     as_cards = True
     in_each_database = True
     list_display = ("shown_run", "shown_progress", "shown_state", "shown_rate", "begun")
@@ -144,19 +121,9 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
     def begun(self, run: ResolutionRun) -> str:
         return moment_cell(run.started_at)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def detail(self, request: HttpRequest, run: ResolutionRun) -> dict[str, Any]:
         """How far a run is; the page asks again by itself."""
-        run = self.looked_at(request, object_id)
-        if isinstance(run, HttpResponse):
-            return run
-        may = self._may(request, run)
-        context = {
+        return {
             "title": f"{run.verb.capitalize()} {run.total:,} dead letters",
             "original": f"Run {run.pk}",
             "run": run,
@@ -164,12 +131,10 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
             "progress": _progress(run),
             "matching": [(name, str(value)) for name, value in _narrowed(run)],
             "problems": run.problems,
-            "form": ReasonForm(),
-            "may": may,
+            "form": LetterForm(),
+            "may": self._may(request, run),
             **_carried(request, run),
-            **(extra_context or {}),
         }
-        return self.page_of(request, "resolutionrun/run.html", context)
 
     def progress_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """How far a run is, for the page's script. A POST makes a short step before."""
@@ -187,12 +152,12 @@ class ResolutionRunAdmin(ReadOnlyAdmin):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         run = self._changeable(request, object_id)
-        form = ReasonForm(request.POST)
-        reason = form.cleaned_data["reason"] if form.is_valid() else ""
-        by = request.user.get_username()
-        if stop(run.pk, by=by, reason=reason, using=home_of(run)):
+        form = LetterForm(request.POST)
+        log = Log(self, request, form.cleaned_data["reason"] if form.is_valid() else "")
+        if stop(run.pk, by=log.by, reason=log.reason, using=home_of(run)):
             run.refresh_from_db()
-            log_stopped(request.user.pk, run, reason)
+            log_stopped(log, run)
+            log.outside()
             messages.success(request, "The run was stopped. What it did stays done.")
         else:
             messages.warning(request, "The run had ended before.")
@@ -272,7 +237,7 @@ PACED_FROM = 100
 PACE = 10
 
 
-class RunForm(ReasonForm):
+class RunForm(LetterForm):
     """How fast, and why. The token makes one run of a form that is sent twice."""
 
     field_order = ("rate", "reason", "token")
@@ -296,30 +261,30 @@ class BeginningAdmin(ResolvingAdmin):
             path(
                 f"{verb}-all/",
                 wrap(partial(self.begin_view, verb)),
-                name=f"{self._url}_{verb}_all",
+                name=f"{self.url_name}_{verb}_all",
             )
-            for verb in DONE
+            for verb in self.verbs
         ]
         return [*own, *super().get_urls()]
 
     def ask_about_selected(
         self, request: HttpRequest, verb: str, letters: QuerySet[FailedJob]
-    ) -> HttpResponse | None:
+    ) -> HttpResponse:
         """What the list's own actions lead to: few are named, all of a list are a run."""
         if request.POST.get("select_across") == "1":
-            url = reverse(f"admin:{self._url}_{verb}_all")
+            url = reverse(f"admin:{self.url_name}_{verb}_all")
             return HttpResponseRedirect(f"{url}?{request.GET.urlencode()}")
-        return self.ask(request, verb, letters, request.GET.urlencode())
+        return self.ask(request, verb, some_ids(letters), request.GET.urlencode())
 
     def begin_view(self, verb: str, request: HttpRequest) -> HttpResponse:
         """GET asks; POST tries it out (``dry_run``) or begins."""
-        self._demand(request, verb)
+        self.demand(request, verb)
         alias = self._alias(request)
         try:
             matching = matching_of(request.GET, alias, request)
         except ValueError as problem:
             messages.error(request, printable(f"{problem}; choose other filters."))
-            return HttpResponseRedirect(within(self._list_url(""), alias))
+            return HttpResponseRedirect(within(self.back_url("", ()), alias))
         begins = request.method == "POST" and "dry_run" not in request.POST
         form = RunForm(request.POST if request.method == "POST" else None)
         if begins and form.is_valid():
@@ -330,34 +295,38 @@ class BeginningAdmin(ResolvingAdmin):
             pace = PACE if verb == "replay" and total > PACED_FROM else None
             form = RunForm(initial={"rate": pace, "token": uuid.uuid4().hex})
         seen = foresee(letters, verb) if "dry_run" in request.POST else None
-        narrowed = request.GET.urlencode()
+        doing, narrowed = self.verbs[verb], request.GET.urlencode()
         context = {
-            "title": f"{verb.capitalize()} all {counted(total)}?",
-            "original": f"{verb.capitalize()} all",
+            "title": f"{doing.label} all {counted(total)}?",
+            "original": f"{doing.label} all",
+            "doing": doing,
             "verb": verb,
+            "button": f"{doing.label} {counted(total)}" if total else "",
             "form": form,
             "total": total,
             "conditions": _conditions(matching),
             "by_search": matching.keys is not None and len(matching.keys) >= FOUND_AT_MOST,
             "seen": None if seen is None else _told(seen, total),
             "url": f"{request.path}?{narrowed}",
-            "back": self._list_url(narrowed),
+            "back_url": self.back_url(narrowed, ()),
         }
         return self._page(request, "begin.html", context)
 
     def _begin(
-        self, request: HttpRequest, verb: Any, matching: Matching, given: dict[str, Any]
+        self, request: HttpRequest, verb: Any, matching: Matching, data: dict[str, Any]
     ) -> HttpResponse:
+        log = Log(self, request, data["reason"])
         run = begin(
             verb,
             matching,
-            by=request.user.get_username(),
-            reason=given["reason"],
-            rate=given["rate"],
-            token=given["token"],
+            by=log.by,
+            reason=log.reason,
+            rate=data["rate"],
+            token=data["token"],
             using=self._alias(request),
-            witness=partial(log_begun, request.user.pk),
+            witness=partial(log_begun, log),
         )
+        log.outside()
         page = reverse("admin:django_jobs_resolutionrun_change", args=[run.pk])
         return HttpResponseRedirect(within(page, self._alias(request)))
 

@@ -14,13 +14,9 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.http import urlencode
 
-from django_jobs.admin.actions import (
-    LetterLog,
-    ReasonForm,
-    ResolvingAdmin,
-    answer_of,
-)
+from django_jobs.admin.actions import LetterForm, ResolvingAdmin
 from django_jobs.admin.base import (
+    DetailAdmin,
     away,
     badge,
     error_text,
@@ -54,7 +50,7 @@ from django_jobs.exceptions import InvalidJob
 from django_jobs.handlers.registry import registry
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from django_jobs.operations.dead_letters import groups
-from django_jobs.operations.replay import Edited, checked, replay
+from django_jobs.operations.replay import Edited, checked
 from django_jobs.operations.search import FOUND_AT_MOST, TEXT_WINDOW, search
 from django_jobs.wire import strict_json
 
@@ -138,7 +134,7 @@ def _whereabouts(job_id: UUID | None, alias: str) -> dict[str, str] | None:
 # Replaying a dead letter with other arguments than it died with.
 
 
-class EditForm(ReasonForm):
+class EditForm(LetterForm):
     """The arguments as JSON, and why."""
 
     field_order = ("payload", "reason")
@@ -179,7 +175,10 @@ class EditingAdmin(ResolvingAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.edit_view)
-        return [path("<path:object_id>/edit/", view, name=f"{self._url}_edit"), *super().get_urls()]
+        return [
+            path("<path:object_id>/edit/", view, name=f"{self.url_name}_edit"),
+            *super().get_urls(),
+        ]
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """GET shows the arguments, POST replays the dead letter with those given."""
@@ -189,39 +188,26 @@ class EditingAdmin(ResolvingAdmin):
             raise PermissionDenied
         if failed is None:
             return self.not_there(request, object_id)
-        page = within(reverse(f"admin:{self._url}_change", args=[failed.pk]), home_of(failed))
+        page = within(reverse(f"admin:{self.url_name}_change", args=[failed.pk]), home_of(failed))
         if failed.resolution or not verdict_of(failed).valid:
             messages.error(request, "Only what is open and can be verified can be edited.")
             return HttpResponseRedirect(page)
-        given = request.POST if request.method == "POST" else None
-        form = EditForm(failed, given, initial={"payload": editable(failed.body)})
+        data = request.POST if request.method == "POST" else None
+        form = EditForm(failed, data, initial={"payload": editable(failed.body)})
         if form.is_valid():
-            self._replay_edited(request, failed, form.cleaned_data)
+            self.do(request, "replay", [self.subject_of(failed)], form.cleaned_data)
             return HttpResponseRedirect(page)
         context = {
             "title": "Edit and replay",
             "original": "Edit and replay",
+            "doing": self.verbs["replay"],
+            "button": "Replay with these arguments",
             "failed": failed,
             "form": form,
             "takes": getattr(registry.get(failed.handler), "takes", ""),
-            "back": page,
+            "back_url": page,
         }
         return self._page(request, "edit.html", context)
-
-    def _replay_edited(
-        self, request: HttpRequest, failed: FailedJob, given: dict[str, Any]
-    ) -> None:
-        log = LetterLog(self, request, given["reason"], "with edited arguments")
-        answer = replay(
-            failed.pk,
-            by=request.user.get_username(),
-            reason=given["reason"],
-            witness=log.inside,
-            using=home_of(failed),
-            edited=given["payload"],
-        )
-        log.outside()
-        self._tell(request, "replay", [answer_of(answer)])
 
 
 GROUPS_SHOWN = 200
@@ -229,9 +215,10 @@ NOT_IN_LISTS = ("body", "traceback", "output", "meta", "signature")
 
 
 @admin.register(FailedJob)
-class FailedJobAdmin(BeginningAdmin, EditingAdmin):
+class FailedJobAdmin(DetailAdmin, BeginningAdmin, EditingAdmin):
     """Read-only but for two verbs."""
 
+    detail_page = "failedjob/detail.html"
     actions = ("replay_selected", "discard_selected")
     list_display = (
         "shown_handler",
@@ -268,7 +255,7 @@ class FailedJobAdmin(BeginningAdmin, EditingAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.groups_view)
-        return [path("groups/", view, name=f"{self._url}_groups"), *super().get_urls()]
+        return [path("groups/", view, name=f"{self.url_name}_groups"), *super().get_urls()]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -290,7 +277,7 @@ class FailedJobAdmin(BeginningAdmin, EditingAdmin):
                 "searched": "" if found is None else _searched(found, request),
                 "narrowed": request.GET.urlencode(),
                 "here": urlencode(place(self._alias(request))),
-                "may": {verb: self._may(request, verb) for verb in ("replay", "discard")},
+                "may": self._may(request),
             }
         return answer
 
@@ -314,7 +301,7 @@ class FailedJobAdmin(BeginningAdmin, EditingAdmin):
             ],
             "more": len(found) > GROUPS_SHOWN,
             "resolved": resolved,
-            "may": {verb: self._may(request, verb) for verb in ("replay", "discard")},
+            "may": self._may(request),
         }
         return self._page(request, "groups.html", context)
 
@@ -338,40 +325,30 @@ class FailedJobAdmin(BeginningAdmin, EditingAdmin):
         return badge(RESOLUTIONS.get(failed.resolution, failed.resolution))
 
     @admin.action(description="Replay selected dead letters", permissions=["replay"])
-    def replay_selected(
-        self, request: HttpRequest, letters: QuerySet[FailedJob]
-    ) -> HttpResponse | None:
+    def replay_selected(self, request: HttpRequest, letters: QuerySet[FailedJob]) -> HttpResponse:
         return self.ask_about_selected(request, "replay", letters)
 
     @admin.action(description="Discard selected dead letters", permissions=["discard"])
-    def discard_selected(
-        self, request: HttpRequest, letters: QuerySet[FailedJob]
-    ) -> HttpResponse | None:
+    def discard_selected(self, request: HttpRequest, letters: QuerySet[FailedJob]) -> HttpResponse:
         return self.ask_about_selected(request, "discard", letters)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def _may(self, request: HttpRequest) -> dict[str, bool]:
+        return {verb: self.may(request, verb) for verb in self.verbs}
+
+    def detail(self, request: HttpRequest, failed: FailedJob) -> dict[str, Any]:
         """One dead letter."""
-        failed = self.looked_at(request, object_id)
-        if isinstance(failed, HttpResponse):
-            return failed
         context = told(request, failed)
         verdict, is_open = context["verdict"], not failed.resolution
-        may_replay = is_open and self._may(request, "replay", failed)
-        context |= {
+        may_replay = is_open and self.may(request, "replay", failed)
+        return {
+            **context,
+            "here": urlencode(place(self._alias(request))),
             "original": failed.name or failed.handler,
             "title": failed.name or failed.handler,
             "may_replay": may_replay and verdict.replayable,
             "may_edit": may_replay and verdict.valid and self.has_edit_permission(request, failed),
-            "may_discard": is_open and self._may(request, "discard", failed),
-            **(extra_context or {}),
+            "may_discard": is_open and self.may(request, "discard", failed),
         }
-        return self._page(request, "detail.html", context)
 
 
 def _searched(found: Found, request: HttpRequest) -> str:

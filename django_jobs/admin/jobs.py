@@ -19,6 +19,7 @@ from django_jobs.admin.actions import (
     some_ids,
 )
 from django_jobs.admin.base import (
+    DetailAdmin,
     all_databases,
     badge,
     handler_cell,
@@ -112,10 +113,11 @@ def _few_in(state: JobState, alias: str) -> list[Any] | None:
 
 
 @admin.register(Job)
-class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
+class JobAdmin(DetailAdmin, ActingAdmin, BrokerJobsAdmin, OfAJob):
     """Jobs that have not ended."""
 
     id_field = "pk"
+    detail_page = "job/detail.html"
     verbs: ClassVar[dict[str, Verb]] = {"cancel": CANCEL}
     kind_titles = ("State", "Handler", "Queue")
     actions = ("cancel_selected",)
@@ -223,30 +225,14 @@ class JobAdmin(ActingAdmin, BrokerJobsAdmin, OfAJob):
         called = call_off(subject.id, by=log.by, reason=log.reason, witness=witness)
         return called.status, ""
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        """One job: why it does not run, what it was given, what happened so far."""
-        job = self.looked_at(request, object_id)
-        if isinstance(job, HttpResponse):
-            return job
-        context = {
-            **self._detail(request, job),
-            "original": job.name or job.handler,
-            "title": job.name or job.handler,
-            **(extra_context or {}),
-        }
-        return self.page_of(request, "job/detail.html", context)
-
-    def _detail(self, request: HttpRequest, job: Job) -> dict[str, Any]:
+    def detail(self, request: HttpRequest, job: Job) -> dict[str, Any]:
+        """Why it does not run, what it was given, what happened so far."""
         may_view = may_view_payload(request.user)
         database = job._state.db  # noqa: SLF001 - none for what is with a broker
         attempts = JobAttempt.objects.using(database or jobs_database()).filter(job_id=job.pk)
         return {
+            "original": job.name or job.handler,
+            "title": job.name or job.handler,
             "job": job,
             "state": state_badge(job),
             "explanation": explain_row(job, database) if database else explain(str(job.pk)),

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from django import forms
-from django.contrib import admin, messages
-from django.contrib.admin.models import LogEntry
-from django.contrib.admin.utils import unquote
+from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db import router
-from django.http import Http404, HttpResponseRedirect
-from django.urls import path, reverse
+from django.http import Http404
+from django.urls import reverse
+from django.utils.html import format_html
 
-from django_jobs.admin.actions import reason_field
-from django_jobs.admin.base import ReadOnlyAdmin
-from django_jobs.backends.home import jobs_database
+from django_jobs.admin.actions import ActingAdmin, Subject, Verb, WhyForm, reason_field
+from django_jobs.admin.base import DetailAdmin
 from django_jobs.clock import from_datetime
 from django_jobs.cron import stored
 from django_jobs.cron.registry import all_schedules
@@ -35,54 +31,66 @@ from django_jobs.operations.schedules import (
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
-    from django.urls import URLPattern
+    from collections.abc import Sequence
 
+    from django.http import HttpRequest, HttpResponse
+
+    from django_jobs.admin.actions import Log
     from django_jobs.operations.schedules import ScheduleOverview
 
 PER_PAGE = 50
 HISTORY_SHOWN = 100
-VERBS = {"pause": "pause", "resume": "pause", "run": "run"}
-"""What can be done → the permission that it needs."""
-DONE = {
-    "pause": "“{}” is paused: its ticks are skipped until it is resumed.",
-    "resume": "“{}” goes on with its next tick.",
-    "run": "“{}” was told to run now.",
-}
-NOT_DONE = {
-    "pause": "“{}” was paused already; the reason is the new one.",
-    "resume": "“{}” was not paused.",
-}
 
 
-class WhyForm(forms.Form):
-    """Why somebody does it, and which press of the button it is."""
+class PressForm(WhyForm):
+    """Why it is done, and which press of the button it is."""
 
     reason = reason_field("Kept with the schedule, and in the log of operators.")
     press = forms.UUIDField(widget=forms.HiddenInput)
 
 
+PAUSE = Verb(
+    label="Pause",
+    permission="pause_schedule",
+    note="Its ticks are skipped, and not made up for, until it is resumed. What was enqueued runs.",
+    sentences={
+        "done": "“{}” is paused: its ticks are skipped until it is resumed.",
+        "same": "“{}” was paused already; the reason is the new one.",
+    },
+    done=frozenset({"done"}),
+    form=PressForm,
+)
+RESUME = Verb(
+    label="Resume",
+    permission="pause_schedule",
+    note="It goes on with its next tick. What was skipped is not made up for.",
+    sentences={
+        "done": "“{}” goes on with its next tick.",
+        "same": "“{}” was not paused.",
+    },
+    done=frozenset({"done"}),
+    form=PressForm,
+)
+RUN = Verb(
+    label="Run now",
+    permission="run_schedule",
+    note="A job is enqueued at once, as a tick of its own, even while the schedule is paused or "
+    "its gates are shut. Sent twice, this form does it once.",
+    sentences={"done": "“{}” was told to run now."},
+    done=frozenset({"done"}),
+    form=PressForm,
+)
+_LOGGED = {"pause": "Paused.", "resume": "Resumed.", "run": "Run now."}
+
+
 @admin.register(ScheduleState)
-class ScheduleAdmin(ReadOnlyAdmin):
+class ScheduleAdmin(DetailAdmin, ActingAdmin):
     """Declared schedules and those of the admin, in one list."""
 
-    def has_pause_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.pause_schedule")
-
-    def has_run_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.run_schedule")
-
-    def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        own = [
-            path(
-                f"<str:key>/{verb}/",
-                wrap(partial(self.verb_view, verb)),
-                name=f"django_jobs_schedulestate_{verb}",
-            )
-            for verb in VERBS
-        ]
-        return [*own, *super().get_urls()]
+    in_each_database = False
+    verbs: ClassVar[dict[str, Verb]] = {"pause": PAUSE, "resume": RESUME, "run": RUN}
+    verb_route = "<str:key>/{verb}/"
+    detail_page = "schedulestate/detail.html"
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -102,115 +110,84 @@ class ScheduleAdmin(ReadOnlyAdmin):
             "unreadable": stored.unreadable_rows(),
             **(extra_context or {}),
         }
-        return self._page(request, "list", context)
+        sent = request.GET.get("q", "")
+        return self.page_of(request, "schedulestate/list.html", context, wanted=sent)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def row_of(self, request: HttpRequest, key: str) -> ScheduleOverview | None:
+        """A schedule has no row before something was set for it."""
+        for schedule in all_schedules():
+            if schedule_key(schedule.name) == key:
+                try:
+                    return overview_of_schedules(only=[schedule.name])[0]
+                except UnknownSchedule:
+                    break  # it was deleted just now
+        return None
+
+    def not_there(self, request: HttpRequest, object_id: str) -> NoReturn:
+        raise Http404("there is no such schedule")
+
+    def detail(self, request: HttpRequest, found: ScheduleOverview) -> dict[str, Any]:
         """One schedule, its next runs, and its history."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        one = _found(unquote(object_id))
-        context = {
-            "title": one.schedule.name,
-            "original": one.schedule.name,
-            "one": _row(one),
+        name = found.schedule.name
+        return {
+            "title": name,
+            "original": name,
+            "one": _row(found),
             "history": [
                 {"tick": tick, "job_url": _job_url(tick.job_id)}
-                for tick in schedule_history(one.schedule.name, limit=HISTORY_SHOWN)
+                for tick in schedule_history(name, limit=HISTORY_SHOWN)
             ],
-            "may_pause": self.has_pause_permission(request),
-            "may_run": self.has_run_permission(request),
-            **(extra_context or {}),
+            "may_pause": self.may(request, "pause"),
+            "may_run": self.may(request, "run"),
         }
-        return self._page(request, "detail", context)
 
-    def verb_view(self, verb: str, request: HttpRequest, key: str) -> HttpResponse:
-        """GET asks, POST does it."""
-        allowed = getattr(self, f"has_{VERBS[verb]}_permission")(request)
-        if not (self.has_view_permission(request) and allowed):
-            raise PermissionDenied
-        one = _found(unquote(key))
-        form = WhyForm(request.POST or None, initial={"press": new_id()})
-        back = reverse("admin:django_jobs_schedulestate_change", args=[key])
-        if form.is_valid():
-            self._do(request, verb, one, form.cleaned_data)
-            return HttpResponseRedirect(back)
-        context = {
-            "title": f"{verb.capitalize()} “{one.schedule.name}”{' now' * (verb == 'run')}?",
-            "original": verb.capitalize(),
-            "verb": verb,
-            "one": _row(one),
-            "form": form,
-            "back": back,
+    def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
+        """The schedule that the address names."""
+        (key,) = ids
+        found = self.row_of(request, key)
+        if found is None:
+            self.not_there(request, key)
+        return [Subject(id=key, initial={"press": new_id()}, row=found)]
+
+    def named(self, subjects: Sequence[Subject]) -> str:
+        return printable(subjects[0].row.schedule.name)
+
+    def question(
+        self, request: HttpRequest, verb: str, subjects: Sequence[Subject]
+    ) -> dict[str, Any]:
+        schedule = subjects[0].row.schedule
+        expression = format_html(
+            '<span class="dj-code">{}</span> in {}', schedule.expression, schedule.timezone
+        )
+        return {
+            "title": f"{verb.capitalize()} “{schedule.name}”{' now' * (verb == 'run')}?",
+            "button": self.verbs[verb].label,
+            "facts": [
+                ("Expression", expression, False),
+                ("Handler", schedule.handler, True),
+                ("Queue", schedule.queue or "none: it runs in a child of the scheduler", False),
+            ],
         }
-        return self._page(request, "confirm", context)
 
-    def _do(
-        self, request: HttpRequest, verb: str, one: ScheduleOverview, given: dict[str, Any]
-    ) -> None:
-        name, reason = one.schedule.name, given["reason"]
-        log = _Log(self, request, name, verb, reason)
-        about: dict[str, Any] = {"by": request.user.get_username(), "reason": reason}
+    def form_url(self, request: HttpRequest, verb: str, ids: Sequence[str]) -> str:
+        return self.url_of(verb, *ids)
+
+    def perform(
+        self, verb: str, subject: Subject, data: dict[str, Any], log: Log
+    ) -> tuple[str, str]:
+        name = subject.row.schedule.name
+
+        def witness() -> None:
+            log.write(ScheduleState(key=schedule_key(name), name=name), _LOGGED[verb])
+
+        about: dict[str, Any] = {"by": log.by, "reason": log.reason, "witness": witness}
         if verb == "run":
-            told = run_schedule_now(name, press=str(given["press"]), witness=log.inside, **about)
-            log.outside()
-            if told.decision == "failed":
-                messages.error(request, printable(f"“{name}” could not be enqueued: {told.reason}"))
-                return
-            done = True
-        else:
-            operation = pause_schedule if verb == "pause" else resume_schedule
-            done = operation(name, witness=log.inside, **about)
-            log.outside()
-        sentence = (DONE if done else NOT_DONE)[verb].format(printable(name))
-        messages.add_message(request, messages.SUCCESS if done else messages.WARNING, sentence)
-
-    def _page(self, request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
-        wanted = request.GET.get("q", "")
-        return self.page_of(request, f"schedulestate/{page}.html", context, wanted=wanted)
-
-
-class _Log:
-    """Writes the admin's log entry, in the same transaction where that can be."""
-
-    def __init__(
-        self, model_admin: ScheduleAdmin, request: HttpRequest, name: str, verb: str, reason: str
-    ) -> None:
-        self._admin = model_admin
-        self._request = request
-        self._row = ScheduleState(key=schedule_key(name), name=name)
-        said = f" Reason: {reason}" if reason else " No reason given."
-        self._message = f"{'Run now' if verb == 'run' else verb.capitalize() + 'd'}.{said}"
-        self._later = False
-
-    def inside(self) -> None:
-        # In another database a failure of this transaction would leave the entry behind.
-        if router.db_for_write(LogEntry) == jobs_database():
-            self._write()
-        else:
-            self._later = True
-
-    def outside(self) -> None:
-        if self._later:
-            self._write()
-
-    def _write(self) -> None:
-        self._admin.log_change(self._request, self._row, self._message)
-
-
-def _found(key: str) -> ScheduleOverview:
-    for schedule in all_schedules():
-        if schedule_key(schedule.name) == key:
-            try:
-                return overview_of_schedules(only=[schedule.name])[0]
-            except UnknownSchedule:
-                break  # it was deleted just now
-    raise Http404("there is no such schedule")
+            tick = run_schedule_now(name, press=str(data["press"]), **about)
+            if tick.decision == "failed":
+                return "failed", f"“{name}” could not be enqueued: {tick.reason}"
+            return "done", ""
+        operation = pause_schedule if verb == "pause" else resume_schedule
+        return ("done" if operation(name, **about) else "same"), ""
 
 
 def _row(one: ScheduleOverview) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from django_jobs.admin import jobs, records
+from django_jobs.admin import actions, jobs, records
 from django_jobs.admin.base import CappedPaginator
 from django_jobs.models import FailedJob, Job, JobResult, OperatorEvent
 from testproject.shop.jobs import doomed, send_receipt
@@ -316,6 +316,13 @@ class TestResolving:
         )
         assert answer.url.startswith(f"{LIST}?queue=default&")
         assert "\n" not in answer.url
+
+    @pytest.mark.parametrize("verb", ["replay", "discard"])
+    def test_too_many_are_refused(self, admin_client, monkeypatch, verb):
+        monkeypatch.setattr(actions, "MOST_AT_ONCE", 1)
+        answer = confirm(admin_client, verb, die(), die())
+        assert said(answer) == ["At most 1 at a time can be handled here."]
+        assert not FailedJob.objects.exclude(resolution="").exists()
 
     def test_all_of_a_list_are_a_run(self, admin_client):
         letters = [die() for _ in range(3)]

@@ -72,6 +72,8 @@ def test_the_list_and_the_history_tell_what_became_of_ticks(
     assert "Rings &lt;twice&gt;" in shown
     assert str(Job.objects.get().pk) in shown
     assert admin_client.get(url("schedulestate_change", "0" * 64)).status_code == 404
+    assert admin_client.get(url("schedulestate_pause", "0" * 64)).status_code == 404
+    assert admin_client.post(url("schedulestate_change", KEY)).status_code == 405
 
 
 def test_pause_and_resume_ask_and_leave_traces(
