@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -142,19 +143,18 @@ def matching_of(given: QueryDict, alias: str, request: HttpRequest) -> Matching:
         raise ValueError(f"{impossible[0]} is {given[impossible[0]]!r}, which no column holds")
     said: dict[str, Any] = {name: given.get(name) or None for name in (*OFFERED, "fingerprint")}
     since, until = _moment(given.get("failed_at__gte")), _moment(given.get("failed_at__lt"))
+    matching = Matching(**said, since=since, until=until)
     if given.get("resolution", "open") in {"replayed", "discarded"}:
-        return Matching(**said, since=since, until=until, keys=())  # a run takes open ones only
+        return replace(matching, keys=())  # a run takes open ones only
     text = given.get("q", "").strip()[:LONGEST_TEXT]
     if not text:
-        return Matching(**said, since=since, until=until)
-    letters = Matching(**said, since=since, until=until).letters(alias)
-    found = search(letters, text, payloads=may_view_payload(request.user))
-    if found.fingerprint:
-        if said["fingerprint"] not in {None, found.fingerprint}:
-            return Matching(**said, since=since, until=until, keys=())
-        said["fingerprint"] = found.fingerprint
-        return Matching(**said, since=since, until=until)
-    return Matching(**said, since=since, until=until, keys=tuple(found.keys))
+        return matching
+    found = search(matching.letters(alias), text, payloads=may_view_payload(request.user))
+    if not found.fingerprint:
+        return replace(matching, keys=tuple(found.keys))
+    if matching.fingerprint not in {None, found.fingerprint}:
+        return replace(matching, keys=())
+    return replace(matching, fingerprint=found.fingerprint)
 
 
 def _moment(text: str | None) -> datetime | None:

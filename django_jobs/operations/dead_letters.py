@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from django.db.models import Max, Min, Sum
+from django.db.models import Max, Min, Q, Sum
 
 from django_jobs.backends.home import jobs_database, moment_before
 from django_jobs.db.dead_letters import recount
@@ -72,17 +72,10 @@ def select(
     ``ids`` are numbers of dead letters or ids of jobs; raises ValueError for what is neither.
     """
     alias = using or jobs_database()
-    said = {"queue": queue, "handler": handler, "reason": reason}
-    found = FailedJob.objects.using(alias).order_by("-failed_at", "-pk")
-    found = found.filter(**{name: value for name, value in said.items() if value is not None})
-    if unresolved:
-        found = found.filter(resolution="")
-    if older_than is not None:
-        found = found.filter(failed_at__lte=moment_before(alias, older_than))
-    if ids is not None:
-        numbers, job_ids = _told_apart(ids)
-        found = found.filter(pk__in=numbers) | found.filter(job_id__in=job_ids)
-    return found
+    until = None if older_than is None else moment_before(alias, older_than)
+    matching = Matching(queue=queue, handler=handler, reason=reason, until=until)
+    letters = matching.letters(alias, unresolved=unresolved).order_by("-failed_at", "-pk")
+    return letters if ids is None else letters.filter(_named(ids))
 
 
 def discard(
@@ -159,24 +152,27 @@ def _keys(queryset: QuerySet[FailedJob], batch: int) -> Iterator[int]:
         after = keys[-1]
 
 
-def _told_apart(ids: Iterable[int | str]) -> tuple[list[int], list[str]]:
+def _named(ids: Iterable[int | str]) -> Q:
     numbers, job_ids = [], []
-    for given in ids:
-        if job_id := parse_id(given):
+    for name in ids:
+        if job_id := parse_id(name):
             job_ids.append(job_id)
-        elif _KEY.fullmatch(str(given)):
-            numbers.append(int(given))
+        elif _KEY.fullmatch(str(name)):
+            numbers.append(int(name))
         else:
-            raise ValueError(f"{given!r} is neither the number of a dead letter nor a job's id")
-    return numbers, job_ids
+            raise ValueError(f"{name!r} is neither the number of a dead letter nor a job's id")
+    return Q(pk__in=numbers) | Q(job_id__in=job_ids)
 
 
-# Which open dead letters a run is about, as something that can be stored.
+# Which dead letters are meant, as something that can be stored.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
-    """Which open dead letters are meant: those that fit all that is said."""
+    """Which dead letters are meant: those that fit all that is set.
+
+    Those that died at ``since`` are among them, those at ``until`` are not.
+    """
 
     queue: str | None = None
     handler: str | None = None
@@ -186,17 +182,20 @@ class Matching:
     until: datetime | None = None
     keys: tuple[int, ...] | None = None
 
-    def letters(self, alias: str) -> QuerySet[FailedJob]:
-        """Those of them that are still open."""
-        said = {name: getattr(self, name) for name in ("queue", "handler", "reason", "fingerprint")}
-        conditions = {name: value for name, value in said.items() if value is not None}
-        bounds = {
+    def letters(self, alias: str, *, unresolved: bool = True) -> QuerySet[FailedJob]:
+        """Those of them that are still open, or all of them."""
+        conditions = {
+            "queue": self.queue,
+            "handler": self.handler,
+            "reason": self.reason,
+            "fingerprint": self.fingerprint,
             "failed_at__gte": self.since,
             "failed_at__lt": self.until,
             "pk__in": self.keys,
+            "resolution": "" if unresolved else None,
         }
-        conditions |= {name: value for name, value in bounds.items() if value is not None}
-        return FailedJob.objects.using(alias).filter(resolution="", **conditions)
+        chosen = {name: value for name, value in conditions.items() if value is not None}
+        return FailedJob.objects.using(alias).filter(**chosen)
 
     def document(self) -> dict[str, Any]:
         """The same as JSON takes it."""

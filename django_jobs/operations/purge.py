@@ -20,6 +20,7 @@ from django_jobs.db.dead_letters import GROUPED, count_gone
 from django_jobs.db.transactions import in_transition
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from django_jobs.operations.brokers import brokers as aliases_of_brokers
+from django_jobs.operations.dead_letters import Matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +67,8 @@ def purge(
     alias = using or jobs_database()
     before = moment_before(alias, older_than)
     steps = _Steps(alias, batch, dry_run=dry_run, progress=progress or (lambda _: None))
-    results, dead = _ended(alias, before, queue), _dead(alias, before, queue)
+    results = _ended(alias, before, queue)
+    dead = Matching(queue=queue, until=before).letters(alias, unresolved=False)
     counted = {"results": 0, "dead_letters": 0, "attempts": 0}
     if state != "dead":
         counted["results"], attempts = steps.with_attempts(results)
@@ -160,11 +162,6 @@ class _Steps:
 def _ended(alias: str, before: datetime, queue: str | None) -> QuerySet[JobResult]:
     over = Q(finished_at__lt=before) | Q(finished_at=None, enqueued_at__lt=before)
     rows = JobResult.objects.using(alias).filter(over)
-    return rows if queue is None else rows.filter(queue=queue)
-
-
-def _dead(alias: str, before: datetime, queue: str | None) -> QuerySet[FailedJob]:
-    rows = FailedJob.objects.using(alias).filter(failed_at__lt=before)
     return rows if queue is None else rows.filter(queue=queue)
 
 
