@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from django_jobs.clock import SECOND, from_datetime
-from django_jobs.exceptions import ConfigurationError, InvalidJob, Rejection
 from django_jobs.management.base import (
     FAILED,
     check_can_ask,
@@ -19,8 +18,12 @@ from django_jobs.management.base import (
 )
 from django_jobs.management.output import aware, error_in_short, escaped, from_now, iso
 from django_jobs.models import JobAttempt
-from django_jobs.operations.dead_letters import discard_each, replay_each, select
-from django_jobs.operations.replay import checked
+from django_jobs.operations.dead_letters import (
+    discard_each,
+    obstacle_of,
+    replay_each,
+    select,
+)
 from django_jobs.redaction import field_of, laid_out
 
 if TYPE_CHECKING:
@@ -70,7 +73,7 @@ def document(failed: FailedJob) -> dict[str, Any]:
 
 def full_document(failed: FailedJob, using: str) -> dict[str, Any]:
     """All of a dead letter for JSON, secrets put out of sight."""
-    obstacle = why_not_replayable(failed)
+    obstacle = obstacle_of(failed)
     return {
         **document(failed),
         "replayable": not obstacle and not failed.resolution,
@@ -108,7 +111,7 @@ def page(failed: FailedJob, using: str) -> Iterator[str]:
         "died": iso(failed.failed_at),
         "replay of": failed.replay_of,
         "resolution": _resolved(failed),
-        "replay": why_not_replayable(failed) or "possible",
+        "replay": obstacle_of(failed) or "possible",
     }
     if failed.resolution:
         del facts["replay"]
@@ -133,15 +136,6 @@ def page(failed: FailedJob, using: str) -> Iterator[str]:
         what = error_in_short(attempt.error_type, attempt.error_message)
         when = f"{iso(attempt.started_at)} by {attempt.worker or 'an unknown worker'}"
         yield escaped(f"  {attempt.number}: {attempt.outcome}, {when}: {what}")
-
-
-def why_not_replayable(failed: FailedJob) -> str:
-    """Why a replay would be refused here and now, or nothing."""
-    try:
-        checked(failed)
-    except (Rejection, InvalidJob, ConfigurationError) as error:
-        return str(error)
-    return ""
 
 
 def _attempts(failed: FailedJob, using: str) -> list[JobAttempt]:
@@ -274,7 +268,7 @@ def _foreseen(chosen: QuerySet[FailedJob], verb: Verb) -> Iterator[dict[str, Any
         if failed.resolution:
             same = failed.resolution == _DONE[verb]
             status = f"already-{failed.resolution}" if same else failed.resolution
-        elif verb == "replay" and (why := why_not_replayable(failed)):
+        elif verb == "replay" and (why := obstacle_of(failed)):
             status = "refused"
         yield {"failed_id": failed.pk, "job_id": str(failed.job_id), "status": status, "why": why}
 
