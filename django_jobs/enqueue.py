@@ -26,7 +26,6 @@ from django_jobs.exceptions import (
 )
 from django_jobs.execution.retry import built_in
 from django_jobs.handle import Handle
-from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
 from django_jobs.misuse import all_prepared, naming_coroutines_way, no_attribute_of_defined
@@ -90,7 +89,7 @@ def _check_retry(options: Options, handler: Handler, settings: JobsSettings) -> 
     if not isinstance(spec, str) or built_in(spec) is not None:
         return
     named = [settings.retry, *(queue.retry for queue in settings.queues.values())]
-    if spec not in named and spec != getattr(handler, "retry", None):
+    if spec not in named and spec != handler.retry:
         raise InvalidOption(
             f"retry {spec!r} is a policy of your own; name it in the @job decorator, in "
             "QUEUES or as RETRY, so that workers know it without trusting a message"
@@ -126,7 +125,7 @@ def _told_moment(value: datetime | float | None) -> str:
 def _check_atomic(
     options: Options, handler: Handler, backend: Backend, settings: JobsSettings, queue: str
 ) -> None:
-    if getattr(handler, "is_coroutine", False):
+    if handler.is_coroutine:
         raise InvalidOption(f"atomic=True needs a plain function; {handler.key} is a coroutine")
     if not backend.capabilities.transactional_enqueue:
         raise NotSupported(
@@ -289,7 +288,7 @@ class DefinedJob:
         return DefinedJob(self.handler, self.payload, self.options.using(**options))
 
     def prepare(self) -> PreparedJob[Any]:
-        payload = encoded(registry.find(self.handler), self.payload)
+        payload = registry.find(self.handler).encode(self.payload)
         return PreparedJob(new_id(), self._plan, payload)
 
     def enqueue(self) -> Handle[Any]:

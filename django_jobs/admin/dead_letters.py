@@ -197,6 +197,7 @@ class EditingAdmin(ResolvingAdmin):
         if form.is_valid():
             self.do(request, "replay", [self.subject_of(failed)], form.cleaned_data)
             return HttpResponseRedirect(page)
+        handler = registry.get(failed.handler)
         context = {
             "title": "Edit and replay",
             "original": "Edit and replay",
@@ -204,7 +205,7 @@ class EditingAdmin(ResolvingAdmin):
             "button": "Replay with these arguments",
             "failed": failed,
             "form": form,
-            "takes": getattr(registry.get(failed.handler), "takes", ""),
+            "takes": handler.takes if handler else "",
             "back_url": page,
         }
         return self._page(request, "edit.html", context)

@@ -17,7 +17,6 @@ from django_jobs.cron.schedule import Origin
 from django_jobs.definition import UNSET
 from django_jobs.enqueue import DefinedJob, define
 from django_jobs.exceptions import InvalidSchedule
-from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import registry as handlers
 
 if TYPE_CHECKING:
@@ -209,7 +208,7 @@ class Scheduler:
 
 
 def _defined(job: DefinedJob) -> JobDefinition:
-    payload = encoded(handlers.find(job.handler), job.payload)
+    payload = handlers.find(job.handler).encode(job.payload)
     return definition_of(DefinedJob(job.handler, payload, job.options), (), {}, UNSET, {})
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.cron.options import checked_name, split
 from django_jobs.definition import JobDefinition
 from django_jobs.exceptions import InvalidOption
-from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import registry
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ def read(name: str, entry: Mapping[str, Any]) -> tuple[JobDefinition, dict[str, 
     own, rest = split({key.lower(): value for key, value in entry.items()})
     key, expression = str(rest.pop("handler", "")), str(rest.pop("cron", ""))
     handler = registry.find(key)
-    payload = encoded(handler, _payload(rest))
+    payload = handler.encode(_payload(rest))
     return JobDefinition(key, payload, registry.options_of(key).using(**rest)), own, expression
 
 

@@ -15,7 +15,6 @@ from django_jobs.cron.schedule import keeping_results
 from django_jobs.cron.zones import zone_of
 from django_jobs.enqueue import Plan
 from django_jobs.exceptions import InvalidSchedule, JobsError
-from django_jobs.handlers.base import encoded
 from django_jobs.handlers.registry import registry as handlers
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def unrunnable(schedule: Schedule) -> Iterator[ScheduleProblem]:
         if handler is None:
             handlers.find(schedule.handler)
         else:
-            encoded(handler, schedule.job.payload)
+            handler.encode(schedule.job.payload)
         options = keeping_results(schedule.job.options, get_settings().result_ttl)
         changes: dict[str, Any] = {"queue": schedule.queue or INLINE_QUEUE}
         if schedule.jitter:  # the longest that there may be

@@ -153,12 +153,13 @@ class Attempt:
     def _called(self) -> Any:
         """Before-hook, handler and after-hook, all inside the timeout."""
         # The event loop has a time limit of its own; the alarm is for what blocks it.
-        grace = LOOP_GRACE if getattr(self.handler, "is_coroutine", False) else 0.0
+        grace = LOOP_GRACE if self.handler.is_coroutine else 0.0
         with soft_timeout(self.timeout, grace):
             error: BaseException | None = None
             try:
                 with EndingCopies():
-                    call_hook(self.handler, "before", self.context)
+                    if self.handler.before is not None:
+                        self.handler.before(self.context)
                     return self.keep(_awaited(self.handler.handle(self.context), self.timeout))
             except BaseException as raised:
                 error = raised
@@ -169,7 +170,8 @@ class Attempt:
     def after(self, error: BaseException | None) -> None:
         """Run the after-hook; what it raises changes nothing."""
         try:
-            call_hook(self.handler, "after", self.context, error)
+            if self.handler.after is not None:
+                self.handler.after(self.context, error)
         except (StopNow, JobTimeout):
             raise
         except BaseException as raised:  # noqa: BLE001 - too late to change anything; told, not hidden
@@ -197,11 +199,11 @@ class Attempt:
         }
 
     def _judged(self, error: BaseException) -> Outcome:
-        discard_on = getattr(self.handler, "discard_on", ())
+        discard_on = self.handler.discard_on
         if discard_on and isinstance(error, discard_on):
             text = error_text(error)
             return Cancelled(f"discarded on {text.type}: {text.message}")
-        retry_on = getattr(self.handler, "retry_on", ())
+        retry_on = self.handler.retry_on
         return self._failed(error, retryable=not retry_on or isinstance(error, retry_on))
 
     def _failed(
@@ -246,12 +248,6 @@ def _bounded(delay: float) -> float:
 
 def _told(reason: object) -> str:
     return shown(str(reason), MAX_REASON)
-
-
-def call_hook(handler: Handler, name: str, *args: Any) -> None:
-    hook = getattr(handler, name, None)
-    if hook is not None:
-        hook(*args)
 
 
 def _awaited(value: Any, timeout: float | None) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
-from django_jobs.execution.attempt import EndingCopies, call_hook, with_output
+from django_jobs.execution.attempt import EndingCopies, with_output
 from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import error_text
 from django_jobs.execution.outcome import Failed, Interrupted, Outcome, Succeeded
@@ -59,13 +59,13 @@ async def _called(attempt: Attempt) -> Any:
     handler, context = attempt.handler, attempt.context
     error: BaseException | None = None
     try:
-        if getattr(handler, "before", None) is not None:
-            await sync_to_async(call_hook)(handler, "before", context)
+        if handler.before is not None:
+            await sync_to_async(handler.before)(context)
         with EndingCopies():
             return attempt.keep(await within(handler.handle(context), attempt.timeout))
     except BaseException as raised:
         error = raised
         raise
     finally:
-        if getattr(handler, "after", None) is not None:
+        if handler.after is not None:
             await sync_to_async(attempt.after)(error)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from django_jobs.definition import Options
 from django_jobs.exceptions import NotSupported
 
 if TYPE_CHECKING:
@@ -64,30 +66,58 @@ class Conduct:
     retry: Any = None
 
 
-@runtime_checkable
-class Handler(Protocol):
-    """Anything the registry can hold.
+class Handler:
+    """What runs the jobs of one key. A subclass defines ``handle`` and what else it needs.
 
-    Beside these a handler may have ``is_coroutine``, what ``Conduct`` names, ``encode(payload)``,
-    which turns what a caller gave into plain JSON, and ``admit(payload)``, which refuses once
-    more before a run: it raises as ``validate`` does, quickly and without user code; and
-    ``destination(payload)``, what decides who gets the values of a payload: where that changes,
-    an editor has to write hidden values anew.
+    ``HANDLERS`` in the settings makes one without arguments, and gives it its key.
     """
 
-    key: str
+    key: str = ""
+    is_coroutine: bool = False
+    """Whether ``handle`` is a coroutine function, which shares its event loop with others."""
+    options: Options = Options()
+    """The options of its jobs, where ``define()`` and ``using()`` begin."""
+    retry: Any = None
+    """The retry policy declared for its jobs; one of your own has to be named in code."""
+    retry_on: tuple[type[BaseException], ...] = ()
+    discard_on: tuple[type[BaseException], ...] = ()
+    before: Callable[[JobContext], Any] | None = None
+    after: Callable[[JobContext, BaseException | None], Any] | None = None
+    """These four: see ``Conduct``. The hooks are attributes and no methods, because a coroutine
+    that has none saves the way through a thread.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.is_coroutine = inspect.iscoroutinefunction(cls.handle)
+
+    @property
+    def code(self) -> Any:
+        """What it runs: registered under its key once more, the same code is no mistake."""
+        return self
+
+    @property
+    def takes(self) -> str:
+        """How its payload is written, for people; empty where there is nothing to say."""
+        return ""
 
     def validate(self, payload: Any) -> None:
         """Raise InvalidPayload unless this handler can run the payload."""
 
+    def encode(self, payload: Any) -> Any:
+        """The payload as it travels, in plain JSON; raises InvalidPayload."""
+        self.validate(payload)
+        return payload
+
+    def admit(self, payload: Any) -> None:
+        """Refuse once more before a run: raises as ``validate``, quickly, without user code."""
+
+    def destination(self, payload: Any) -> Any:
+        """What decides who gets the values of a payload, if anything does.
+
+        Where that changes, an editor has to write hidden values anew.
+        """
+
     def handle(self, context: JobContext) -> Any:
         """Run one attempt. A coroutine that is returned is awaited."""
-
-
-def encoded(handler: Handler, payload: Any) -> Any:
-    """The payload as it travels, if a handler takes another form too; raises InvalidPayload."""
-    encode = getattr(handler, "encode", None)
-    if encode is None:
-        handler.validate(payload)
-        return payload
-    return encode(payload)
+        raise NotImplementedError("subclasses of Handler define handle(context)")

@@ -8,7 +8,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from django_jobs.definition import Options
-from django_jobs.handlers.base import Conduct, JobContext
+from django_jobs.handlers.base import Conduct, Handler, JobContext
 from django_jobs.handlers.function import refuse_generator, refuse_hooks
 from django_jobs.handlers.payload_types import Payload
 
@@ -25,7 +25,7 @@ class TypedContext(JobContext, Generic[P]):
     payload: P
 
 
-class ClassHandler:
+class ClassHandler(Handler):
     """An object with ``handle(context)`` as a handler; its other methods are optional.
 
     With a typed payload the hooks get the same context as ``handle``.
@@ -43,8 +43,6 @@ class ClassHandler:
         refuse_generator(key, target.handle)
         self.key = key
         self.target = target
-        # Where it was written: the same code may be registered again, after a reload.
-        self.function = getattr(target.handle, "__func__", target.handle)
         self.is_coroutine = inspect.iscoroutinefunction(target.handle)
         self.options = options or Options()
         conduct = conduct or Conduct()
@@ -57,6 +55,11 @@ class ClassHandler:
         self.retry = conduct.retry
         self._payload = payload
         self._handle = self._typed(target.handle, payload)
+
+    @property
+    def code(self) -> Any:
+        """Where it was written: the same code may be registered again, after a reload."""
+        return getattr(self.target.handle, "__func__", self.target.handle)
 
     def validate(self, payload: Any) -> None:
         self.encode(payload)

@@ -14,6 +14,7 @@ from django.core.management import call_command
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import nearest, shown
 from django_jobs.exceptions import CommandFailed, HandlerRefused, InvalidPayload
+from django_jobs.handlers.base import Handler
 
 if TYPE_CHECKING:
     from django_jobs.conf.model import Arguments
@@ -67,7 +68,7 @@ def check_arguments(key: str, name: str, given: list[str], allowed: Arguments) -
         )
 
 
-class CommandHandler:
+class CommandHandler(Handler):
     """Runs one management command. What it prints is kept with the attempt."""
 
     key = "command"

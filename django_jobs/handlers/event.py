@@ -15,6 +15,7 @@ from django_jobs.conf import get_settings
 from django_jobs.conf.model import nearest, shown
 from django_jobs.exceptions import ConfigurationError, EventFailed, HandlerRefused, InvalidPayload
 from django_jobs.execution.outcome import HandlerSignal
+from django_jobs.handlers.base import Handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 MOST_NAMED = 10
 
 
-class EventHandler:
+class EventHandler(Handler):
     """Sends a signal to all its receivers, and fails when any of them does.
 
     Receivers get ``sender`` (this class), ``event`` (the name), ``data`` and ``context``.

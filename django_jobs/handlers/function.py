@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.definition import Options
 from django_jobs.exceptions import InvalidCall, InvalidJob, InvalidPayload
-from django_jobs.handlers.base import Conduct
+from django_jobs.handlers.base import Conduct, Handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ class _Shape:
         )
 
 
-class FunctionHandler:
+class FunctionHandler(Handler):
     """Calls a function with the payload's arguments."""
 
     def __init__(
@@ -80,6 +80,10 @@ class FunctionHandler:
         self.is_coroutine = inspect.iscoroutinefunction(function)
         self._signature = _payload_signature(key, function, takes_context=takes_context)
         self._shape = _Shape.of(self._signature)
+
+    @property
+    def code(self) -> Any:
+        return self.function
 
     @property
     def takes(self) -> str:

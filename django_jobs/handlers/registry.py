@@ -7,19 +7,19 @@ message.
 from __future__ import annotations
 
 import difflib
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from django.utils.module_loading import import_string
 
 from django_jobs.definition import Options
 from django_jobs.exceptions import ConfigurationError, HandlerRefused, UnknownHandler
+from django_jobs.handlers.base import Handler
 from django_jobs.handlers.classes import ClassHandler, class_handler
 from django_jobs.handlers.function import FunctionHandler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from django_jobs.handlers.base import Handler
 
 
 BUILT_IN_KEYS = frozenset({"command", "shell", "event", "url"})
@@ -38,6 +38,11 @@ class Registry:
 
     def register(self, handler: Handler) -> None:
         """Add a handler; a second one of the same key is a mistake, the same one is not."""
+        if not isinstance(handler, Handler):
+            raise ConfigurationError(
+                f"{handler!r} is not a Handler; make it a subclass of "
+                "django_jobs.handlers.base.Handler"
+            )
         known = self._handlers.get(handler.key)
         if known is not None and not _same(known, handler):
             raise ConfigurationError(
@@ -70,7 +75,8 @@ class Registry:
 
     def options_of(self, key: str) -> Options:
         """What was said where a handler was declared, where anything was."""
-        declared = getattr(self._handlers.get(key), "options", None)
+        handler = self._handlers.get(key)
+        declared = None if handler is None else handler.options
         return declared if isinstance(declared, Options) else Options()
 
     def __contains__(self, key: object) -> bool:
@@ -102,7 +108,7 @@ def check_allowed(key: str, queue: str, allowed: Collection[str] | None) -> None
 
 def _same(one: Handler, other: Handler) -> bool:
     """Whether two registrations are the same code, as after a reload of its module."""
-    first, second = getattr(one, "function", one), getattr(other, "function", other)
+    first, second = one.code, other.code
     return first is second or (_origin(first) is not None and _origin(first) == _origin(second))
 
 
@@ -120,7 +126,7 @@ registry = Registry()
 
 # Handlers named in settings: ``HANDLERS = {"key": "dotted.path"}``.
 #
-# The path leads to a ``@job`` function, a plain function, or a class with
+# The path leads to a ``@job`` function, a plain function, a Handler, or another class with
 # ``handle(context)`` that takes no arguments to make.
 
 
@@ -128,6 +134,13 @@ def register_configured(handlers: Mapping[str, str], registry: Registry) -> None
     """Register what settings name; raises ConfigurationError for what cannot run."""
     for key, path in handlers.items():
         registry.register(_handler(key, path))
+
+
+def _named(key: str, found: Handler | type[Handler]) -> Handler:
+    """A handler of the settings' key: one of its own, as another key may name it too."""
+    handler = found() if isinstance(found, type) else copy(found)
+    handler.key = key
+    return handler
 
 
 def _handler(key: str, path: str) -> Handler:
@@ -140,6 +153,8 @@ def _handler(key: str, path: str) -> Handler:
     known = getattr(found, "handler", None)
     if isinstance(known, FunctionHandler):
         return FunctionHandler(key, known.function, takes_context=known.takes_context)
+    if isinstance(found, Handler) or (isinstance(found, type) and issubclass(found, Handler)):
+        return _named(key, found)
     if isinstance(found, type):
         if callable(getattr(found, "handle", None)):
             return class_handler(key, found)

@@ -77,11 +77,10 @@ def put_back(edited: Any, original: Any, handler: Handler | None) -> Any:
 
 
 def _destination(handler: Handler | None, payload: Any) -> Any:
-    destination = getattr(handler, "destination", None)
-    if destination is None:
+    if handler is None:
         return None
     try:
-        return destination(payload)
+        return handler.destination(payload)
     except (InvalidPayload, HandlerRefused):
         return object()  # no other is the same
 

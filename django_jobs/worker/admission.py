@@ -180,7 +180,7 @@ class Gatekeeper:
         terms = envelope.terms
         if disallowed := self._disallowed(terms.job, lease.queue):
             return disallowed
-        if terms.atomic and getattr(handler, "is_coroutine", False):
+        if terms.atomic and handler.is_coroutine:
             told = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
             return Rejected("rejected-atomic", told)
         return _unfit(handler, envelope)
@@ -240,11 +240,8 @@ def _unknown_handler(envelope: Envelope) -> tuple[str, str]:
 
 def _unfit(handler: Handler, envelope: Envelope) -> Rejected | None:
     """Why the handler does not take the payload, where it can tell without running user code."""
-    admit = getattr(handler, "admit", None)
-    if admit is None:
-        return None
     try:
-        admit(envelope.payload)
+        handler.admit(envelope.payload)
     except HandlerRefused as refusal:
         return Rejected("rejected-target", printable(str(refusal)))
     except InvalidPayload as invalid:

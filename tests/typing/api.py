@@ -22,6 +22,7 @@ from django_jobs import (
     enqueue_many,
     job,
 )
+from django_jobs.handlers.base import Handler
 from django_jobs.tasks import task
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -296,3 +297,37 @@ def a_wrong_payload_is_an_error() -> None:
     SendMail.using(delay=5).enqueue("a")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     SendMail.using(colour="red")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
     Count.enqueue(["1"])  # type: ignore[list-item] # pyright: ignore[reportArgumentType]
+
+
+# -- handlers of one's own -----------------------------------------------------------------
+
+
+class Upload(Handler):
+    retry_on = (OSError,)
+    retry = "exponential"
+
+    def __init__(self) -> None:
+        self.before = self.check
+
+    def admit(self, payload: Any) -> None:
+        assert_type(self.key, str)
+
+    def check(self, context: JobContext) -> None:
+        assert_type(context.payload, Any)
+
+    async def handle(self, context: JobContext) -> str:
+        return context.id
+
+
+class Wrong(Handler):
+    key = 5  # type: ignore[assignment] # pyright: ignore[reportAssignmentType]
+    discard_on = ("OSError",)  # type: ignore[assignment] # pyright: ignore[reportAssignmentType]
+
+    def encode(self) -> Any: ...  # type: ignore[override] # pyright: ignore[reportIncompatibleMethodOverride]
+
+
+def a_handler_has_all_members() -> None:
+    handler = Upload()
+    assert_type(handler.is_coroutine, bool)
+    assert_type(handler.destination([]), Any)
+    handler.amdit([])  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import shown
 from django_jobs.exceptions import HandlerRefused, ProgramFailed
+from django_jobs.handlers.base import Handler
 from django_jobs.handlers.command import check_arguments, words_of
 from django_jobs.handlers.shell.process import Order, Run
 
@@ -75,7 +76,7 @@ LONGEST_GRACE = 2.0
 _MEANINGS = {"SIGXCPU": "it used up CPU_SECONDS", "SIGXFSZ": "it wrote more than FILE_BYTES"}
 
 
-class ShellHandler:
+class ShellHandler(Handler):
     """Runs one program. What it prints is kept with the attempt."""
 
     key = "shell"

@@ -8,6 +8,7 @@ from urllib.parse import urljoin
 
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import UrlFailed, UrlRefused
+from django_jobs.handlers.base import Handler
 from django_jobs.handlers.url.addresses import addresses_of, lookup
 from django_jobs.handlers.url.allow_list import rule_for, rules_of
 from django_jobs.handlers.url.http import Deadline, as_result, excerpt, exchange
@@ -81,7 +82,7 @@ def _next_target(current: Target, locations: tuple[str, ...]) -> Target:
 GOOD = range(200, 300)
 
 
-class UrlHandler:
+class UrlHandler(Handler):
     """Makes the HTTP call that a payload describes, where ALLOWED_URLS allows it.
 
     What is refused is refused again at the next attempt, so only failures are retried.

@@ -171,7 +171,7 @@ class _Lane:
         # What the index says is not verified yet; it only chooses who delivers.
         key = lease.message.index.get("handler", "")
         handler = self._cycle.gatekeeper.registry.get(str(key))
-        if not getattr(handler, "is_coroutine", False):
+        if handler is None or not handler.is_coroutine:
             return await self._child.in_thread(self._cycle, lease, lease_seconds)
         cut = Cut()
         # A task of its own: its context variables end with it.

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django_jobs import define
 from django_jobs.backends.base import Charge
 from django_jobs.backends.registry import backends
+from django_jobs.handlers.base import Handler
 from django_jobs.handlers.registry import registry
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from django_jobs.operations.cancel import cancel
@@ -188,11 +189,8 @@ def test_a_result_whose_time_is_over():
 
 
 def test_a_job_that_is_no_call_is_no_task():
-    class Plain:
+    class Plain(Handler):
         key = "tests.plain"
-
-        def validate(self, payload):
-            pass
 
         def handle(self, context):
             pass

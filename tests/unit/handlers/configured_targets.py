@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from django_jobs import job
+from django_jobs.exceptions import InvalidPayload
+from django_jobs.handlers.base import Handler
 
 
 @job(key="tests.configured.known")
@@ -27,4 +29,18 @@ class Greeter:
         return f"hello {context.payload['name']}"
 
 
+class Shouter(Handler):
+    """A Handler: what it defines beside ``handle`` counts too."""
+
+    async def handle(self, context):
+        return context.payload.upper()
+
+    def encode(self, payload):
+        return payload.strip()
+
+    def admit(self, payload):
+        raise InvalidPayload("never")
+
+
+shouter = Shouter()
 neither = 7

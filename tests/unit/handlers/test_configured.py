@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.exceptions import ConfigurationError
-from django_jobs.handlers.base import JobContext
+from django_jobs.definition import Options
+from django_jobs.exceptions import ConfigurationError, InvalidPayload
+from django_jobs.handlers.base import Handler, JobContext
 from django_jobs.handlers.registry import Registry, register_configured
+from tests.unit.handlers.configured_targets import Shouter
 
 HERE = "tests.unit.handlers.configured_targets"
 
@@ -34,6 +36,35 @@ def test_a_class_is_made_once_and_asked_with_the_context():
     assert handler.discard_on == (ValueError,)
     with pytest.raises(ValueError, match="no name"):
         handler.validate({})
+
+
+@pytest.mark.parametrize("name", ["Shouter", "shouter"])
+def test_a_handler_keeps_all_that_it_defines(name):
+    handler = registered(name)
+    assert isinstance(handler, Shouter)
+    assert handler.key == "key"
+    assert handler.encode(" hello ") == "hello"
+    assert handler.is_coroutine
+    with pytest.raises(InvalidPayload):
+        handler.admit("hello")
+
+
+def test_a_handler_may_have_several_keys():
+    registry = Registry()
+    register_configured({"a": f"{HERE}.shouter", "b": f"{HERE}.shouter"}, registry)
+    assert (registry.find("a").key, registry.find("b").key) == ("a", "b")
+
+
+def test_what_a_handler_does_not_define_has_a_default():
+    handler = Handler()
+    assert handler.encode({"a": 1}) == {"a": 1}
+    assert handler.options == Options()
+    assert (handler.is_coroutine, handler.retry, handler.takes) == (False, None, "")
+    assert (handler.retry_on, handler.discard_on) == ((), ())
+    assert (handler.before, handler.after) == (None, None)
+    assert (handler.admit({}), handler.destination({})) == (None, None)
+    with pytest.raises(NotImplementedError):
+        handler.handle(context({}))
 
 
 def test_what_cannot_run_is_refused_with_its_path():

@@ -4,6 +4,7 @@ import pytest
 
 from django_jobs.definition import Options
 from django_jobs.exceptions import ConfigurationError, HandlerRefused, UnknownHandler
+from django_jobs.handlers.base import Handler
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import BUILT_IN_KEYS, Registry, check_allowed
 
@@ -16,12 +17,9 @@ def send_letter():
     pass
 
 
-class Own:
+class Own(Handler):
     def __init__(self, key):
         self.key = key
-
-    def validate(self, payload):
-        pass
 
     def handle(self, context):
         pass
@@ -44,6 +42,18 @@ def test_a_registered_handler_is_found_by_its_key(registry):
     assert "shop.send" in registry
     assert list(registry) == ["shop.send"]
     assert len(registry) == 1
+
+
+def test_only_handlers_are_registered(registry):
+    class NoHandler:
+        key = "shop.send"
+
+        def handle(self, context):
+            pass
+
+    with pytest.raises(ConfigurationError, match=r"NoHandler.*handlers\.base\.Handler"):
+        registry.register(NoHandler())
+    assert "shop.send" not in registry
 
 
 def test_what_is_not_registered_is_not_there(registry):

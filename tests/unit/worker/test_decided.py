@@ -11,6 +11,7 @@ from django_jobs.conf import JobsSettings, UnknownHandlerPolicy
 from django_jobs.exceptions import HandlerRefused, InvalidPayload
 from django_jobs.execution.outcome import Cancelled, Failed, Rejected, Skipped, Snoozed
 from django_jobs.execution.retry import LONGEST_DELAY
+from django_jobs.handlers.base import Handler
 from django_jobs.handlers.registry import Registry
 from django_jobs.testing.factories import make_opener, make_outgoing, make_signer
 from django_jobs.wire.envelope import Header, Message, index_of
@@ -20,7 +21,7 @@ from django_jobs.worker.admission import Admitted, Gatekeeper
 NOW = 1_700_000_000_000_000
 
 
-class Plain:
+class Plain(Handler):
     """A handler that cannot tell what it takes."""
 
     key = "tests.noop"
