@@ -14,8 +14,7 @@ from django.utils.module_loading import import_string
 
 from django_jobs.backends.base import Backend
 from django_jobs.conf import Kind
-from django_jobs.conf.reading import SETTING_NAMES, STATE_STORES
-from django_jobs.routers import shipped_parent
+from django_jobs.conf.reading import SETTING_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,24 +84,6 @@ def _is_alike(value: object) -> bool:
         return False
     known = sum(isinstance(key, str) and key.upper() in SETTING_NAMES for key in value)
     return 2 * known >= len(value)
-
-
-def check_state_store(
-    settings: JobsSettings, _problems: Sequence[Problem]
-) -> Iterator[CheckMessage]:
-    """Guards keep their state beside the jobs; a setting that says otherwise is not met."""
-    if settings.state_store is None:
-        return
-    asked = settings.state_store.path
-    for config in settings.backends.values():
-        kept = shipped_parent(config.path) if config.path else asked
-        if (kept in STATE_STORES or kept == "sync") and asked != kept.replace("sync", "database"):
-            yield Error(
-                f"STATE_STORE is {asked!r}, but guards of the backend {config.alias!r} keep their "
-                f"state in {kept!r}, beside its jobs.",
-                hint="Leave STATE_STORE out.",
-                id="django_jobs.E002",
-            )
 
 
 def check_backend_classes(
@@ -213,7 +194,6 @@ CONFIGURATION_CHECKS = (
     check_name,
     check_values,
     check_backend_classes,
-    check_state_store,
     check_lease,
     check_kill_grace,
     check_metrics,

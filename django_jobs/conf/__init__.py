@@ -24,7 +24,6 @@ from django_jobs.conf.model import (
     JobsSettings,
     QueueConfig,
     ShellConfig,
-    StateStoreConfig,
     UnknownHandlerPolicy,
     UrlEntry,
 )
@@ -43,7 +42,6 @@ __all__ = [
     "Problem",
     "QueueConfig",
     "ShellConfig",
-    "StateStoreConfig",
     "UnknownHandlerPolicy",
     "UrlEntry",
     "get_settings",

@@ -124,14 +124,6 @@ class BackendConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class StateStoreConfig:
-    """Where guards keep their state, when not beside the jobs."""
-
-    path: str
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class QueueConfig:
     """One entry of QUEUES; what is None or UNSET is as the site's settings say.
 
@@ -240,7 +232,6 @@ class JobsSettings:
     metrics: tuple[str, ...] = (IN_MEMORY,)
     monitor_token: str | None = field(default=None, repr=False)
     redact_keys: tuple[str, ...] = ()
-    state_store: StateStoreConfig | None = None
 
     def queue(self, name: str) -> QueueConfig:
         """What QUEUES says of a queue; one that is not listed has no wishes of its own."""

@@ -18,7 +18,6 @@ from django_jobs.conf.model import (
     HandlerBreakerConfig,
     JobsSettings,
     QueueConfig,
-    StateStoreConfig,
     UrlEntry,
     nearest,
 )
@@ -181,24 +180,6 @@ _BREAKER: Mapping[str, Parser[Any]] = {
 }
 
 
-def _state_store(place: Place, value: object) -> StateStoreConfig:
-    if isinstance(value, str):
-        return StateStoreConfig(_known_store(place, value))
-    found = place.members(value, {"BACKEND": _known_store, "OPTIONS": _options})
-    return StateStoreConfig(_required_path(place, value, found), found.get("options", {}))
-
-
-def _known_store(place: Place, value: object) -> str:
-    if value in STATE_STORES:
-        return str(value)
-    # What is not known is not shown: it may be an address with a password.
-    raise place.refused(
-        "names no store of guards' state that there is",
-        f"Give one of {', '.join(map(repr, STATE_STORES))}, or leave it out: guards keep their "
-        "state where the jobs are.",
-    )
-
-
 def _metrics(place: Place, value: object) -> tuple[str, ...]:
     if value is None or isinstance(value, str):
         return () if value is None else (p.dotted_path(place, value),)
@@ -283,9 +264,6 @@ _SETTINGS: Mapping[str, Parser[Any]] = {
     "METRICS": _metrics,
     "MONITOR_TOKEN": p.optional(p.token),
     "REDACT_KEYS": p.several(p.word_of_keys, "iban"),
-    "STATE_STORE": p.optional(_state_store),
 }
 
 SETTING_NAMES = frozenset(_SETTINGS)
-STATE_STORES = ("database", "redis")
-"""Where guards can keep their state."""

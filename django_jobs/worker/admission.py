@@ -280,7 +280,7 @@ class Policies:
 
     def _named_here(self) -> set[str]:
         specs = [self._settings.retry, *(queue.retry for queue in self._settings.queues.values())]
-        specs += [getattr(self._registry.get(key), "retry", None) for key in self._registry]
+        specs += [self._registry.find(key).retry for key in self._registry]
         return {path for path in specs if isinstance(path, str)}
 
 

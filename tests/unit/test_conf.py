@@ -73,7 +73,6 @@ def test_every_field_can_be_set_and_nothing_else():
         ("REDACT_KEYS", ["iban", "card_number"], ("iban", "card_number")),
         ("DEAD_LETTER_TTL", None, None),
         ("DEAD_LETTER_TTL", timedelta(days=30), 2_592_000.0),
-        ("STATE_STORE", None, None),
         ("HANDLERS", {"resize": "shop.images.resize"}, {"resize": "shop.images.resize"}),
         (
             "SCHEDULE",
@@ -89,16 +88,8 @@ def test_a_value_is_read(key, value, expected):
 
 
 def test_nested_settings_are_read():
-    settings = good(
-        {
-            "CIRCUIT_BREAKER": {"THRESHOLD": 2},
-            "STATE_STORE": {"BACKEND": "database", "OPTIONS": {"a": 1}},
-        }
-    )
+    settings = good({"CIRCUIT_BREAKER": {"THRESHOLD": 2}})
     assert (settings.circuit_breaker.threshold, settings.circuit_breaker.cooldown) == (2, 60.0)
-    assert settings.state_store.path == "database"
-    assert settings.state_store.options == {"a": 1}
-    assert good({"STATE_STORE": "database"}).state_store.path == "database"
     assert repr(settings.queue("mail").timeout) == "UNSET"
 
 
@@ -169,7 +160,6 @@ def test_a_queue_overrides_what_it_names_and_nothing_more():
         ({"SCHEDULE": {"x": {"CRON": "0 3 * * *"}}}, "SCHEDULE['x']", "no HANDLER"),
         ({"SCHEDULE_HANDLERS": ["*"]}, "SCHEDULE_HANDLERS[0]", "*"),
         ({"CIRCUIT_BREAKER": {"THRESHOLD": 0}}, "CIRCUIT_BREAKER['THRESHOLD']", "0"),
-        ({"STATE_STORE": {"OPTIONS": {}}}, "STATE_STORE", "no BACKEND"),
         ({"BACKENDS": {}}, "BACKENDS", "empty"),
         ({"BACKENDS": {"database": {}}}, "BACKENDS['database']", "no BACKEND"),
         ({"BACKENDS": {"database": "a.B"}}, "BACKENDS['database']", "str"),

@@ -1,15 +1,12 @@
-"""What the settings say of circuit breakers, and where guards keep their state."""
+"""What the settings say of circuit breakers."""
 
 import pytest
 
-from django_jobs.checks.settings import check_state_store
 from django_jobs.conf import HandlerBreakerConfig, read
 
-SECRET = "x7-not-to-be-shown"
 
-
-def read_one(value, key="CIRCUIT_BREAKER"):
-    return read({key: value}, secret_key="s")
+def read_one(value):
+    return read({"CIRCUIT_BREAKER": value}, secret_key="s")
 
 
 def test_what_is_left_out_keeps_its_default():
@@ -43,17 +40,3 @@ def test_what_makes_no_sense_is_refused(value, path, told):
     _, (problem,) = read_one(value)
     assert problem.setting.startswith(path)
     assert told in str(problem)
-
-
-@pytest.mark.parametrize("value", [f"redis://:{SECRET}@host", {"BACKEND": f"redis://{SECRET}"}])
-def test_a_state_store_that_is_not_there_is_named_with_those_that_are(value):
-    _, (problem,) = read_one(value, "STATE_STORE")
-    assert "'database'" in str(problem)
-    assert SECRET not in str(problem)
-
-
-@pytest.mark.parametrize(("store", "refused"), [("database", 0), ("redis", 1)])
-def test_a_store_that_no_backend_is_in_is_refused(store, refused):
-    settings, problems = read_one(store, "STATE_STORE")
-    found = list(check_state_store(settings, problems))
-    assert [message.id for message in found] == ["django_jobs.E002"] * refused

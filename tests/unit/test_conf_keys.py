@@ -73,7 +73,6 @@ def test_no_secret_is_in_the_repr():
         {
             "SIGNING_KEYS": [("k1", SECRET)],
             "BACKENDS": {"database": {"BACKEND": "a.B", "OPTIONS": {"URL": SECRET}}},
-            "STATE_STORE": {"BACKEND": "database", "OPTIONS": {"URL": SECRET}},
         },
         secret_key=SECRET,
     )
