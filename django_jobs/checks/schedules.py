@@ -8,7 +8,7 @@ from django.core.checks import Error, Warning  # noqa: A004 - Django's name for 
 
 from django_jobs.conf.model import nearest
 from django_jobs.cron.expression import changed_meaning
-from django_jobs.cron.problems import Kind, unrunnable
+from django_jobs.cron.problems import unrunnable
 from django_jobs.cron.registry import registry
 from django_jobs.handlers.registry import registry as handlers
 
@@ -19,19 +19,11 @@ if TYPE_CHECKING:
 
     from django_jobs.conf import JobsSettings, Problem
 
-_IDS = {
-    Kind.DECLARATION: "django_jobs.E040",
-    Kind.EXPRESSION: "django_jobs.E041",
-    Kind.ZONE: "django_jobs.E042",
-    Kind.ORDER: "django_jobs.E043",
-    Kind.JOB: "django_jobs.E044",
-}
-
 
 def check_declared(_settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
     """Each schedule has a name of its own, can be read and put in order."""
     for problem in registry.problems():
-        yield Error(f"{problem.message}.", hint=problem.hint, id=_IDS[problem.kind])
+        yield Error(f"{problem.message}.", hint=problem.hint, id=problem.kind.value)
 
 
 def check_jobs_of_schedules(
@@ -42,7 +34,7 @@ def check_jobs_of_schedules(
         return  # whether a queue allows something cannot be told from settings that are wrong
     for schedule in registry.declared():
         for problem in unrunnable(schedule):
-            yield Error(f"{problem.message}.", hint=problem.hint, id=_IDS[problem.kind])
+            yield Error(f"{problem.message}.", hint=problem.hint, id=problem.kind.value)
         if changed := changed_meaning(schedule.expression):
             yield Warning(
                 f"The schedule {schedule.name!r} has the expression {schedule.expression!r}, in "

@@ -13,7 +13,6 @@ from django.core.checks import Error, Warning  # noqa: A004 - Django's name for 
 from django.utils.module_loading import import_string
 
 from django_jobs.backends.base import Backend
-from django_jobs.conf import Kind
 from django_jobs.conf.reading import SETTING_NAMES
 
 if TYPE_CHECKING:
@@ -28,20 +27,11 @@ SHORTEST_LEASE = 3
 NAME = "DJANGO_JOBS"
 ALIKE = 0.8
 
-_IDS = {
-    Kind.UNKNOWN_KEY: "django_jobs.E001",
-    Kind.INVALID_VALUE: "django_jobs.E002",
-    Kind.UNKNOWN_BACKEND: "django_jobs.E005",
-    Kind.QUEUE_NAME: "django_jobs.E006",
-    Kind.DUPLICATE_KEY: "django_jobs.E011",
-    Kind.NO_KEY: "django_jobs.E012",
-}
-
 
 def check_values(_settings: JobsSettings, problems: Sequence[Problem]) -> Iterator[CheckMessage]:
     """What the reader of the settings refused."""
     for problem in problems:
-        yield Error(f"{problem.message}.", hint=problem.hint, id=_IDS[problem.kind])
+        yield Error(f"{problem.message}.", hint=problem.hint, id=problem.kind.value)
 
 
 def check_name(_settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:

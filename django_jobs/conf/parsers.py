@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import Enum
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from django_jobs.conf.model import UnknownHandlerPolicy, nearest, shown
@@ -21,22 +21,28 @@ T = TypeVar("T")
 Parser = Callable[["Place", Any], T]
 
 
-class Kind(Enum):
-    """What is wrong, in the classes that the system checks tell apart."""
+class Kind(StrEnum):
+    """What is wrong, each with the id of the system check that says so."""
 
-    UNKNOWN_KEY = "unknown key"
-    INVALID_VALUE = "invalid value"
-    QUEUE_NAME = "queue name"
-    UNKNOWN_BACKEND = "unknown backend"
-    DUPLICATE_KEY = "duplicate key id"
-    NO_KEY = "no signing key"
+    UNKNOWN_KEY = "django_jobs.E001"
+    INVALID_VALUE = "django_jobs.E002"
+    UNKNOWN_BACKEND = "django_jobs.E005"
+    QUEUE_NAME = "django_jobs.E006"
+    DUPLICATE_KEY = "django_jobs.E011"
+    NO_KEY = "django_jobs.E012"
+    SCHEDULE = "django_jobs.E040"
+    SCHEDULE_EXPRESSION = "django_jobs.E041"
+    SCHEDULE_ZONE = "django_jobs.E042"
+    SCHEDULE_ORDER = "django_jobs.E043"
+    SCHEDULE_JOB = "django_jobs.E044"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in the settings, where, and the way out."""
+    """One thing that is wrong in a setting or a schedule, and the way out."""
 
-    setting: str
+    subject: str
+    """The path of the setting, or the name of the schedule."""
     message: str
     hint: str
     kind: Kind = Kind.INVALID_VALUE

@@ -201,8 +201,8 @@ def without_user_code(
     """What keeps a tick from running as far as the schedule itself says so."""
     if not one.runs:
         return Verdict(TickDecision.MISSED, one.reason)
-    if held := shut(schedule, to_datetime(one.tick), get_settings().environment):
-        return Verdict(TickDecision.SKIPPED, held.reason)
+    if reason := shut(schedule, to_datetime(one.tick), get_settings().environment):
+        return Verdict(TickDecision.SKIPPED, reason)
     if state is not None and state.paused:
         why = f": {state.reason}" if state.reason else ""
         return Verdict(TickDecision.SKIPPED, f"paused by {state.paused_by or 'nobody'}{why}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from asgiref.sync import async_to_sync
@@ -18,45 +16,31 @@ if TYPE_CHECKING:
     from django_jobs.cron.schedule import Schedule
 
 
-class Gate(StrEnum):
-    """The gates, in the order in which they are asked."""
+def shut(schedule: Schedule, tick: datetime, environment: str | None) -> str | None:
+    """Why the first gate that is shut holds this tick back, for people; None if all are open.
 
-    DISABLED = "disabled"
-    ENVIRONMENT = "environment"
-    WINDOW = "window"
-    WHEN = "when"
-
-
-@dataclass(frozen=True, slots=True)
-class Shut:
-    """A gate that is shut, and why, in words for people."""
-
-    gate: Gate
-    reason: str
-
-
-def shut(schedule: Schedule, tick: datetime, environment: str | None) -> Shut | None:
-    """The first gate that holds this tick back, or None. ``when`` is not asked."""
+    ``when`` is not asked.
+    """
     if not schedule.enabled:
-        return Shut(Gate.DISABLED, "it is not enabled")
+        return "it is not enabled"
     if schedule.environments and environment not in schedule.environments:
         here = f"this one is {environment!r}" if environment else "ENVIRONMENT is not set"
         listed = ", ".join(schedule.environments)
-        return Shut(Gate.ENVIRONMENT, f"it runs in {listed} only, and {here}")
+        return f"it runs in {listed} only, and {here}"
     return _window(schedule, tick)
 
 
-def _window(schedule: Schedule, tick: datetime) -> Shut | None:
+def _window(schedule: Schedule, tick: datetime) -> str | None:
     if not (schedule.between or schedule.unless_between):
         return None
     local = tick.astimezone(zone_of(schedule.timezone)).time()
     told = f"{local:%H:%M:%S} in {schedule.timezone}"
     if schedule.between and not any(window.holds(local) for window in schedule.between):
         windows = ", ".join(map(str, schedule.between))
-        return Shut(Gate.WINDOW, f"it runs between {windows} only, and it was {told}")
+        return f"it runs between {windows} only, and it was {told}"
     for window in schedule.unless_between:
         if window.holds(local):
-            return Shut(Gate.WINDOW, f"it does not run between {window}, and it was {told}")
+            return f"it does not run between {window}, and it was {told}"
     return None
 
 

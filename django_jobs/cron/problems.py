@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from django.utils.module_loading import import_string
 
-from django_jobs.conf import get_settings
+from django_jobs.conf import Kind, Problem, get_settings
 from django_jobs.conf.model import INLINE_QUEUE
 from django_jobs.cron.expression import parsed
 from django_jobs.cron.schedule import keeping_results
@@ -23,37 +21,17 @@ if TYPE_CHECKING:
     from django_jobs.cron.schedule import Schedule
 
 
-class Kind(Enum):
-    """What is wrong, in the classes that the system checks tell apart."""
-
-    DECLARATION = "declaration"
-    EXPRESSION = "expression"
-    ZONE = "time zone"
-    ORDER = "order"
-    JOB = "job"
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleProblem:
-    """What is wrong with a schedule, where it was declared, and the way out."""
-
-    name: str
-    message: str
-    hint: str
-    kind: Kind = Kind.DECLARATION
-
-
-def unreadable(schedule: Schedule, where: str = "") -> ScheduleProblem | None:
+def unreadable(schedule: Schedule, where: str = "") -> Problem | None:
     """Why nobody can tell when a schedule is due, or None."""
     told = f"the schedule {schedule.name!r}" + (f" of {where}" if where else "")
     try:
         parsed(schedule.expression, schedule.name)
     except InvalidSchedule as error:
-        return ScheduleProblem(schedule.name, f"{told}: {error}", _EXPRESSION, Kind.EXPRESSION)
+        return Problem(schedule.name, f"{told}: {error}", _EXPRESSION, Kind.SCHEDULE_EXPRESSION)
     try:
         zone_of(schedule.timezone)
     except InvalidSchedule as error:
-        return ScheduleProblem(schedule.name, f"{told}: {error}", _ZONE, Kind.ZONE)
+        return Problem(schedule.name, f"{told}: {error}", _ZONE, Kind.SCHEDULE_ZONE)
     return None
 
 
@@ -64,7 +42,7 @@ _EXPRESSION = (
 )
 
 
-def unrunnable(schedule: Schedule) -> Iterator[ScheduleProblem]:
+def unrunnable(schedule: Schedule) -> Iterator[Problem]:
     """Why its jobs could never run: for the system checks, as all of it may still change."""
     told = of_job = f"the schedule {schedule.name!r}"
     handler = handlers.get_verified(schedule.handler)
@@ -81,12 +59,12 @@ def unrunnable(schedule: Schedule) -> Iterator[ScheduleProblem]:
         Plan(schedule.handler, options.using(**changes)).resolve()
     except (JobsError, ValueError) as error:
         hint = "Correct it as the message says."
-        yield ScheduleProblem(schedule.name, f"{of_job}: {error}", hint, Kind.JOB)
+        yield Problem(schedule.name, f"{of_job}: {error}", hint, Kind.SCHEDULE_JOB)
     if isinstance(schedule.when, str):
         yield from _unimportable(schedule.name, told, schedule.when)
 
 
-def _unimportable(name: str, told: str, path: str) -> Iterator[ScheduleProblem]:
+def _unimportable(name: str, told: str, path: str) -> Iterator[Problem]:
     reason = ""
     try:
         if not callable(import_string(path)):
@@ -95,4 +73,4 @@ def _unimportable(name: str, told: str, path: str) -> Iterator[ScheduleProblem]:
         reason = f"which cannot be imported: {error}"
     if reason:
         message = f"{told} has when={path!r}, {reason}"
-        yield ScheduleProblem(name, message, "Name a function without arguments.", Kind.JOB)
+        yield Problem(name, message, "Name a function without arguments.", Kind.SCHEDULE_JOB)

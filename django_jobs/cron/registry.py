@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from django.apps import apps
 from django.utils.timezone import get_default_timezone_name
 
-from django_jobs.conf import get_settings, read_current
+from django_jobs.conf import Kind, Problem, get_settings, read_current
 from django_jobs.conf.model import nearest
 from django_jobs.cron import configured
-from django_jobs.cron.problems import Kind, ScheduleProblem, unreadable
+from django_jobs.cron.problems import unreadable
 from django_jobs.cron.schedule import Origin, Schedule
 from django_jobs.exceptions import InvalidSchedule, JobsError, UnknownSchedule
 
@@ -114,18 +114,19 @@ class _Found:
     settings: JobsSettings
     of_code: int
     schedules: dict[str, Schedule] = field(default_factory=dict)
-    problems: list[ScheduleProblem] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     where: dict[str, str] = field(default_factory=dict)
 
     def add(self, declaration: Declaration) -> None:
         name = declaration.name
         if name in self.where:
             self.problems.append(
-                ScheduleProblem(
+                Problem(
                     name,
                     f"two schedules have the name {name!r}: one of {self.where[name]}, the other "
                     f"of {declaration.where}",
                     "Give one of them another name.",
+                    Kind.SCHEDULE,
                 )
             )
             return
@@ -162,7 +163,7 @@ class Schedules:
         """
         return tuple(self._look(get_settings()).schedules.values())
 
-    def problems(self) -> tuple[ScheduleProblem, ...]:
+    def problems(self) -> tuple[Problem, ...]:
         """What is wrong among the declared ones, their names and dependencies included."""
         found = self._look(read_current()[0])
         return (*found.problems, *_problems_of_order(found))
@@ -194,7 +195,7 @@ class Schedules:
                 job, own, expression = configured.read(name, entry)
             except JobsError as error:
                 where = f"SCHEDULE[{name!r}]"
-                found.problems.append(ScheduleProblem(name, f"{where}: {error}", _CORRECT))
+                found.problems.append(Problem(name, f"{where}: {error}", _CORRECT, Kind.SCHEDULE))
                 continue
             found.add(
                 Declaration(name, expression, job, own, Origin.SETTINGS, f"SCHEDULE[{name!r}]")
@@ -224,18 +225,18 @@ def _of_hooks(found: _Found) -> Iterator[Declaration]:
             yield from scheduler.declarations()
         except Exception as error:  # noqa: BLE001 - a hook is anybody's code
             message = f"{where}(scheduler) raised {type(error).__name__}: {error}"
-            found.problems.append(ScheduleProblem(where, message, "Correct the hook."))
+            found.problems.append(Problem(where, message, "Correct the hook.", Kind.SCHEDULE))
 
 
-def _problems_of_order(found: _Found) -> Iterator[ScheduleProblem]:
+def _problems_of_order(found: _Found) -> Iterator[Problem]:
     hint = "Correct depends_on; it takes names of schedules."
     schedules = list(found.schedules.values())
     unknown = unknown_names(schedules, also=found.where)
     for name, message in unknown.items():
-        yield ScheduleProblem(name, message, hint, Kind.ORDER)
+        yield Problem(name, message, hint, Kind.SCHEDULE_ORDER)
     if circle := circle_among(schedules):
         hint = "Take one of them out of a depends_on."
-        yield ScheduleProblem("", circle, hint, Kind.ORDER)
+        yield Problem("", circle, hint, Kind.SCHEDULE_ORDER)
 
 
 registry = Schedules()

@@ -21,7 +21,7 @@ from tests.unit import backends_of_tests as own
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "django_jobs"
-PLACES = ("checks/*.py", "tasks/checks.py", "backends/*/checks.py")
+PLACES = ("conf/parsers.py", "checks/*.py", "tasks/checks.py", "backends/*/checks.py")
 SOURCES = [path for place in PLACES for path in sorted(PACKAGE.glob(place))]
 DOCS = ROOT / "docs" / "reference" / "checks.md"
 OWN = "tests.unit.backends_of_tests"

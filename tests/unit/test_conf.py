@@ -184,7 +184,7 @@ def test_a_queue_overrides_what_it_names_and_nothing_more():
 def test_a_wrong_value_is_named_with_its_place_and_a_way_out(raw, path, says):
     problem = only_problem(raw)
     assert problem.kind is Kind.INVALID_VALUE
-    assert problem.setting == path
+    assert problem.subject == path
     assert problem.message.startswith(path)
     assert says in problem.message
     assert problem.hint
@@ -209,14 +209,14 @@ def test_a_wrong_value_is_named_with_its_place_and_a_way_out(raw, path, says):
 def test_an_unknown_key_names_the_nearest_known_one(raw, path, near):
     problem = only_problem(raw)
     assert problem.kind is Kind.UNKNOWN_KEY
-    assert problem.setting == path
+    assert problem.subject == path
     assert near in problem.message
     assert SECRET not in str(problem)
 
 
 def test_all_problems_are_told_at_once():
     _, problems = read({"TIMEOUT": -1, "SITE": 5, "X": 1, "QUEUES": {"A": {}}}, secret_key=SECRET)
-    assert {problem.setting for problem in problems} == {"TIMEOUT", "SITE", "X", "QUEUES['A']"}
+    assert {problem.subject for problem in problems} == {"TIMEOUT", "SITE", "X", "QUEUES['A']"}
 
 
 def test_what_is_no_dict_is_one_problem():
@@ -240,7 +240,7 @@ def test_a_refused_value_leaves_the_default_in_its_place():
 )
 def test_an_alias_that_is_not_in_backends_is_told(raw, path):
     problem = only_problem(raw)
-    assert (problem.kind, problem.setting) == (Kind.UNKNOWN_BACKEND, path)
+    assert (problem.kind, problem.subject) == (Kind.UNKNOWN_BACKEND, path)
 
 
 def test_a_refused_backend_is_not_told_again_by_those_who_use_it():

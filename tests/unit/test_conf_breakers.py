@@ -38,5 +38,5 @@ def test_the_breaker_of_a_handler_says_what_it_does_otherwise():
 )
 def test_what_makes_no_sense_is_refused(value, path, told):
     _, (problem,) = read_one(value)
-    assert problem.setting.startswith(path)
+    assert problem.subject.startswith(path)
     assert told in str(problem)

@@ -58,7 +58,7 @@ def test_a_secret_key_among_its_own_fallbacks_signs_and_is_listed_once():
 )
 def test_a_key_problem_is_told_without_the_key(raw, around, kind, path):
     problem = only_problem(raw, **around)
-    assert (problem.kind, problem.setting) == (kind, path)
+    assert (problem.kind, problem.subject) == (kind, path)
     assert SECRET not in repr(problem)
     assert problem.hint
 

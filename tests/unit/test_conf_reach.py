@@ -61,7 +61,7 @@ def test_a_value_is_read(key, value, expected):
 def test_a_wrong_value_is_named_with_its_place_and_allows_nothing(key, value, place, says):
     settings, problems = read({key: value}, secret_key=SECRET)
     (problem,) = problems
-    assert problem.setting == f"{key}{place}"
+    assert problem.subject == f"{key}{place}"
     assert says in problem.message
     assert problem.hint
     allowed = getattr(settings, key.lower())
@@ -137,7 +137,7 @@ def test_a_limit_of_programs_has_bounds_and_may_be_none(name):
     low, high = BOUNDS[name]
     for value in (low - 1, high + 1):
         _, (problem,) = read({"SHELL": {name: value}}, secret_key=SECRET)
-        assert problem.setting == f"SHELL['{name}']"
+        assert problem.subject == f"SHELL['{name}']"
 
 
 def test_names_of_variables():

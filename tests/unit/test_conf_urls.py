@@ -73,7 +73,7 @@ def test_entries_are_read(entries, expected):
 def test_what_is_no_entry_is_refused(entry, path, shown):
     _, problems = read({"ALLOWED_URLS": [entry]}, secret_key=KEY)
     (problem,) = problems
-    assert problem.setting == f"ALLOWED_URLS[0]{path}"
+    assert problem.subject == f"ALLOWED_URLS[0]{path}"
     assert shown in problem.message
     assert problem.hint
     assert "secret" not in str(problem)

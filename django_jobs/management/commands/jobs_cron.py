@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from django_jobs.cron.history import Decided
-    from django_jobs.cron.problems import ScheduleProblem
     from django_jobs.management.output import Output
 
 NOT_ENQUEUED = "failed"
@@ -135,14 +134,10 @@ def _find(name: str) -> None:
     try:
         find(name)
     except UnknownSchedule:
-        why = {one.name: _sentence(one) for one in problems()} | dict(unreadable_rows())
+        why = {problem.subject: str(problem) for problem in problems()} | dict(unreadable_rows())
         if name not in why:
             raise
         raise InvalidSchedule(f"the schedule {name!r} cannot be used: {why[name]}") from None
-
-
-def _sentence(problem: ScheduleProblem) -> str:
-    return f"{problem.message}. {problem.hint}"
 
 
 def _tick(output: Output, options: dict[str, Any]) -> int:
@@ -178,7 +173,7 @@ def _dry_run(output: Output, options: dict[str, Any]) -> int:
 def _check_schedules() -> None:
     """Checks are left out where a command is called from code, or with --skip-checks."""
     if found := problems():
-        listed = "".join(f"\n  - {_sentence(problem)}" for problem in found)
+        listed = "".join(f"\n  - {problem}" for problem in found)
         raise InvalidSchedule(f"schedules cannot be used as they are:{listed}")
 
 
