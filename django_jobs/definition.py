@@ -7,7 +7,7 @@ and not in a worker at night.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
@@ -44,85 +44,7 @@ UNSET: Final = Unset.UNSET
 ON_CONFLICT = ("return", "raise", "replace")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Everything that ``@job`` and ``using()`` take. None means "not said"."""
-
-    queue: str | None = None
-    backend: str | None = None
-    name: str | None = None
-    priority: int = 0
-    max_retries: int | None = None
-    retry: RetrySpec | None = None
-    timeout: float | Unset | None = UNSET
-    delay: float | None = None
-    run_at: datetime | None = None
-    expires: float | datetime | None = None
-    idempotency_key: str | None = None
-    unique_key: str | None = None
-    on_conflict: str = "return"
-    single_instance: bool | str | None = None
-    concurrency_key: str | None = None
-    concurrency: int | None = None
-    atomic: bool | None = None
-    result_ttl: float | None = None
-    max_crashes: int | None = None
-    tenant: str | None = None
-    trace_id: str | None = None
-    meta: Mapping[str, Any] | None = None
-
-    def using(self, **given: Any) -> Options:
-        """A copy with the given options, each checked; raises InvalidOption."""
-        changed = self.declared(**given)
-        if given.get("on_conflict", "return") != "return" and changed.unique_key is None:
-            raise InvalidOption(
-                f"on_conflict {changed.on_conflict!r} says what to do where a live job has the "
-                "same unique_key, and there is none; give unique_key too, or leave it out"
-            )
-        return changed
-
-    def declared(self, **given: Any) -> Options:
-        """As ``using``, for what stands in code: the unique_key may come with each enqueue."""
-        if not given:
-            return self
-        if given.get("delay") is not None and given.get("run_at") is not None:
-            raise InvalidOption("delay and run_at exclude each other; give one of them")
-        if isinstance(given.get("run_at"), timedelta):
-            given["delay"] = given.pop("run_at")
-        checked = {name: _checked(name, value) for name, value in given.items()}
-        changed = replace(self, **checked)
-        if changed.delay is not None and changed.run_at is not None:
-            # The later word wins over what the decorator said.
-            if "delay" in checked:
-                changed = replace(changed, run_at=None)
-            else:
-                changed = replace(changed, delay=None)
-        if changed.concurrency is not None and changed.concurrency_key is None:
-            raise InvalidOption("concurrency needs a concurrency_key to count by")
-        if changed.concurrency_key is not None and changed.single_instance:
-            raise InvalidOption(
-                "single_instance and concurrency_key exclude each other; "
-                "a concurrency_key with concurrency=1 is a single instance"
-            )
-        return changed
-
-
-@dataclass(frozen=True, slots=True)
-class JobDefinition:
-    """One unit of work, ready to be enqueued any number of times."""
-
-    handler: str
-    payload: Any = None
-    options: Options = Options()
-
-
-def _checked(name: str, value: Any) -> Any:
-    check = _CHECKS.get(name)
-    if check is None:
-        near = difflib.get_close_matches(name, _CHECKS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_CHECKS)}"
-        raise UnknownOption(f"unknown option {name!r}{hint}")
-    return check(name, value)
+# How each option is checked when it is given.
 
 
 def _queue(name: str, value: Any) -> str | None:
@@ -260,49 +182,101 @@ def _shown(value: Any) -> str:
     return shortened(repr(value))
 
 
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "queue": _queue,
-    "backend": _text(64),
-    "name": _text(),
-    "priority": _priority,
-    "max_retries": _whole(0, MAX_COUNT - 1),
-    "retry": _retry,
-    "timeout": _timeout,
-    "delay": _seconds,
-    "run_at": _run_at,
-    "expires": _expires,
-    "idempotency_key": _text(),
-    "unique_key": _text(),
-    "on_conflict": _conflict,
-    "single_instance": _single_instance,
-    "concurrency_key": _text(),
-    "concurrency": _whole(1, MAX_COUNT),
-    "atomic": _flag,
-    "result_ttl": _seconds,
-    "max_crashes": _whole(1, MAX_COUNT),
-    "tenant": _tenant,
-    "trace_id": _text(64),
-    "meta": _meta,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Everything that ``@job`` and ``using()`` take, and how each is checked. None: "not said"."""
+
+    queue: str | None = field(default=None, metadata={"check": _queue})
+    backend: str | None = field(default=None, metadata={"check": _text(64)})
+    name: str | None = field(default=None, metadata={"check": _text()})
+    priority: int = field(default=0, metadata={"check": _priority})
+    max_retries: int | None = field(default=None, metadata={"check": _whole(0, MAX_COUNT - 1)})
+    retry: RetrySpec | None = field(default=None, metadata={"check": _retry})
+    timeout: float | Unset | None = field(default=UNSET, metadata={"check": _timeout})
+    delay: float | None = field(default=None, metadata={"check": _seconds})
+    run_at: datetime | None = field(default=None, metadata={"check": _run_at})
+    expires: float | datetime | None = field(default=None, metadata={"check": _expires})
+    idempotency_key: str | None = field(default=None, metadata={"check": _text()})
+    unique_key: str | None = field(default=None, metadata={"check": _text()})
+    on_conflict: str = field(default="return", metadata={"check": _conflict})
+    single_instance: bool | str | None = field(default=None, metadata={"check": _single_instance})
+    concurrency_key: str | None = field(default=None, metadata={"check": _text()})
+    concurrency: int | None = field(default=None, metadata={"check": _whole(1, MAX_COUNT)})
+    atomic: bool | None = field(default=None, metadata={"check": _flag})
+    result_ttl: float | None = field(default=None, metadata={"check": _seconds})
+    max_crashes: int | None = field(default=None, metadata={"check": _whole(1, MAX_COUNT)})
+    tenant: str | None = field(default=None, metadata={"check": _tenant})
+    trace_id: str | None = field(default=None, metadata={"check": _text(64)})
+    meta: Mapping[str, Any] | None = field(default=None, metadata={"check": _meta})
+
+    def using(self, **given: Any) -> Options:
+        """A copy with the given options, each checked; raises InvalidOption."""
+        changed = self.declared(**given)
+        if given.get("on_conflict", "return") != "return" and changed.unique_key is None:
+            raise InvalidOption(
+                f"on_conflict {changed.on_conflict!r} says what to do where a live job has the "
+                "same unique_key, and there is none; give unique_key too, or leave it out"
+            )
+        return changed
+
+    def declared(self, **given: Any) -> Options:
+        """As ``using``, for what stands in code: the unique_key may come with each enqueue."""
+        if not given:
+            return self
+        if given.get("delay") is not None and given.get("run_at") is not None:
+            raise InvalidOption("delay and run_at exclude each other; give one of them")
+        if isinstance(given.get("run_at"), timedelta):
+            given["delay"] = given.pop("run_at")
+        checked = {name: _checked(name, value) for name, value in given.items()}
+        changed = replace(self, **checked)
+        if changed.delay is not None and changed.run_at is not None:
+            # The later word wins over what the decorator said.
+            if "delay" in checked:
+                changed = replace(changed, run_at=None)
+            else:
+                changed = replace(changed, delay=None)
+        if changed.concurrency is not None and changed.concurrency_key is None:
+            raise InvalidOption("concurrency needs a concurrency_key to count by")
+        if changed.concurrency_key is not None and changed.single_instance:
+            raise InvalidOption(
+                "single_instance and concurrency_key exclude each other; "
+                "a concurrency_key with concurrency=1 is a single instance"
+            )
+        return changed
+
+
+def _checked(name: str, value: Any) -> Any:
+    check = _CHECKS.get(name)
+    if check is None:
+        near = difflib.get_close_matches(name, _CHECKS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_CHECKS)}"
+        raise UnknownOption(f"unknown option {name!r}{hint}")
+    return check(name, value)
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    option.name: option.metadata["check"] for option in fields(Options)
 }
 
-_UNCHECKED = {field.name for field in fields(Options)} - _CHECKS.keys()
-if _UNCHECKED:
-    raise RuntimeError(f"options without a check: {_UNCHECKED}")
+
+@dataclass(frozen=True, slots=True)
+class JobDefinition:
+    """One unit of work, ready to be enqueued any number of times."""
+
+    handler: str
+    payload: Any = None
+    options: Options = Options()
 
 
 # The options of jobs, as type checkers see them.
 
 
-class SharedOptions(TypedDict, total=False):
-    """The options that jobs and Django's tasks have in common."""
+class RunOptions(TypedDict, total=False):
+    """What happens to a run: of jobs, Django's tasks and schedules alike."""
 
     max_retries: int | None
     retry: str | Sequence[float] | Mapping[str, Any] | None
     timeout: float | timedelta | None
-    expires: float | timedelta | datetime | None
-    idempotency_key: str | None
-    unique_key: str | None
-    on_conflict: Literal["return", "raise", "replace"]
     single_instance: bool | str | None
     concurrency_key: str | None
     concurrency: int | None
@@ -310,17 +284,31 @@ class SharedOptions(TypedDict, total=False):
     result_ttl: float | timedelta | None
     max_crashes: int | None
     tenant: None  # not supported yet
-    trace_id: str | None
     meta: Mapping[str, Any] | None
 
 
-class JobOptions(SharedOptions, total=False):
-    """The options of ``@job`` and ``using()``; for some of them Tasks have words of their own."""
+class QueueOptions(TypedDict, total=False):
+    """Where a job waits; Tasks have words of their own for it."""
 
     queue: str | None
     backend: str | None
-    name: str | None
     priority: int
+
+
+class SharedOptions(RunOptions, total=False):
+    """The options that jobs and Django's tasks have in common."""
+
+    expires: float | timedelta | datetime | None
+    idempotency_key: str | None
+    unique_key: str | None
+    on_conflict: Literal["return", "raise", "replace"]
+    trace_id: str | None
+
+
+class JobOptions(SharedOptions, QueueOptions, total=False):
+    """The options of ``@job`` and ``using()``."""
+
+    name: str | None
     delay: float | timedelta | None
     run_at: datetime | timedelta | None
 

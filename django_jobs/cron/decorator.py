@@ -8,7 +8,7 @@ from django_jobs.cron.options import ScheduleOptions, checked_name, split
 from django_jobs.cron.registry import Declaration, registry
 from django_jobs.cron.schedule import Origin
 from django_jobs.decorators import HandlerJob, JobFunction, JobHandler
-from django_jobs.definition import UNSET, JobDefinition
+from django_jobs.definition import UNSET, JobDefinition, QueueOptions, RunOptions
 from django_jobs.enqueue import DefinedJob
 from django_jobs.exceptions import InvalidJob, InvalidOption
 
@@ -19,24 +19,10 @@ if TYPE_CHECKING:
 J = TypeVar("J")
 
 
-class CronOptions(ScheduleOptions, total=False):
+class CronOptions(ScheduleOptions, RunOptions, QueueOptions, total=False):
     """What ``@cron`` takes: what a schedule does, and options of its jobs."""
 
-    queue: str | None
-    backend: str | None
-    priority: int
-    max_retries: int | None
-    retry: str | Sequence[float] | Mapping[str, Any] | None
-    timeout: float | timedelta | None
-    expires: float | timedelta | None
-    single_instance: bool | str | None
-    concurrency_key: str | None
-    concurrency: int | None
-    atomic: bool | None
-    result_ttl: float | timedelta | None
-    max_crashes: int | None
-    tenant: None  # not supported yet
-    meta: Mapping[str, Any] | None
+    expires: float | timedelta | None  # no moment, which would be the same for every run
 
 
 def cron(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -49,6 +49,14 @@ def _seconds(value: Any) -> bool:
     return type(value) in {int, float} and 0 <= value <= MAX_SECONDS
 
 
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
 def _retry(value: Any) -> bool:
     try:
         return bool(normalised(value) == value)
@@ -57,35 +65,6 @@ def _retry(value: Any) -> bool:
 
 
 is_moment = _whole(0, MAX_MOMENT)
-RULES: Mapping[str, Callable[[Any], bool]] = {
-    "job": _text(255),
-    "queue": _text(64),
-    "backend": _text(64),
-    "site": _text(255),
-    "priority": _whole(-100, 100),
-    "max_retries": _whole(0, MAX_COUNT - 1),
-    "name": _text(255),
-    "idempotency_key": _text(255),
-    "schedule": is_moment,
-    "delay": _seconds,
-    "timeout": _seconds,
-    "max_crashes": _whole(1, MAX_COUNT),
-    "retry": _retry,
-    "single_instance": _text(255),
-    "concurrency_key": _text(255),
-    "concurrency": _whole(1, MAX_COUNT),
-    "atomic": lambda value: isinstance(value, bool),
-    "unique_key": _text(255),
-    "result_ttl": _seconds,
-    "tenant": _text(255),
-    "meta": lambda value: isinstance(value, dict),
-    "expires_at": is_moment,
-    "trace_id": _text(64),
-    "replay_of": is_canonical,
-}
-"""By field of the terms."""
-
-
 VERSION = 1
 
 
@@ -97,33 +76,36 @@ class Terms:
     """All that a job is, save its id, its payload and the moment it was enqueued.
 
     Times are microseconds, lengths of time are seconds. None means "not said": the
-    worker's own setting holds.
+    worker's own setting holds. Each field has the rule that its value in a body must keep; its
+    name on the wire is the same in camelCase.
     """
 
-    job: str
-    queue: str
-    backend: str
-    site: str
-    priority: int = 0
-    max_retries: int = 0
-    name: str | None = None
-    idempotency_key: str | None = None
-    schedule: int | None = None
-    delay: float | None = None
-    timeout: float | None = None
-    max_crashes: int | None = None
-    retry: str | list[float] | dict[str, Any] | None = None
-    single_instance: str | None = None
-    concurrency_key: str | None = None
-    concurrency: int | None = None
-    atomic: bool | None = None
-    unique_key: str | None = None
-    result_ttl: float | None = None
-    tenant: str | None = None
-    meta: Mapping[str, Any] | None = None
-    expires_at: int | None = None
-    trace_id: str | None = None
-    replay_of: str | None = None
+    job: str = field(metadata={"rule": _text(255)})
+    queue: str = field(metadata={"rule": _text(64)})
+    backend: str = field(metadata={"rule": _text(64)})
+    site: str = field(metadata={"rule": _text(255)})
+    priority: int = field(default=0, metadata={"rule": _whole(-100, 100)})
+    max_retries: int = field(default=0, metadata={"rule": _whole(0, MAX_COUNT - 1)})
+    name: str | None = field(default=None, metadata={"rule": _text(255)})
+    idempotency_key: str | None = field(default=None, metadata={"rule": _text(255)})
+    schedule: int | None = field(default=None, metadata={"rule": is_moment})
+    delay: float | None = field(default=None, metadata={"rule": _seconds})
+    timeout: float | None = field(default=None, metadata={"rule": _seconds})
+    max_crashes: int | None = field(default=None, metadata={"rule": _whole(1, MAX_COUNT)})
+    retry: str | list[float] | dict[str, Any] | None = field(
+        default=None, metadata={"rule": _retry}
+    )
+    single_instance: str | None = field(default=None, metadata={"rule": _text(255)})
+    concurrency_key: str | None = field(default=None, metadata={"rule": _text(255)})
+    concurrency: int | None = field(default=None, metadata={"rule": _whole(1, MAX_COUNT)})
+    atomic: bool | None = field(default=None, metadata={"rule": _flag})
+    unique_key: str | None = field(default=None, metadata={"rule": _text(255)})
+    result_ttl: float | None = field(default=None, metadata={"rule": _seconds})
+    tenant: str | None = field(default=None, metadata={"rule": _text(255)})
+    meta: Mapping[str, Any] | None = field(default=None, metadata={"rule": _object})
+    expires_at: int | None = field(default=None, metadata={"rule": is_moment})
+    trace_id: str | None = field(default=None, metadata={"rule": _text(64)})
+    replay_of: str | None = field(default=None, metadata={"rule": is_canonical})
 
     @property
     def unique(self) -> str | None:
@@ -148,6 +130,24 @@ class Terms:
     def once(self) -> str | None:
         """What the job shares with those that do the same work, or None."""
         return key_digest("idempotency", self.backend, self.idempotency_key, self.job)
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+REQUIRED_TERMS = tuple(term.name for term in fields(Terms) if term.default is MISSING)
+WIRE_NAMES: Mapping[str, str] = {
+    name: _camel_case(name)
+    for name in sorted(Terms.__dataclass_fields__, key=REQUIRED_TERMS.__contains__)
+}
+"""Field of Terms → name on the wire, in the order of a body, which ends with those that are
+required. The rest of a body: v, identifier, payload, enqueuedAt.
+"""
+RULES: Mapping[str, Callable[[Any], bool]] = {
+    term.name: term.metadata["rule"] for term in fields(Terms)
+}
 
 
 class Envelope(NamedTuple):
@@ -218,35 +218,6 @@ class Message(NamedTuple):
     header: Header
     index: Mapping[str, Any] = MappingProxyType({})  # type: ignore[assignment]  # not a tuple's
     id: str | None = None
-
-
-WIRE_NAMES = {
-    "priority": "priority",
-    "max_retries": "maxRetries",
-    "name": "name",
-    "idempotency_key": "idempotencyKey",
-    "schedule": "schedule",
-    "delay": "delay",
-    "timeout": "timeout",
-    "max_crashes": "maxCrashes",
-    "retry": "retry",
-    "single_instance": "singleInstance",
-    "concurrency_key": "concurrencyKey",
-    "concurrency": "concurrency",
-    "atomic": "atomic",
-    "unique_key": "uniqueKey",
-    "result_ttl": "resultTtl",
-    "tenant": "tenant",
-    "meta": "meta",
-    "expires_at": "expiresAt",
-    "trace_id": "traceId",
-    "replay_of": "replayOf",
-    "job": "job",
-    "queue": "queue",
-    "backend": "backend",
-    "site": "site",
-}
-"""Field of Terms → name on the wire. The rest of a body: v, identifier, payload, enqueuedAt."""
 
 
 class Seal:

@@ -18,6 +18,7 @@ from django_jobs.ids import is_canonical
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import (
     MAX_MOMENT,
+    REQUIRED_TERMS,
     RULES,
     VERSION,
     WIRE_NAMES,
@@ -281,14 +282,14 @@ def _told_apart(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     terms: dict[str, Any] = {}
     unknown: dict[str, Any] = {}
     for wire, value in body.items():
-        name = _FIELDS.get(wire)
-        if name is None:
+        if wire not in _TERMS:
             unknown[wire] = value
         elif value is not None:
-            if not RULES[name](value):
+            name, holds = _TERMS[wire]
+            if not holds(value):
                 raise Rejection("rejected-malformed", f"{wire} is {_shown(value)}")
             terms[name] = value
-    for name in _REQUIRED:
+    for name in REQUIRED_TERMS:
         if name not in terms:
             raise Rejection("rejected-malformed", f"the body has no {WIRE_NAMES[name]}")
     return terms, unknown
@@ -304,7 +305,6 @@ def shortened(text: str) -> str:
 
 
 SHOWN_LENGTH = 80
-_REQUIRED = ("job", "queue", "backend", "site")
 # How a body begins that Seal wrote; its tests hold the two together.
 _HEAD = frozenset({"v", "identifier", "payload", "enqueuedAt"})
 _BEFORE_ID = f'{{"v":{VERSION},"identifier":"'
@@ -313,4 +313,4 @@ _BEFORE_PAYLOAD = '","payload":'
 _PAYLOAD_BEGINS = _ID_ENDS + len(_BEFORE_PAYLOAD)
 _BEFORE_MOMENT = ',"enqueuedAt":'
 _MOMENT = re.compile("[1-9][0-9]{15}")  # from 2001 on, and before they have one digit more
-_FIELDS = {wire: name for name, wire in WIRE_NAMES.items()}
+_TERMS = {wire: (name, RULES[name]) for name, wire in WIRE_NAMES.items()}

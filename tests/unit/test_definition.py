@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 
 from django_jobs import define, job
 from django_jobs.clock import to_datetime
+from django_jobs.conf import JobsSettings
+from django_jobs.cron.decorator import CronOptions
+from django_jobs.cron.options import ScheduleOptions
 from django_jobs.definition import UNSET, JobDefinition, JobOptions, Options
+from django_jobs.enqueue import resolved
 from django_jobs.exceptions import InvalidJob, InvalidOption
 from django_jobs.queue_names import QUEUE_NAME, name_among_tasks, queue_of_tasks
 from django_jobs.wire.envelope import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
@@ -123,6 +127,29 @@ def test_every_option_has_good_and_bad_cases():
 
 def test_the_types_of_the_decorator_know_the_same_options():
     assert JobOptions.__annotations__.keys() == {field.name for field in fields(Options)}
+
+
+def test_the_types_of_schedules_know_the_same_options_but_those_of_one_enqueue():
+    of_jobs = CronOptions.__annotations__.keys() - ScheduleOptions.__annotations__.keys()
+    for_one_job = {"delay", "run_at", "name", "idempotency_key", "unique_key", "on_conflict"}
+    assert of_jobs == JobOptions.__annotations__.keys() - for_one_job - {"trace_id"}
+
+
+IN_NO_TERM = {"on_conflict": "for the enqueue alone", "tenant": "not supported yet"}
+
+
+@pytest.mark.parametrize("name", [option.name for option in fields(Options)])
+def test_every_option_reaches_the_terms(name):
+    if name in IN_NO_TERM:
+        return
+    needed = {"concurrency": {"concurrency_key": "key"}}.get(name, {})
+    with_it = Options().using(**{name: GOOD[name][0] or GOOD[name][1]}, **needed)
+    assert terms_of(with_it) != terms_of(Options(**needed))
+
+
+def terms_of(options):
+    queue, backend = options.queue or "other", options.backend or "other"
+    return resolved("shop.send", queue, options, backend, JobsSettings())
 
 
 @pytest.mark.parametrize(

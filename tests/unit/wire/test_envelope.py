@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_jobs.backends.database.rows import INDEX_FIELDS
 from django_jobs.ids import new_id
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import (
@@ -197,6 +198,10 @@ def test_the_index_is_made_of_the_terms():
         "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
         "replay_of": "018bcfe5-687b-7000-8000-000000000000",
     }
+
+
+def test_the_database_has_a_column_for_each_entry_of_the_index():
+    assert tuple(index_of(ID, ALL)) == INDEX_FIELDS
 
 
 def test_what_was_not_said_is_none_in_the_index_save_for_the_name():
