@@ -68,19 +68,23 @@ def check_arguments(key: str, name: str, given: list[str], allowed: Arguments) -
         )
 
 
-class CommandHandler(Handler):
-    """Runs one management command. What it prints is kept with the attempt."""
+class CommandLineHandler(Handler):
+    """Takes a command line, as its lists allow it: at enqueue, and once more before a run."""
 
-    key = "command"
-
-    def validate(self, payload: Any) -> None:
-        self._allowed(payload)
+    def admit(self, payload: Any) -> None:
+        self.validate(payload)
 
     def destination(self, payload: Any) -> list[str]:
         """Every word: any of them may say where another one goes."""
         return words_of(self.key, payload)
 
-    def admit(self, payload: Any) -> None:
+
+class CommandHandler(CommandLineHandler):
+    """Runs one management command. What it prints is kept with the attempt."""
+
+    key = "command"
+
+    def validate(self, payload: Any) -> None:
         self._allowed(payload)
 
     def handle(self, context: JobContext) -> None:

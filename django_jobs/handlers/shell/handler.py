@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import shown
 from django_jobs.exceptions import HandlerRefused, ProgramFailed
-from django_jobs.handlers.base import Handler
-from django_jobs.handlers.command import check_arguments, words_of
+from django_jobs.handlers.command import CommandLineHandler, check_arguments, words_of
 from django_jobs.handlers.shell.process import Order, Run
 
 if TYPE_CHECKING:
@@ -76,19 +75,12 @@ LONGEST_GRACE = 2.0
 _MEANINGS = {"SIGXCPU": "it used up CPU_SECONDS", "SIGXFSZ": "it wrote more than FILE_BYTES"}
 
 
-class ShellHandler(Handler):
+class ShellHandler(CommandLineHandler):
     """Runs one program. What it prints is kept with the attempt."""
 
     key = "shell"
 
     def validate(self, payload: Any) -> None:
-        _allowed(payload, get_settings())
-
-    def destination(self, payload: Any) -> list[str]:
-        """Every word: any of them may say where another one goes."""
-        return words_of(self.key, payload)
-
-    def admit(self, payload: Any) -> None:
         _allowed(payload, get_settings())
 
     def handle(self, context: JobContext) -> None:
