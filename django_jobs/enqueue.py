@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from django_jobs.backends.base import OnConflict
+from django_jobs.backends.base import OnConflict, SharesTransactions
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SystemClock, from_datetime, to_microseconds
 from django_jobs.conf import get_settings
@@ -127,7 +127,7 @@ def _check_atomic(
 ) -> None:
     if handler.is_coroutine:
         raise InvalidOption(f"atomic=True needs a plain function; {handler.key} is a coroutine")
-    if not backend.capabilities.transactional_enqueue:
+    if not (backend.capabilities.transactional_enqueue and isinstance(backend, SharesTransactions)):
         raise NotSupported(
             f"atomic=True needs jobs in the handler's own database; the backend "
             f"{backend.alias!r} ({type(backend).__name__}) keeps them elsewhere"
@@ -339,17 +339,19 @@ def enqueue_prepared(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
         raise EnqueueOutcomeUnknown(jobs, str(error.__cause__ or error)) from error.__cause__
 
 
-def _in_parts(jobs: Sequence[PreparedJob[Any]]) -> Backend | None:
+def _in_parts(jobs: Sequence[PreparedJob[Any]]) -> SharesTransactions | None:
     """The backend that is to be given these jobs in parts, as one step; None for most."""
     plans = {id(job.plan): job.plan for job in jobs}.values()
     answers = {plan.options.on_conflict for plan in plans}
     if len(jobs) <= SEALED_AT_ONCE and len(answers) == 1:
         return None
-    found = set()
+    found: set[SharesTransactions | None] = set()
     for plan in plans:
         backend, seal, settings = plan.resolve()
         is_direct = way(settings, backend, seal.terms.queue) == Way()
-        found.add(backend if is_direct and backend.enqueues_in_parts else None)
+        if not (is_direct and isinstance(backend, SharesTransactions)):
+            return None
+        found.add(backend if backend.enqueues_in_parts else None)
     return found.pop() if len(found) == 1 else None
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from asgiref.sync import sync_to_async
 
 from django_jobs import outbox
+from django_jobs.backends.base import Inspects, lacking
 from django_jobs.backends.registry import backends
 from django_jobs.backends.values import why_not_kept
 from django_jobs.db.missing_tables import naming_missing_tables
@@ -89,7 +90,10 @@ class Handle(Generic[T_co]):
         return await sync_to_async(self.result)()
 
     def _ended(self) -> Ended | None:
-        ended = backends[self.backend].result(self.id)
+        backend = backends[self.backend]
+        if not isinstance(backend, Inspects):
+            raise lacking(backend, "keep results", self.id)
+        ended = backend.result(self.id)
         return outbox.ended(self.backend, self.id) if ended is None else ended
 
     def _ended_status(self) -> str | None:
@@ -100,5 +104,8 @@ class Handle(Generic[T_co]):
         # It goes from the outbox to the backend, so that it is looked for in this order.
         if (state := outbox.state(self.backend, self.id)) is not None:
             return state
-        live = backends[self.backend].find(self.id)
+        backend = backends[self.backend]
+        if not isinstance(backend, Inspects):
+            raise lacking(backend, "peek", self.id)
+        live = backend.find(self.id)
         return live.state if live else None

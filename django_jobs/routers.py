@@ -105,6 +105,12 @@ def job_databases(settings: JobsSettings) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*found, *named]))
 
 
+def tables_beside(home: str | None, settings: JobsSettings) -> str:
+    """The database in which the workers of a backend write of themselves: its own, if it can."""
+    databases = job_databases(settings)
+    return home if home in databases else databases[0]
+
+
 def outbox_database(settings: JobsSettings, backend: str) -> str | None:
     """The database alias of a backend's outbox; None where it has or needs none.
 

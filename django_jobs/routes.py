@@ -29,7 +29,7 @@ from django_jobs.exceptions import (
     NotSupported,
     PushFailed,
 )
-from django_jobs.routers import database_of, outbox_database
+from django_jobs.routers import outbox_database
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
@@ -233,9 +233,8 @@ class Way(NamedTuple):
 def way(settings: JobsSettings, backend: Backend, queue: str) -> Way:
     """The way to a backend for the jobs of a queue."""
     config = settings.backends.get(backend.alias)
-    if config is None or getattr(backend, "runs_at_enqueue", False):
+    if config is None or backend.runs_at_enqueue:
         return Way()
-    own = database_of(config)
     wanted = settings.queue(queue).outbox if settings.backend_for(queue) == config.alias else None
     if config.outbox if wanted is None else wanted:
         home = outbox_database(settings, config.alias)
@@ -245,7 +244,7 @@ def way(settings: JobsSettings, backend: Backend, queue: str) -> Way:
     if said is None:
         said = not backend.capabilities.transactional_enqueue
     after = DEFAULT_DB_ALIAS if said is True else said or None
-    return Way(after=None if after == own else after)
+    return Way(after=None if after is None or backend.joins(after) else after)
 
 
 def check(backend: Backend, unique_key: str | None, result_ttl: float) -> None:

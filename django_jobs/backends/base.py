@@ -1,8 +1,10 @@
-"""The contract between the worker and whatever carries its jobs.
+"""The contract between the worker and what carries its jobs.
 
 A backend moves messages and holds leases. It does not open messages, run handlers or
-decide about retries. Each verb below names what it guarantees; the public suite in
-``django_jobs.testing`` checks every word of it.
+decide about retries. ``Backend`` has the verbs that each backend needs, and the facts that
+it declares about itself. What only some stores can do is a small class of its own, which a
+backend derives from: the rest of the package asks whether it did, never which backend it is.
+The public suite in ``django_jobs.testing`` checks every word.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from django_jobs.db.clock import StoreClock
     from django_jobs.wire.envelope import Outgoing
 
 T = TypeVar("T")
@@ -43,6 +46,7 @@ __all__ = [
     "Account",
     "AttemptRecord",
     "Backend",
+    "Cancels",
     "Capabilities",
     "Charge",
     "Chores",
@@ -51,11 +55,18 @@ __all__ = [
     "Evidence",
     "Failure",
     "Glimpse",
+    "Inspects",
+    "KeepsBreakers",
+    "KeepsHouse",
     "Lease",
+    "LimitsRates",
+    "LooksAhead",
     "OnConflict",
     "QueueStats",
+    "Reconnects",
     "ResultRecord",
     "Settled",
+    "SharesTransactions",
     "Standing",
 ]
 
@@ -72,13 +83,27 @@ class Backend(ABC):
     """
     shortest_memory: float = 0.0
     """Seconds that a job's result has to be kept, so that ``push`` knows the job has ended."""
-
-    enqueues_in_parts: bool = False
-    """Whether ``as_one`` makes one step of several enqueues."""
+    runs_at_enqueue: bool = False
+    """Whether an enqueue runs the job, and so the site's code, before it returns."""
+    runs_delayed: bool = False
+    """Whether a job that is not due yet may be run, because nothing here can wait."""
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
         self.options = dict(options)
+
+    @property
+    def home(self) -> str | None:
+        """The alias of the database its jobs live in; None where they live in none.
+
+        A worker watches over that connection, and shows itself and counts there.
+        """
+        return None
+
+    def joins(self, alias: str) -> bool:
+        """Whether an enqueue belongs to the caller's transaction on a database, and only stores."""
+        stores = self.capabilities.transactional_enqueue and not self.runs_at_enqueue
+        return stores and alias == self.home
 
     @property
     def settles_apart(self) -> bool:
@@ -110,8 +135,9 @@ class Backend(ABC):
 
         This default looks for results first, which is two steps.
         """
-        keeps = self.capabilities.results
-        ended = {one.id for one in outgoing if keeps and self.result(one.id) is not None}
+        ended: set[str] = set()
+        if isinstance(self, Inspects) and self.capabilities.results:
+            ended = {one.id for one in outgoing if self.result(one.id) is not None}
         left = [one for one in outgoing if one.id not in ended]
         stored = iter(self.enqueue(left, on_conflict=on_conflict) if left else ())
         return [
@@ -125,20 +151,9 @@ class Backend(ABC):
         a job is cancelled there that may have been pushed. This default asks for each job.
         """
         can = self.capabilities
-        if not (can.peek or can.results):
-            raise self._lacking("tell which jobs it has", ", ".join(jobs))
-        return {
-            job_id
-            for job_id in jobs
-            if (can.results and self.result(job_id)) or (can.peek and self.find(job_id))
-        }
-
-    def as_one(self, work: Callable[[], T]) -> T:
-        """Do work that enqueues part after part, as one step: all of them, or none and raise.
-
-        The work may be done more than once. Only asked of a backend that ``enqueues_in_parts``.
-        """
-        return work()
+        if not (isinstance(self, Inspects) and (can.peek or can.results)):
+            raise lacking(self, "tell which jobs it has", ", ".join(jobs))
+        return set(self.outcomes(list(jobs)))
 
     @abstractmethod
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
@@ -157,23 +172,6 @@ class Backend(ABC):
 
         There is more to look at, so ask again: between two calls a worker renews and settles.
         """
-        return False
-
-    def misses(self, queues: Sequence[str] | None) -> bool:
-        """Whether some of these queues, or of all, are left alone as their server is away.
-
-        They may hold jobs, so that a worker which is to end when nothing is due goes on.
-        """
-        del queues
-        return False
-
-    def withholds(self, queues: Sequence[str] | None) -> bool:
-        """Whether jobs of these queues, or of all, are due and a limit lets them go by itself.
-
-        When its rate allows, or when jobs that this process has claimed end; not when it waits
-        for an operator or another worker. Asked by a worker that is to end when nothing is due.
-        """
-        del queues
         return False
 
     @abstractmethod
@@ -234,20 +232,6 @@ class Backend(ABC):
         was is remembered until a verdict comes of a later one; see ``nack``.
         """
 
-    def return_unheard(self) -> None:  # noqa: B027 - most claims are known to have failed
-        """Give back what claims have taken whose answers never came: nothing is charged.
-
-        A claim whose connection broke may have happened; nobody runs its jobs. Costs nothing
-        where every claim of this process was answered.
-        """
-
-    def is_connected(self) -> bool:
-        """Whether the last call of this thread left its connection to the store whole.
-
-        Where it did, an answer that is unknown means that somebody else has the job locked.
-        """
-        return False
-
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
         """Return when there may be work in the queues, at the latest after the timeout.
 
@@ -262,58 +246,31 @@ class Backend(ABC):
     def stop_waiting(self) -> None:  # noqa: B027 - most have nothing to stop
         """Let waits that are under way return soon, and close what they hold. From any thread."""
 
-    def look_every(self, poll_interval: float) -> float:
-        """How long this thread's next wait may last, for a worker that polls so often."""
-        return poll_interval
-
-    def next_due_in(self, queues: Sequence[str]) -> float | None:
-        """Seconds until the next waiting message of the queues is due; None if unknown."""
-        del queues
-        return None
-
-    def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:  # noqa: B027 - not all can
-        """Count for the breakers what settled deliveries say of their queues and handlers."""
-
-    def held_back(self, queues: Sequence[str]) -> str | None:
-        """Why jobs that are ready in the queues are not given out, as far as it is known.
-
-        One of ``paused``, ``circuit-open`` and ``rate-limited``.
-        """
-        del queues
-        return None
-
-    def rate_limited(self, queues: Sequence[str]) -> Collection[str]:
-        """Those of some queues with a rate limit: what is fetched from them has to start at once.
-
-        Their leases say until when (``Lease.start_by``).
-        """
-        del queues
-        return ()
-
-    def return_starts(self, leases: Sequence[Lease]) -> None:  # noqa: B027 - not all count any
-        """Count no start for leases with a ``start_by`` that were given back and not run."""
-
-    def forget_rate(self, queue: str) -> bool:
-        """Forget what a queue has started lately, where the backend itself counts it."""
-        del queue
-        return False
-
-    def open_breakers(self) -> list[Standing]:
-        """The circuit breakers that are open, where the backend itself keeps them."""
-        return []
-
-    def forget_breaker(self, kind: str, name: str) -> bool:
-        """Close one of them, and let it count anew; False when it had counted nothing."""
-        del kind, name
-        return False
-
     @abstractmethod
     def stats(self, queue: str) -> QueueStats:
         """Count what waits, or as far as can be counted at once; the oldest's age is exact."""
 
+    def confirm_site(self) -> None:  # noqa: B027 - most are no other site's
+        """Raise StoreUnavailable where the store is certain to be another site's.
+
+        Asked before a worker begins. A store that is away raises nothing here.
+        """
+
+    def check(self) -> list[Any]:
+        """System check messages about this alias's own set-up."""
+        return []
+
+
+class Inspects(Backend):
+    """Shows its jobs, live and ended. ``peek``, ``results`` and ``accounts`` say which of them."""
+
     def peek(self, queue: str, limit: int = 20) -> list[Glimpse]:
         """The next messages of a queue in the order they would be fetched, unleased."""
-        raise self._lacking("peek", queue)
+        raise lacking(self, "peek", queue)
+
+    def find(self, job_id: str) -> Glimpse | None:
+        """The live message with an id, or None."""
+        raise lacking(self, "peek", job_id)
 
     def held(self, queue: str, limit: int = 20) -> list[Glimpse]:
         """Some messages of a queue that are leased or wait for a key, where that can be told."""
@@ -325,9 +282,41 @@ class Backend(ABC):
         del queue, limit
         return []
 
+    def account(self, job_id: str) -> Account | None:
+        """All that is known of a job, live or ended, from whatever process; or None."""
+        raise lacking(self, "account for jobs", job_id)
+
+    def result(self, job_id: str) -> Ended | None:
+        """How a job ended, while that is kept, or None."""
+        raise lacking(self, "keep results", job_id)
+
+    def queues(self) -> list[str]:
+        """The names of the queues that hold live messages, as far as they can be told."""
+        return []
+
+    def outcomes(self, job_ids: Sequence[str]) -> dict[str, str | None]:
+        """How some jobs ended, as ``Ended.status``, or None for one that lives.
+
+        What nothing is known of is left out. This default asks for each job.
+        """
+        can = self.capabilities
+        found: dict[str, str | None] = {}
+        for job_id in job_ids:
+            ended = self.result(job_id) if can.results else None
+            lives = ended is None and can.peek and self.find(job_id) is not None
+            if ended is None and not lives and can.results:
+                ended = self.result(job_id)  # it may have ended between the two looks
+            if lives or ended is not None:
+                found[job_id] = None if ended is None else ended.status
+        return found
+
+
+class Cancels(Backend):
+    """Removes jobs that wait, and may keep a note for one that runs."""
+
     def cancel(self, job_id: str) -> bool:
         """Remove a job that no one runs; False when it runs or is not there."""
-        raise self._lacking("cancel", job_id)
+        raise lacking(self, "cancel", job_id)
 
     def ask_to_stop(self, job_id: str) -> bool:
         """Note that a running job is to stop; False when it does not run, or is asked already.
@@ -342,21 +331,62 @@ class Backend(ABC):
         del leases
         return set()
 
-    def find(self, job_id: str) -> Glimpse | None:
-        """The live message with an id, or None."""
-        raise self._lacking("peek", job_id)
 
-    def queues(self) -> list[str]:
-        """The names of the queues that hold live messages, as far as they can be told."""
+class KeepsBreakers(Backend):
+    """Holds queues back, and keeps the circuit breakers that its workers share."""
+
+    def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
+        """Count for the breakers what settled deliveries say of their queues and handlers."""
+
+    def held_back(self, queues: Sequence[str]) -> str | None:
+        """Why jobs that are ready in the queues are not given out, as far as it is known.
+
+        One of ``paused``, ``circuit-open`` and ``rate-limited``.
+        """
+        del queues
+        return None
+
+    def open_breakers(self) -> list[Standing]:
+        """The circuit breakers that are open, where the backend itself keeps them."""
         return []
 
-    def queues_due(self, since: float) -> list[str] | None:
-        """The queues in which something may be due, or None where that cannot be told.
+    def forget_breaker(self, kind: str, name: str) -> bool:
+        """Close one of them, and let it count anew; False when it had counted nothing."""
+        del kind, name
+        return False
 
-        As of a look no earlier than ``since``, a moment of ``time.monotonic()``.
+
+class LimitsRates(Backend):
+    """Counts the starts of jobs, for queues that may start so many in a while."""
+
+    def rate_limited(self, queues: Sequence[str]) -> Collection[str]:
+        """Those of some queues with a rate limit: what is fetched from them has to start at once.
+
+        Their leases say until when (``Lease.start_by``).
         """
-        del since
-        return None
+        del queues
+        return ()
+
+    def return_starts(self, leases: Sequence[Lease]) -> None:
+        """Count no start for leases with a ``start_by`` that were given back and not run."""
+
+    def forget_rate(self, queue: str) -> bool:
+        """Forget what a queue has started lately, where the backend itself counts it."""
+        del queue
+        return False
+
+    def withholds(self, queues: Sequence[str] | None) -> bool:
+        """Whether jobs of these queues, or of all, are due and a limit lets them go by itself.
+
+        When its rate allows, or when jobs that this process has claimed end; not when it waits
+        for an operator or another worker. Asked by a worker that is to end when nothing is due.
+        """
+        del queues
+        return False
+
+
+class KeepsHouse(Backend):
+    """Has housekeeping of its own, which workers do for it."""
 
     def chores(self) -> Chores:
         """What has something to do just now; both, where that cannot be told at less cost."""
@@ -377,12 +407,42 @@ class Backend(ABC):
         del older_than, queue, dry_run
         return iter(())
 
+
+class LooksAhead(Backend):
+    """Sees what is due next, so that workers look less often."""
+
+    def look_every(self, poll_interval: float) -> float:
+        """How long this thread's next wait may last, for a worker that polls so often."""
+        return poll_interval
+
+    def next_due_in(self, queues: Sequence[str]) -> float | None:
+        """Seconds until the next waiting message of the queues is due; None if unknown."""
+        del queues
+        return None
+
+    def queues_due(self, since: float) -> list[str] | None:
+        """The queues in which something may be due, or None where that cannot be told.
+
+        As of a look no earlier than ``since``, a moment of ``time.monotonic()``.
+        """
+        del since
+        return None
+
+
+class SharesTransactions(Backend):
+    """Keeps its jobs in a database of the site, and can share a transaction with its code."""
+
+    clock: StoreClock
+    """By which it judges time there."""
+    enqueues_in_parts: bool = False
+    """Whether ``as_one`` makes one step of several enqueues."""
+
+    @abstractmethod
     def joint_transaction(self) -> AbstractContextManager[Any]:
         """A transaction in which a handler's writes and the settle of its job end together.
 
         The block gets Django's connection.
         """
-        raise self._lacking("share a transaction with a handler", "atomic=True")
 
     def longest_atomic(self, lease_seconds: float) -> float | None:
         """The longest run of an ``atomic=True`` job, where a lease cannot be renewed during it."""
@@ -393,25 +453,69 @@ class Backend(ABC):
         """Whether another thread may use the backend just now, beside a running handler."""
         return True
 
-    def result(self, job_id: str) -> Ended | None:
-        """How a job ended, while that is kept, or None."""
-        raise self._lacking("keep results", job_id)
+    def as_one(self, work: Callable[[], T]) -> T:
+        """Do work that enqueues part after part, as one step: all of them, or none and raise.
 
-    def account(self, job_id: str) -> Account | None:
-        """All that is known of a job, live or ended, from whatever process; or None."""
-        raise self._lacking("account for jobs", job_id)
+        The work may be done more than once. Only asked of a backend that ``enqueues_in_parts``.
+        """
+        return work()
 
-    def confirm_site(self) -> None:  # noqa: B027 - most are no other site's
-        """Raise StoreUnavailable where the store is certain to be another site's.
 
-        Asked before a worker begins. A store that is away raises nothing here.
+class Reconnects(Backend):
+    """Talks to servers that may be away, or may act and not answer."""
+
+    def misses(self, queues: Sequence[str] | None) -> bool:
+        """Whether some of these queues, or of all, are left alone as their server is away.
+
+        They may hold jobs, so that a worker which is to end when nothing is due goes on.
+        """
+        del queues
+        return False
+
+    def return_unheard(self) -> None:
+        """Give back what claims have taken whose answers never came: nothing is charged.
+
+        A claim whose connection broke may have happened; nobody runs its jobs. Costs nothing
+        where every claim of this process was answered.
         """
 
-    def check(self) -> list[Any]:
-        """System check messages about this alias's own set-up."""
-        return []
+    def is_connected(self) -> bool:
+        """Whether the last call of this thread left its connection to the store whole.
 
-    def _lacking(self, capability: str, about: str) -> NotSupported:
-        return NotSupported(
-            f"the backend {self.alias!r} ({type(self).__name__}) cannot {capability} ({about})"
-        )
+        Where it did, an answer that is unknown means that somebody else has the job locked.
+        """
+        return False
+
+
+_NEEDED: dict[str, type] = {
+    "peek": Inspects,
+    "results": Inspects,
+    "accounts": Inspects,
+    "cancel": Cancels,
+    "breakers": KeepsBreakers,
+}
+
+
+def unfounded(backend: Backend) -> dict[str, str]:
+    """The capabilities that a backend claims, each with the class that it would have to be."""
+    return {
+        claim: needed.__name__
+        for claim, needed in _NEEDED.items()
+        if getattr(backend.capabilities, claim) and not isinstance(backend, needed)
+    }
+
+
+def works_from_threads(backend: Backend) -> bool:
+    """Whether another thread may use a backend just now, beside a running handler."""
+    return not isinstance(backend, SharesTransactions) or backend.works_from_threads()
+
+
+def is_connected(backend: Backend) -> bool:
+    """Whether the last call of this thread left the connection to a backend's store whole."""
+    return isinstance(backend, Reconnects) and backend.is_connected()
+
+
+def lacking(backend: Backend, capability: str, about: str) -> NotSupported:
+    return NotSupported(
+        f"the backend {backend.alias!r} ({type(backend).__name__}) cannot {capability} ({about})"
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_jobs.backends.database import DatabaseBackend
+from django_jobs.backends.base import SharesTransactions
 from django_jobs.backends.registry import backends
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
@@ -29,7 +29,7 @@ def clock_of(alias: str) -> StoreClock:
     for config in get_settings().backends.values():
         if database_of(config) == alias:
             backend = backends[config.alias]
-            if isinstance(backend, DatabaseBackend):
+            if isinstance(backend, SharesTransactions):
                 return backend.clock
     return StoreClock()
 

@@ -91,7 +91,7 @@ _CAN = ("delay", "priority", "renew", "batch", "results", "peek", "cancel", "uni
 DONE_SECONDS = 86_400.0
 
 
-class MemoryBackend(base.Backend):
+class MemoryBackend(base.Inspects, base.Cancels):
     """Keeps jobs in this process. ``OPTIONS["CLOCK"]`` is the clock it judges time by."""
 
     ends_with_process = True

@@ -11,7 +11,7 @@ from django.apps import apps
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from django_jobs.backends.base import Backend
+from django_jobs.backends.base import Backend, unfounded
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import InvalidBackend
 
@@ -73,7 +73,13 @@ def build(config: BackendConfig) -> Backend:
             f"the backend {config.alias!r} is {config.path!r}, "
             "which is no subclass of django_jobs.backends.base.Backend"
         )
-    return found(config.alias, config.options)
+    backend = found(config.alias, config.options)
+    for claim, needed in unfounded(backend).items():
+        raise InvalidBackend(
+            f"the backend {config.alias!r} ({config.path}) claims {claim!r}, which it can only "
+            f"have as a django_jobs.backends.base.{needed}; derive it from that too"
+        )
+    return backend
 
 
 backends = Backends()

@@ -237,7 +237,7 @@ def _class_of(path: str) -> type[Backend] | None:
 
 def _runs_where_it_enqueues(carrier: type[Backend]) -> bool:
     """Whether its messages never leave the process."""
-    return carrier.ends_with_process or getattr(carrier, "runs_at_enqueue", False)
+    return carrier.ends_with_process or carrier.runs_at_enqueue
 
 
 def check_key_strength(

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from django.db import transaction
 
-from django_jobs.backends.database.backend import DatabaseBackend
 from django_jobs.clock import to_datetime
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import INLINE_QUEUE
@@ -21,7 +20,6 @@ from django_jobs.routes import way
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_jobs.backends.base import Backend
     from django_jobs.cron.schedule import Schedule
     from django_jobs.enqueue import PreparedJob
 
@@ -45,11 +43,6 @@ def prepared(schedule: Schedule, tick: int) -> PreparedJob[Any]:
     return job.prepare()
 
 
-def runs_at_enqueue(backend: Backend) -> bool:
-    """Whether an enqueue would run the job, and so user code, here and now."""
-    return bool(getattr(backend, "runs_at_enqueue", False))
-
-
 def hand_over(
     alias: str,
     row: ScheduleTick,
@@ -63,7 +56,7 @@ def hand_over(
     between leaves a tick without a job, which its outcome tells.
     """
     backend = job.plan.resolve()[0]
-    if in_child is not None and runs_at_enqueue(backend):
+    if in_child is not None and backend.runs_at_enqueue:
         transaction.on_commit(lambda: in_child(row.name, row.tick, job), using=alias)
     elif is_joined(job, alias):
         handle = job.enqueue()
@@ -80,12 +73,10 @@ def hand_over(
 def is_joined(job: PreparedJob[Any], alias: str) -> bool:
     """Whether a job and the row of its tick can be committed together."""
     backend, seal, settings = job.plan.resolve()
-    if runs_at_enqueue(backend):
+    if backend.runs_at_enqueue:
         return False
     home = way(settings, backend, seal.terms.queue).outbox
-    if home is not None:
-        return home == alias
-    return isinstance(backend, DatabaseBackend) and backend.database == alias
+    return backend.joins(alias) if home is None else home == alias
 
 
 def _to_broker(alias: str, row: ScheduleTick, job: PreparedJob[Any]) -> None:

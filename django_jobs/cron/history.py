@@ -7,25 +7,22 @@ import secrets
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from django.db import Error, IntegrityError, connections, transaction
 from django.db.models import Max, Min, Q
 
-from django_jobs import outbox
-from django_jobs.backends.database.backend import DatabaseBackend
+from django_jobs.backends.base import Inspects
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, to_datetime, to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.cron import enqueue
-from django_jobs.cron.enqueue import runs_at_enqueue
 from django_jobs.db.clock import for_people
 from django_jobs.db.transactions import in_reading, in_transition, is_conflict, is_connection_lost
 from django_jobs.exceptions import BackendUnavailable, InvalidBackend
 from django_jobs.ids import process_name
 from django_jobs.models import (
     FailedJob,
-    Job,
-    JobResult,
     OutboxJob,
     ScheduleState,
     ScheduleTick,
@@ -37,9 +34,8 @@ from django_jobs.routers import outbox_database
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Callable, Container, Sequence
     from datetime import datetime
-    from uuid import UUID
 
     from django.db.models import QuerySet
 
@@ -241,68 +237,38 @@ def _endings(alias: str, name: str, ids: list[UUID]) -> dict[UUID, str]:
         backend = backends[name]
     except InvalidBackend:  # it is not configured any more
         return dict.fromkeys(ids, TickOutcome.UNKNOWN)
+    home = outbox_database(get_settings(), name)
     try:
-        if isinstance(backend, DatabaseBackend):
-            return _endings_in_tables(alias, backend, ids)
-        found = _endings_at_broker(backend, ids)
+        found = _waiting(home, name, ids) | _outcomes(backend, ids)
     except (BackendUnavailable, OSError):
         return dict.fromkeys(ids, TickOutcome.OPEN)  # it cannot be asked: all is as it was
     except Error:
-        if isinstance(backend, DatabaseBackend) and backend.database == alias:
+        if backend.home == alias:
             raise
         return dict.fromkeys(ids, TickOutcome.OPEN)  # as above
-    dead = FailedJob.objects.using(alias).filter(job_id__in=ids, backend=name)
-    found.update(dict.fromkeys(dead.values_list("job_id", flat=True), TickOutcome.DEAD))
-    return found
-
-
-def _endings_at_broker(backend: Backend, ids: list[UUID]) -> dict[UUID, str]:
-    found: dict[UUID, str] = {}
-    for job_id in ids:
-        ended = _result(backend, job_id)
-        if ended is None and _lives(backend, job_id):
-            ended = TickOutcome.OPEN
-        # It may have ended between the first look and the second.
-        ended = ended or _result(backend, job_id)
-        if ended is not None:
-            found[job_id] = ended
-    return found
-
-
-def _result(backend: Backend, job_id: UUID) -> str | None:
-    ended = backend.result(str(job_id)) if backend.capabilities.results else None
-    return None if ended is None else ended.status
-
-
-def _lives(backend: Backend, job_id: UUID) -> bool:
-    # The outbox first: from there it goes to the broker, and never back.
-    return outbox.find(backend.alias, str(job_id)) is not None or (
-        backend.capabilities.peek and backend.find(str(job_id)) is not None
-    )
-
-
-def _endings_in_tables(alias: str, backend: DatabaseBackend, ids: list[UUID]) -> dict[UUID, str]:
-    # The live ones first: what is not among them has ended, and its end can be seen.
-    database, name = backend.database, backend.alias
-    home = outbox_database(get_settings(), name)
-    waiting: Iterable[UUID] = ()
-    if home is not None:
-        rows = OutboxJob.objects.using(home).filter(backend=name, job_id__in=ids)
-        waiting = list(rows.values_list("job_id", flat=True))
-    live = Job.objects.using(database).filter(pk__in=ids).values_list("pk", flat=True)
-    found: dict[UUID, str] = dict.fromkeys([*waiting, *live], TickOutcome.OPEN)
-    gone = [job_id for job_id in ids if job_id not in found]
-    if not gone:
-        return found
-    if database == alias and home is None and not runs_at_enqueue(backend):
-        # Its row and that of its tick came in one transaction: it was there, and has ended.
-        found.update(dict.fromkeys(gone, TickOutcome.UNKNOWN))
-    results = JobResult.objects.using(database).filter(pk__in=gone)
-    found.update(results.values_list("pk", "status"))
-    for one in {database, home or database}:  # what its outbox refused is a dead letter there
-        dead = FailedJob.objects.using(one).filter(job_id__in=gone, backend=name)
+    # What its outbox refused is a dead letter there, and those of a broker are in some database.
+    for place in {home or alias, backend.home or alias} - {backend.home}:
+        dead = FailedJob.objects.using(place).filter(job_id__in=ids, backend=name)
         found.update(dict.fromkeys(dead.values_list("job_id", flat=True), TickOutcome.DEAD))
+    if home is None and backend.joins(alias):
+        # Its row and that of its tick came in one transaction: it was there, and has ended.
+        found = dict.fromkeys(ids, TickOutcome.UNKNOWN) | found
     return found
+
+
+def _waiting(home: str | None, name: str, ids: list[UUID]) -> dict[UUID, str]:
+    """Those in the outbox. They are looked for first: from there they go on, and never back."""
+    if home is None:
+        return {}
+    rows = OutboxJob.objects.using(home).filter(backend=name, job_id__in=ids)
+    return dict.fromkeys(rows.values_list("job_id", flat=True), TickOutcome.OPEN)
+
+
+def _outcomes(backend: Backend, ids: list[UUID]) -> dict[UUID, str]:
+    if not isinstance(backend, Inspects):
+        return {}
+    found = backend.outcomes(list(map(str, ids)))
+    return {UUID(job_id): ended or TickOutcome.OPEN for job_id, ended in found.items()}
 
 
 # Old ticks are forgotten, save the latest of each schedule; so is how far gone ones had come.

@@ -15,7 +15,6 @@ from django_jobs.clock import Stopwatch
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import INLINE_QUEUE
 from django_jobs.cron.child_process import Child
-from django_jobs.cron.enqueue import runs_at_enqueue
 from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted, Outcome
 from django_jobs.models import ScheduleTick, TickDecision, TickOutcome
 from django_jobs.worker.build import build_cycle
@@ -202,4 +201,4 @@ def aliases_of(schedules: Iterable[Schedule]) -> list[str]:
         for schedule in schedules
         if schedule.queue is None
     }
-    return [alias for alias in sorted(found) if not runs_at_enqueue(backends[alias])]
+    return [alias for alias in sorted(found) if not backends[alias].runs_at_enqueue]

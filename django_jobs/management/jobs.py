@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.backends.base import Inspects
 from django_jobs.backends.database.wait import all_queues
 from django_jobs.backends.home import store_now
 from django_jobs.backends.registry import backends
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from django.db.models import QuerySet
 
-    from django_jobs.backends.base import Backend
     from django_jobs.models import Job
 
 LIVE = ("scheduled", "ready", "running", "blocked")
@@ -107,7 +107,7 @@ class Wanted:
 
 def listed(wanted: Wanted) -> Iterator[Listed]:
     """Jobs in one state, or all live ones."""
-    state, queue, handler = wanted.state, wanted.queue, wanted.handler
+    state = wanted.state
     for alias in job_databases(get_settings()):
         if state == "dead":
             yield from _dead(alias, wanted)
@@ -118,12 +118,18 @@ def listed(wanted: Wanted) -> Iterator[Listed]:
             yield from _in_outbox(alias, wanted)
     for config in get_settings().backends.values():
         backend = backends[config.alias]
-        if database_of(config) is not None or not backend.capabilities.peek:
-            continue
-        if state is None or state in LIVE:
-            yield from _peeked(backend, state, queue, handler)
-        elif state in ENDED:
-            yield from _kept(backend, state, queue, handler)
+        if database_of(config) is None and isinstance(backend, Inspects):
+            yield from _at_broker(backend, wanted)
+
+
+def _at_broker(backend: Inspects, wanted: Wanted) -> Iterator[Listed]:
+    state, queue, handler = wanted.state, wanted.queue, wanted.handler
+    if not backend.capabilities.peek:
+        return
+    if state is None or state in LIVE:
+        yield from _peeked(backend, state, queue, handler)
+    elif state in ENDED:
+        yield from _kept(backend, state, queue, handler)
 
 
 def _live(alias: str, wanted: Wanted) -> Iterator[Listed]:
@@ -258,7 +264,7 @@ def _ended(alias: str, wanted: Wanted) -> Iterator[Listed]:
 
 
 def _peeked(
-    backend: Backend, state: str | None, queue: str | None, handler: str | None
+    backend: Inspects, state: str | None, queue: str | None, handler: str | None
 ) -> Iterator[Listed]:
     """What a broker shows of its jobs."""
     for name in [queue] if queue else backend.queues():
@@ -284,7 +290,9 @@ def _peeked(
             )
 
 
-def _kept(backend: Backend, state: str, queue: str | None, handler: str | None) -> Iterator[Listed]:
+def _kept(
+    backend: Inspects, state: str, queue: str | None, handler: str | None
+) -> Iterator[Listed]:
     """What a broker keeps of jobs that ended."""
     for account in backend.latest(queue, PAGE):
         if account.status != state or handler not in {None, account.handler}:

@@ -127,7 +127,7 @@ def _asked(alias: str) -> tuple[bool, str]:
     def ask() -> None:
         try:
             backend = backends[alias]
-            if backend.ends_with_process or getattr(backend, "runs_at_enqueue", False):
+            if backend.ends_with_process or backend.runs_at_enqueue:
                 told.append((True, ""))
                 return
             backend.stats(queue)

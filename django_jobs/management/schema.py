@@ -13,7 +13,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from django_jobs.exceptions import TablesMissing
-from django_jobs.routers import APP_LABEL, database_of, job_databases, outbox_database
+from django_jobs.routers import APP_LABEL, outbox_database, tables_beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ def databases_of(backend: Backend, settings: JobsSettings) -> list[str]:
     """The aliases of the databases in which a worker of a backend reads and writes."""
     if backend.ends_with_process:
         return []
-    home = database_of(settings.backends[backend.alias]) or job_databases(settings)[0]
+    home = tables_beside(backend.home, settings)
     outbox = outbox_database(settings, backend.alias)
     return list(dict.fromkeys([home, *([outbox] if outbox else [])]))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
-from django_jobs.backends.base import Standing
+from django_jobs.backends.base import Inspects, KeepsBreakers, Standing
 from django_jobs.backends.breakers import Circuit
 from django_jobs.backends.home import store_now
 from django_jobs.backends.registry import backends
@@ -23,7 +23,7 @@ from django_jobs.telemetry.events import BackendSilent, emit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_jobs.backends.base import Account, Backend, Glimpse, QueueStats
+    from django_jobs.backends.base import Account, Glimpse, QueueStats
 
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def queues_of_brokers() -> Iterator[tuple[str, str]]:
     """Backend and queue of all that they hold; who cannot tell is heard of by ``stats_of``."""
     for alias in brokers():
         try:
-            names = backends[alias].queues()
+            names = _queues_of(alias)
         except Exception:  # noqa: BLE001 - one broken backend must not hide the others
             names = []
         yield from ((alias, name) for name in names)
@@ -48,10 +48,11 @@ def peeked(backend: str, queue: str, limit: int) -> list[Glimpse] | str:
     """The first jobs of a queue, or what keeps its backend from telling."""
     if backend not in brokers():
         return f"There is no broker {backend!r} among the backends."
-    if not backends[backend].capabilities.peek:
+    broker = backends[backend]
+    if not (isinstance(broker, Inspects) and broker.capabilities.peek):
         return f"The backend {backend!r} cannot tell of its jobs."
     try:
-        return backends[backend].peek(queue, limit)
+        return broker.peek(queue, limit)
     except Exception as error:  # noqa: BLE001 - a page that says so beats none
         return _silent(backend, queue, error)
 
@@ -66,12 +67,13 @@ def account_of(job_id: str) -> tuple[str, Account] | None:
     return _first_answer("accounts", lambda backend: backend.account(job_id))
 
 
-def _first_answer(capability: str, ask: Callable[[Backend], T | None]) -> tuple[str, T] | None:
+def _first_answer(capability: str, ask: Callable[[Inspects], T | None]) -> tuple[str, T] | None:
     for alias in brokers():
-        if not getattr(backends[alias].capabilities, capability):
+        backend = backends[alias]
+        if not isinstance(backend, Inspects) or capability not in backend.capabilities.names():
             continue
         try:
-            told = ask(backends[alias])
+            told = ask(backend)
         except Exception:  # noqa: BLE001, S112 - one broken backend must not hide the others
             continue
         if told is not None:
@@ -86,12 +88,17 @@ def queues_to_ask() -> Iterator[tuple[str, str, str]]:
         names = {name for name in settings.queues if settings.backend_for(name) == alias}
         problem = ""
         try:
-            names |= set(backends[alias].queues())
+            names |= set(_queues_of(alias))
         except Exception as error:  # noqa: BLE001 - as above
             problem = _silent(alias, "", error)
         if problem and not names:
             yield alias, "", problem
         yield from ((alias, name, "") for name in sorted(names))
+
+
+def _queues_of(alias: str) -> list[str]:
+    backend = backends[alias]
+    return backend.queues() if isinstance(backend, Inspects) else []
 
 
 def stats_of(backend: str, queue: str) -> QueueStats | str:
@@ -160,7 +167,8 @@ def open_breakers() -> list[OpenBreaker]:
 
 def _kept_by(alias: str) -> list[Standing]:
     try:
-        return backends[alias].open_breakers()
+        backend = backends[alias]
+        return backend.open_breakers() if isinstance(backend, KeepsBreakers) else []
     except (OSError, ImproperlyConfigured):  # it does not answer, which is told elsewhere
         return []
 

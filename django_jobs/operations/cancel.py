@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from django.db import connections
 
 from django_jobs import outbox
+from django_jobs.backends.base import Cancels, Inspects, lacking
 from django_jobs.backends.home import jobs_database, record
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
@@ -23,7 +24,7 @@ from django_jobs.routers import database_of, job_databases, outbox_database
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_jobs.backends.base import Backend
+    from django_jobs.backends.base import Backend, Glimpse
     from django_jobs.outbox.withdrawal import Withdrawn
 
     Witness = Callable[[str], None]
@@ -81,9 +82,16 @@ def _places(key: str, by: str, reason: str) -> Iterator[_Place]:
             return
     for name, config in get_settings().backends.items():
         if database_of(config) is None and (backend := backends[name]).capabilities.cancel:
-            found = backend.find(key) if backend.capabilities.peek else None
+            found = _live(backend, key)
             queue = "" if found is None else found.queue
             yield _Place(key, backend, queue, jobs_database(), by, reason)
+
+
+def _live(backend: Backend, key: str) -> Glimpse | None:
+    """A live job, where its backend shows any."""
+    if isinstance(backend, Inspects) and backend.capabilities.peek:
+        return backend.find(key)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +120,15 @@ class _Place:
         return in_transition(self.alias, work)
 
     def _cancelled(self) -> bool:
+        if not isinstance(self.backend, Cancels):
+            raise lacking(self.backend, "cancel", self.key)
         done = self.backend.cancel(self.key)
         if done:
             self._record("cancel")
         return done
 
     def _asked(self) -> CallOffStatus:
-        if self.backend.ask_to_stop(self.key):
+        if isinstance(self.backend, Cancels) and self.backend.ask_to_stop(self.key):
             self._record("stop")
             return "asked"
         return "already-asked" if self._was_asked() else "gone"
@@ -127,7 +137,7 @@ class _Place:
         asked = Job.objects.using(self.alias).filter(pk=self.key, cancel_requested=True)
         if asked.exists():
             return True
-        found = self.backend.find(self.key) if self.backend.capabilities.peek else None
+        found = _live(self.backend, self.key)
         return found is not None and bool(found.extra.get("asked_to_stop"))
 
     def _record(self, action: str) -> None:

@@ -13,6 +13,7 @@ from django.db.models import Q
 from django.db.models.functions import Left
 
 from django_jobs import outbox
+from django_jobs.backends.base import Inspects, KeepsBreakers
 from django_jobs.backends.database.unreadable import of_known_kinds
 from django_jobs.backends.home import jobs_database, store_now
 from django_jobs.backends.limits import UNLIMITED, is_rate
@@ -316,10 +317,11 @@ def _of_itself(found: Glimpse) -> Iterator[Cause]:
 
 def _limited_on_broker(queue: str, backend: str, control: QueueControl | None) -> Iterator[Cause]:
     """A limit that lets nothing of a queue start just now."""
-    if backends[backend].held_back([queue]) != "rate-limited":
+    broker = backends[backend]
+    if not isinstance(broker, KeepsBreakers) or broker.held_back([queue]) != "rate-limited":
         return
     places = None if control is None else control.concurrency
-    if places is not None and (running := backends[backend].stats(queue).running) >= places:
+    if places is not None and (running := broker.stats(queue).running) >= places:
         told = f"{running} jobs of the queue {queue} run, and it lets {places} run at a time."
         yield Cause("concurrency", told, f"Wait, or jobs_queue set {queue} concurrency=…")
     else:
@@ -499,6 +501,8 @@ def _in_outbox(row: OutboxJob) -> Explanation:
 def _elsewhere(key: str, name: str) -> Explanation | None:
     """What a broker knows of a job, live or ended."""
     backend = backends[name]
+    if not isinstance(backend, Inspects):
+        return None
     if backend.capabilities.peek and (found := backend.find(key)):
         return Explanation(
             job_id=found.id,

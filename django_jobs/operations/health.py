@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from django.db.models import Count, Min
 
 from django_jobs.backends.database.counts import overdue
-from django_jobs.backends.home import jobs_database, store_now
+from django_jobs.backends.home import store_now
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
@@ -16,7 +16,7 @@ from django_jobs.models import Worker
 from django_jobs.operations.brokers import queues_to_ask, stats_of
 from django_jobs.operations.overview import live
 from django_jobs.outbox.lookup import backlogs
-from django_jobs.routers import database_of, job_databases
+from django_jobs.routers import job_databases, tables_beside
 from django_jobs.worker.queues import EVERY_QUEUE
 
 if TYPE_CHECKING:
@@ -149,9 +149,9 @@ def _backends_of(alias: str, queue: str | None) -> list[str]:
         name
         for name in wanted
         if name in settings.backends
-        and (database_of(settings.backends[name]) or jobs_database()) == alias
+        and tables_beside(backends[name].home, settings) == alias
         and not backends[name].ends_with_process
-        and not getattr(backends[name], "runs_at_enqueue", False)
+        and not backends[name].runs_at_enqueue
     ]
 
 

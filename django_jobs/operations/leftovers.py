@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from django_jobs.backends.base import Inspects
 from django_jobs.backends.home import jobs_database, moments
 from django_jobs.clock import to_datetime
 from django_jobs.operations.brokers import open_breakers
@@ -26,7 +27,7 @@ def leftovers(backend: Backend, served: Collection[str] | None) -> Iterator[str]
     Of a few queues, those that are served first: there may be thousands.
     """
     at = moments()
-    now = at.get(getattr(backend, "database", None) or "", at[jobs_database()])
+    now = at.get(backend.home or "", at[jobs_database()])
     found = overview_of_some(COUNTED_AT_MOST, at=at, breakers=open_breakers()).queues
     mine = [queue for queue in found if queue.backend == backend.alias and _holds_any(queue)]
     mine.sort(key=lambda queue: served is not None and queue.queue not in served)
@@ -83,7 +84,7 @@ def _why_not_started(queue: QueueOverview) -> str:
 
 def _next_due(queue: QueueOverview, backend: Backend) -> int | None:
     """When the first of the jobs that are not ready is due, if that can be seen."""
-    if not backend.capabilities.peek:
+    if not (isinstance(backend, Inspects) and backend.capabilities.peek):
         return None
     seen = backend.peek(queue.queue, min(queue.ready, PEEKED_AT_MOST) + 1)
     return next((one.due for one in seen if one.state == "scheduled"), None)

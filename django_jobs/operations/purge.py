@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.db.models import Exists, OuterRef, Q
 
+from django_jobs.backends.base import KeepsHouse
 from django_jobs.backends.home import (
     clock_of,
     jobs_database,
@@ -138,7 +139,10 @@ class _Steps:
         """Delete what brokers keep of jobs that ended; how many results and attempts, by steps."""
         age = round(older_than.total_seconds() * SECOND)
         for alias in aliases_of_brokers():
-            for step in backends[alias].purge_results(age, queue, dry_run=self.dry_run):
+            backend = backends[alias]
+            if not isinstance(backend, KeepsHouse):
+                continue
+            for step in backend.purge_results(age, queue, dry_run=self.dry_run):
                 if not self.dry_run:
                     self.progress(sum(step))
                 yield step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.backends.base import KeepsBreakers, LimitsRates
 from django_jobs.backends.home import jobs_database, record, store_now
 from django_jobs.backends.limits import UNLIMITED
 from django_jobs.backends.rates import Rate
@@ -107,7 +108,9 @@ def reset_rate(queue: str, *, by: str, reason: str = "", backend: str | None = N
     def work(_: Any) -> bool:
         meters = QueueMeter.objects.using(database).filter(backend=alias, queue=queue)
         counted = meters.delete()[0]
-        if not backends[alias].forget_rate(queue) and not counted:
+        carrier = backends[alias]
+        forgot = isinstance(carrier, LimitsRates) and carrier.forget_rate(queue)
+        if not forgot and not counted:
             return False
         record(database, "reset-rate", by=by, reason=reason, backend=alias, queue=queue)
         return True
@@ -132,7 +135,9 @@ def reset_breaker(
     def work(_: Any) -> bool:
         rows = Breaker.objects.using(database).filter(backend=alias, kind=kind, name=name)
         counted = rows.filter(failures__gt=0).update(failures=0, opened_at=None, probe="")
-        if not backends[alias].forget_breaker(kind, name) and not counted:
+        carrier = backends[alias]
+        forgot = isinstance(carrier, KeepsBreakers) and carrier.forget_breaker(kind, name)
+        if not forgot and not counted:
             return False
         about: dict[str, Any] = {"backend": alias, "queue": queue, "subject": handler or ""}
         record(database, "reset-breaker", by=by, reason=reason, **about)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from django_jobs.backends.base import OnConflict
-from django_jobs.backends.database import DatabaseBackend
 from django_jobs.backends.home import jobs_database, record, store_now
 from django_jobs.backends.registry import backends
-from django_jobs.backends.sync import SyncBackend
 from django_jobs.conf import get_settings
 from django_jobs.db.clock import for_people
 from django_jobs.db.dead_letters import count_resolved
@@ -392,7 +390,7 @@ class _Replay:
         except (Rejection, InvalidJob, ConfigurationError) as error:
             return self._answer(failed, "refused", why=str(error))
         identifier = str(failed.replayed_as or new_id())
-        if self._joins(backend):
+        if backend.joins(self.alias):
             if refusal := self._enqueue(backend, envelope, identifier):
                 return self._answer(failed, "refused", why=refusal)
             return self._replayed(failed, identifier)
@@ -400,19 +398,13 @@ class _Replay:
         self._begun = failed
         return backend, envelope, identifier
 
-    def _joins(self, backend: Backend) -> bool:
-        """Whether the new job can be stored in this transaction, and nothing but stored."""
-        if isinstance(backend, SyncBackend):
-            return False  # its enqueue runs the job, and no transaction of ours lasts that long
-        return isinstance(backend, DatabaseBackend) and backend.database == self.alias
-
     def _enqueue(self, backend: Backend, envelope: Envelope, identifier: str) -> str:
         """Store the new job; why it was refused, or nothing.
 
         Elsewhere it may have arrived before, and have ended since: that is left alone.
         """
         outgoing = resealed(envelope, identifier, store_now(self.alias))
-        store = backend.enqueue if self._joins(backend) else backend.push
+        store = backend.enqueue if backend.joins(self.alias) else backend.push
         try:
             store([outgoing], on_conflict=OnConflict.RAISE)
         except (DuplicateJob, InvalidJob) as error:

@@ -11,6 +11,7 @@ from django.apps import apps
 from django.utils import timezone
 
 from django_jobs import outbox
+from django_jobs.backends.base import Inspects, lacking
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.db.missing_tables import naming_missing_tables
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from django.core.checks import CheckMessage
 
-    from django_jobs.backends.base import AttemptRecord, Backend
+    from django_jobs.backends.base import Account, AttemptRecord, Backend
     from django_jobs.handlers.function import FunctionHandler
 
 
@@ -123,7 +124,7 @@ class JobsBackend(BaseTaskBackend):
                 signals.tell_enqueued()
         finally:
             signals.pending.reset(token)
-        if handle.created and not getattr(self.jobs, "runs_at_enqueue", False):
+        if handle.created and not self.jobs.runs_at_enqueue:
             return result
         results.change(result, id=handle.id)
         return self.get_result(handle.id) if self.supports_get_result else result
@@ -134,7 +135,7 @@ class JobsBackend(BaseTaskBackend):
             return super().get_result(result_id)
         key = parse_id(result_id)
         with naming_missing_tables(self.jobs_alias):
-            account = key and (outbox.account(self.jobs_alias, key) or self.jobs.account(key))
+            account = key and (outbox.account(self.jobs_alias, key) or self._account(key))
         found = account and results.rebuilt(account, self.alias, declared.loaded(account.handler))
         if not found:
             raise TaskResultDoesNotExist(result_id)
@@ -144,8 +145,13 @@ class JobsBackend(BaseTaskBackend):
         """The failed runs of a job so far, as far as the backend keeps them."""
         if not self.jobs.capabilities.accounts:
             return ()
-        account = self.jobs.account(job_id)
+        account = self._account(job_id)
         return account.attempts if account else ()
+
+    def _account(self, job_id: str) -> Account | None:
+        if not isinstance(self.jobs, Inspects):
+            raise lacking(self.jobs, "account for jobs", job_id)
+        return self.jobs.account(job_id)
 
     def check(self, **_kwargs: Any) -> Iterator[CheckMessage]:  # type: ignore[override]  # an iterable is all Django asks for
         """System checks of this alias of TASKS."""
@@ -159,7 +165,7 @@ class JobsBackend(BaseTaskBackend):
             return memo
         finder.register(task)
         handler: Any = registry.find(finder.key_of(task))
-        runs_here = self.jobs.ends_with_process or getattr(self.jobs, "runs_at_enqueue", False)
+        runs_here = self.jobs.ends_with_process or self.jobs.runs_at_enqueue
         if not runs_here and (problem := finder.why_not_found(handler)):
             raise InvalidTask(problem)
         said: Any = (queue_of_tasks(task.queue_name), int(task.priority), task.run_after)

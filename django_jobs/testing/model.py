@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from django_jobs.backends.base import Backend, Charge, Failure, Lease, OnConflict, Settled
+from django_jobs.backends.base import Backend, Cancels, Charge, Failure, Lease, OnConflict, Settled
 from django_jobs.exceptions import DuplicateJob
 from django_jobs.testing.factories import make_outgoing
 
@@ -258,6 +258,7 @@ class BackendMachine(RuleBasedStateMachine):
     def cancel(self, place: int) -> None:
         known = list(self.model.jobs.values())
         job = known[place % len(known)]
+        assert isinstance(self.backend, Cancels)  # it claims everything
         _same(self.backend.cancel(job.outgoing.id), job.holder is None)
         if job.holder is None:
             del self.model.jobs[job.outgoing.id]

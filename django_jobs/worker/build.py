@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.db import OperationalError, connections
 
+from django_jobs.backends.base import Inspects, KeepsBreakers
 from django_jobs.backends.breakers import asking
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
@@ -67,8 +68,12 @@ def _once(cycle: Cycle, queue: str | Sequence[str] | None, settings: JobsSetting
             continue
         if report:
             return report
-    held_back = "circuit-open" if left_alone else cycle.backend.held_back(queues)
+    held_back = "circuit-open" if left_alone else _held_back(cycle.backend, queues)
     return Report(held_back) if held_back else EMPTY
+
+
+def _held_back(backend: Backend, queues: Sequence[str]) -> str | None:
+    return backend.held_back(queues) if isinstance(backend, KeepsBreakers) else None
 
 
 def _though_locked(work: Callable[[], T]) -> T:
@@ -103,7 +108,7 @@ def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:
             settings,
             build_opener(backend, settings),
             registry,
-            runs_delayed=getattr(backend, "runs_delayed", False),
+            runs_delayed=backend.runs_delayed,
         ),
         settler=settler,
         asker=build_asker(settler),
@@ -116,7 +121,7 @@ def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:
 def build_asker(settler: Settler) -> Asker:
     """What settles patiently."""
     breaker = settler.settings.circuit_breaker
-    database = getattr(settler.backend, "database", None)
+    database = settler.backend.home
     return Asker(settler, Outage(settler.backend.alias, breaker.threshold, database=database))
 
 
@@ -163,4 +168,5 @@ def _queues(
     if queue is not None:
         return queue
     mine = [name for name in settings.queues if settings.backend_for(name) == backend.alias]
-    return mine or backend.queues() or [DEFAULT_QUEUE]
+    there = backend.queues() if isinstance(backend, Inspects) else []
+    return mine or there or [DEFAULT_QUEUE]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from django.db import Error
 
-from django_jobs.backends.base import Settled
+from django_jobs.backends.base import Settled, SharesTransactions, lacking
 from django_jobs.clock import SECOND, Stopwatch, to_microseconds
 from django_jobs.db.transactions import is_schema_missing
 from django_jobs.execution.attempt import Attempt, StopNow, is_running
@@ -290,6 +290,8 @@ class Cycle:
 
     @contextmanager
     def _joint_transaction(self, lease: Lease) -> Iterator[Any]:
+        if not isinstance(self.backend, SharesTransactions):
+            raise lacking(self.backend, "share a transaction with a handler", "atomic=True")
         with self.backend.joint_transaction() as connection:
             if lease.is_late:  # it waited for a lock
                 raise _UndoneError(TOO_LATE)

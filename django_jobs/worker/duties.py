@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error, connections
 
-from django_jobs.backends.base import Settled
-from django_jobs.backends.database.backend import DatabaseBackend
+from django_jobs.backends.base import Chores, KeepsHouse, Settled, SharesTransactions
 from django_jobs.backends.home import clock_of
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
@@ -27,7 +26,7 @@ from django_jobs.db.clock import for_people
 from django_jobs.db.minutes import add_counts
 from django_jobs.execution.outcome import Failed, Interrupted
 from django_jobs.models import Worker
-from django_jobs.routers import job_databases
+from django_jobs.routers import tables_beside
 from django_jobs.telemetry import events, metrics
 from django_jobs.telemetry.collectors import Prometheus
 from django_jobs.telemetry.counters import add_counters
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from django_jobs.backends.base import Backend
+    from django_jobs.db.clock import StoreClock
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.settle import Run, Verdict
     from django_jobs.worker.store import Outage
@@ -124,7 +124,7 @@ class Housekeeping:
         if self.seconds_left():
             return False
         self._due_at = time.monotonic() + AGAIN_SECONDS  # if something fails
-        chores = self._duties.do(_LOOK, self._backend.chores)
+        chores = self._duties.do(_LOOK, self._chores)
         if chores is None:
             return False
         reaps = chores.reap and self._may_reap()
@@ -146,8 +146,13 @@ class Housekeeping:
     def _reap(self) -> int:
         return self._backend.reap_expired(limit=BATCH)
 
+    def _chores(self) -> Chores:
+        if isinstance(self._backend, KeepsHouse):
+            return self._backend.chores()
+        return Chores(reap=True, tidy=False)
+
     def _tidy(self) -> int:
-        return self._backend.tidy(limit=BATCH)
+        return self._backend.tidy(limit=BATCH) if isinstance(self._backend, KeepsHouse) else 0
 
     def _may_reap(self) -> bool:
         # This very look may be the first that the store has answered.
@@ -194,7 +199,9 @@ class Presence:
     ) -> None:
         self.draining = False
         self._backend = backend
-        self._database = None if backend.ends_with_process else _database_of(backend)
+        self._database: str | None = None
+        if not backend.ends_with_process:
+            self._database = tables_beside(backend.home, get_settings())
         self._queues = queues
         self._processes = processes
         self._concurrency = concurrency
@@ -209,7 +216,7 @@ class Presence:
         try:
             self._tell(self._database)
         except Error as error:
-            if isinstance(self._backend, DatabaseBackend):
+            if self._database == self._backend.home:
                 raise
             emit(WorkerUnseen(backend=self._backend.alias, error=error))
             connections[self._database].close_if_unusable_or_obsolete()
@@ -219,8 +226,7 @@ class Presence:
         return SEEN_EVERY_SECONDS * (1 if self._running() else IDLE_FACTOR)
 
     def _tell(self, alias: str) -> None:
-        backend = self._backend
-        clock = backend.clock if isinstance(backend, DatabaseBackend) else clock_of(alias)
+        clock = _clock_of(self._backend, alias)
         workers = Worker.objects.using(alias)
         mine = workers.filter(pk=self._id)
         # One round trip, as long as nobody asked it to drain.
@@ -252,10 +258,10 @@ class Presence:
                 Worker.objects.using(self._database).filter(pk=self._id).delete()
 
 
-def _database_of(backend: Backend) -> str:
-    if isinstance(backend, DatabaseBackend):
-        return backend.database
-    return job_databases(get_settings())[0]
+def _clock_of(backend: Backend, database: str) -> StoreClock:
+    if isinstance(backend, SharesTransactions) and backend.home == database:
+        return backend.clock
+    return clock_of(database)
 
 
 # What this worker has counted goes to where the figures of all workers are, now and then.
@@ -268,7 +274,7 @@ class Ledger:
     """Nothing, unless ``METRICS`` names the collector for Prometheus."""
 
     def __init__(self, backend: Backend) -> None:
-        self._database: str | None = getattr(backend, "database", None)
+        self._database: str | None = backend.home
         self._told_at = time.monotonic()
 
     def tell(self) -> None:
@@ -316,14 +322,15 @@ class Tally:
     """Counts for one backend; nothing where its jobs are not in a database. For any thread."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend if isinstance(backend, DatabaseBackend) else None
+        self._backend = backend
+        self._home = None if backend.home is None else tables_beside(backend.home, get_settings())
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
         self._lock = threading.Lock()
         self._tell_at = time.monotonic() + TOLD_EVERY_SECONDS
 
     def done(self, settled: Iterable[tuple[Run, Outcome, Verdict]]) -> None:
         """Deliveries were settled; those that were only given back do not count."""
-        if self._backend is None:
+        if self._home is None:
             return
         sums: dict[tuple[str, tuple[str, ...]], list[int]] = {}
         for run, outcome, verdict in settled:
@@ -340,7 +347,7 @@ class Tally:
 
     def ended(self, queue: str, status: str, seconds: float) -> None:
         """The same, where no more is known of it."""
-        if self._backend is not None:
+        if self._home is not None:
             self._add(queue, _COUNTED.get(status, ()), 1, to_microseconds(seconds), 0)
 
     def _add(self, queue: str, counted: tuple[str, ...], count: int, ran: int, waited: int) -> None:
@@ -360,11 +367,12 @@ class Tally:
     def tell(self) -> None:
         """Add what was counted to the minute that it is in the store."""
         self._tell_at = time.monotonic() + TOLD_EVERY_SECONDS
-        if self._backend is None or not self._counts:
+        if self._home is None or not self._counts:
             return
         with self._lock:
             counts, self._counts = self._counts, defaultdict(Counter)
-        add_counts(self._backend.database, self._backend.clock, self._backend.alias, counts)
+        clock = _clock_of(self._backend, self._home)
+        add_counts(self._home, clock, self._backend.alias, counts)
 
     def end(self) -> None:
         """Tell the last counts. Should the store not answer, they are lost."""

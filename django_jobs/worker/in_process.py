@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
+from django_jobs.backends.base import LimitsRates, LooksAhead, Reconnects
 from django_jobs.backoff import Restraint
 from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.timeout import keep_alarm
@@ -165,9 +166,11 @@ class InProcessWorker:
     def _still_comes(self) -> bool:
         """Whether there is work although none can be had just now."""
         backend, watched = self._cycle.backend, self._queues.watched
-        if not self._relaying.has_nothing() or backend.misses(watched):
+        if not self._relaying.has_nothing():
             return True
-        return backend.withholds(watched)
+        if isinstance(backend, Reconnects) and backend.misses(watched):
+            return True
+        return isinstance(backend, LimitsRates) and backend.withholds(watched)
 
     def _reason_to_stop(self) -> str | None:
         if self.stop.asked.is_set():
@@ -183,8 +186,10 @@ class InProcessWorker:
 
     def _wait(self) -> None:
         backend, left = self._cycle.backend, self._ends_at - time.monotonic()
-        looks = (backend.look_every(self._poll_interval), left)
-        seconds = min(*looks, self._house.seconds_left(), self._relaying.seconds_left())
+        pause = self._poll_interval
+        if isinstance(backend, LooksAhead):
+            pause = backend.look_every(pause)
+        seconds = min(pause, left, self._house.seconds_left(), self._relaying.seconds_left())
         if self._cron is not None:
             seconds = min(seconds, self._cron.seconds_left())
         began = time.monotonic()

@@ -11,6 +11,7 @@ import time
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Protocol
 
+from django_jobs.backends.base import Inspects, LooksAhead
 from django_jobs.definition import Options
 from django_jobs.enqueue import DEFAULT_QUEUE
 from django_jobs.exceptions import InvalidOption
@@ -139,10 +140,11 @@ class InTurn:
 
     def _look(self, since: float) -> None:
         began = time.monotonic()
-        due = self._backend.queues_due(since)
+        backend = self._backend
+        due = backend.queues_due(since) if isinstance(backend, LooksAhead) else None
         self._looked_at, self._used = time.monotonic(), False
         if due is None:
-            self._names = sorted({*self._named, *self._backend.queues()}) or [DEFAULT_QUEUE]
+            self._names = sorted({*self._named, *_held_by(backend)}) or [DEFAULT_QUEUE]
             return
         before = self._names or self._named or [DEFAULT_QUEUE]
         others = [name for name in before if name not in set(due)]
@@ -151,6 +153,11 @@ class InTurn:
 
     def __str__(self) -> str:
         return EVERY_QUEUE
+
+
+def _held_by(backend: Backend) -> list[str]:
+    """The queues that a backend says it holds."""
+    return backend.queues() if isinstance(backend, Inspects) else []
 
 
 def parse(text: str | None, backend: Backend, settings: JobsSettings) -> QueueOrder:
@@ -174,7 +181,7 @@ def unheard_of(order: QueueOrder, backend: Backend, settings: JobsSettings) -> I
     if order.watched is None:
         return
     declared = {getattr(registry.get(key), "options", Options()).queue for key in registry}
-    known = {DEFAULT_QUEUE, *settings.queues, *backend.queues(), *filter(None, declared)}
+    known = {DEFAULT_QUEUE, *settings.queues, *_held_by(backend), *filter(None, declared)}
     counted = QueueMinute.objects.using(job_databases(settings)[0])
     for name in order.watched:
         if name in known or counted.filter(backend=backend.alias, queue=name).exists():

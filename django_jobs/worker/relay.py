@@ -172,7 +172,7 @@ class RelayThread:
     # --------------------------------------------------------------------- the thread's own part
 
     def _run(self, relay: Relay) -> None:
-        aliases = {relay.home, getattr(relay.backend, "database", None)}
+        aliases = {relay.home, relay.backend.home}
         self._connections = [connections[alias] for alias in aliases if alias]
         try:
             while not self._ended.is_set():

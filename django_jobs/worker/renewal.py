@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
+from django_jobs.backends.base import Cancels, works_from_threads
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -37,7 +39,7 @@ class Renewer:
     @contextmanager
     def holding(self, lease: Lease, lease_seconds: float) -> Iterator[None]:
         """Renew a lease until the block ends."""
-        if not (self._backend.capabilities.renew and self._backend.works_from_threads()):
+        if not (self._backend.capabilities.renew and works_from_threads(self._backend)):
             yield
             return
         done = threading.Event()
@@ -62,7 +64,7 @@ class Renewer:
                     if time.monotonic() >= renew_at:
                         self._backend.renew([lease], lease_seconds)
                         renew_at = time.monotonic() + pause
-                    if self._backend.asked_to_stop([lease]):
+                    if isinstance(self._backend, Cancels) and self._backend.asked_to_stop([lease]):
                         self._asked.add(lease.token)
                 except Exception:  # noqa: BLE001 - the next turn tries again; the settle tells a loss
                     connections.close_all()

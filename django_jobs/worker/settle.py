@@ -15,6 +15,8 @@ from django_jobs.backends.base import (
     Charge,
     Evidence,
     Failure,
+    KeepsBreakers,
+    LimitsRates,
     ResultRecord,
     Settled,
 )
@@ -62,12 +64,16 @@ def goes_back(outcome: Outcome) -> TypeGuard[Interrupted]:
 
 def learn_of_probes(backend: Backend, told: Sequence[Told]) -> None:
     """Before the settle, which frees the probe's place: another one would be let pass."""
+    if not isinstance(backend, KeepsBreakers):
+        return
     if probes := [one for one in told if one[0].probe]:
         backend.learn(probes)
 
 
 def learn_of_others(backend: Backend, told: Sequence[Told], answers: Sequence[Settled]) -> None:
     """Of those whose settle counted, and goes on counting should the breakers not be told."""
+    if not isinstance(backend, KeepsBreakers):
+        return
     settled = [
         one
         for one, answer in zip(told, answers, strict=True)
@@ -89,7 +95,7 @@ def return_starts(
         for (run, outcome), answer in zip(given_back, answers, strict=True)
         if answer is Settled.SETTLED and run.lease.start_by is not None and not outcome.begun
     ]
-    if leases:
+    if leases and isinstance(backend, LimitsRates):
         _unless_it_breaks(backend, lambda: backend.return_starts(leases))
 
 
@@ -98,7 +104,7 @@ def _unless_it_breaks(backend: Backend, note: Callable[[], None]) -> None:
     try:
         note()
     except (Error, OSError):
-        database = getattr(backend, "database", None)
+        database = backend.home
         if database is not None and connections[database].in_atomic_block:
             raise  # nothing counts yet, and the transaction may be broken
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error, connections
 
-from django_jobs.backends.base import Charge, Settled
+from django_jobs.backends.base import Charge, Inspects, Settled, is_connected, lacking
 from django_jobs.backends.breakers import CLOSED
 from django_jobs.db.transactions import (
     gave_up,
@@ -357,7 +357,7 @@ class Asker:
 
     def unheard(self) -> Verdict:
         """What it means that an answer is unknown: the connection broke, or the row is locked."""
-        return LATER if self.settler.backend.is_connected() else UNANSWERED
+        return LATER if is_connected(self.settler.backend) else UNANSWERED
 
     def _given_up(self, run: Run, refusal: BaseException | None, seconds: float) -> Verdict:
         """Give back a job of which the store refuses every settle: later, and charged nothing."""
@@ -390,7 +390,10 @@ class Asker:
 
     def is_gone(self, run: Run, seconds: float) -> bool:
         """Whether the row of a job is gone, and so an earlier ack counted."""
-        find = self.settler.backend.find
+        backend = self.settler.backend
+        if not isinstance(backend, Inspects):
+            raise lacking(backend, "peek", run.lease.id)
+        find = backend.find
         try:
             return self._patiently(lambda: find(run.lease.id) is None, seconds, again=False)
         except (NoAnswerError, SettleRefusedError):
@@ -399,7 +402,7 @@ class Asker:
     def _counted(self, run: Run, verdict: Verdict) -> bool:
         """Whether it was the first asking, unanswered, that took the lease away."""
         backend = self.settler.backend
-        if not backend.capabilities.peek:
+        if not (isinstance(backend, Inspects) and backend.capabilities.peek):
             return True
         row = backend.find(run.lease.id)
         if row is None:
@@ -446,7 +449,7 @@ class Asker:
 
     def _in_transaction(self) -> bool:
         """Whether the store's connection is in somebody's transaction, which is broken by now."""
-        database = getattr(self.settler.backend, "database", None)
+        database = self.settler.backend.home
         return database is not None and connections[database].in_atomic_block
 
     def _nap(self, seconds: float) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import Error
 
+from django_jobs.backends.base import Inspects
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def look(
     seconds: float = float("inf"),
 ) -> Looked:
     """Open the first messages of some queues (None: of all), but begin no queue too late."""
-    if not backend.capabilities.peek:
+    if not (isinstance(backend, Inspects) and backend.capabilities.peek):
         return Looked(0, [])
     until, seen = time.monotonic() + seconds, 0
     found: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)

@@ -488,3 +488,32 @@ class HidesWhenItBecameDue(MemoryBackend):
         lease = super()._lease(job, token, expires_at)
         header = lease.message.header._replace(available_at=2**53 - 1)
         return lease._replace(message=lease.message._replace(header=header))
+
+
+@caught_by("test_a_backend_is_all_that_it_claims")
+class ClaimsWhatItHasNoVerbsFor(MemoryBackend):
+    capabilities = replace(MemoryBackend.capabilities, breakers=True)
+
+
+@caught_by("test_it_joins_transactions_on_its_own_database_and_no_other")
+class JoinsEveryTransaction(MemoryBackend):
+    def joins(self, alias):
+        return True
+
+
+@caught_by("test_it_joins_transactions_on_its_own_database_and_no_other")
+class JoinsNoneThatItClaims(MemoryBackend):
+    capabilities = replace(MemoryBackend.capabilities, transactional_enqueue=True)
+
+
+@caught_by("test_outcomes_tell_what_lives_and_how_the_others_ended")
+class TakesAllThatIsGoneForSucceeded(MemoryBackend):
+    def outcomes(self, job_ids):
+        live = self.jobs.keys()
+        return {job_id: None if job_id in live else "succeeded" for job_id in job_ids}
+
+
+@caught_by("test_outcomes_tell_what_lives_and_how_the_others_ended")
+class LeavesOutWhatLives(MemoryBackend):
+    def outcomes(self, job_ids):
+        return {job_id: end for job_id, end in super().outcomes(job_ids).items() if end}

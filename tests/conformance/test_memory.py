@@ -3,7 +3,7 @@
 import threading
 from unittest import TestCase
 
-from django_jobs.backends.base import Backend, Capabilities
+from django_jobs.backends.base import Cancels, Capabilities, Inspects
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import SystemClock
 from django_jobs.testing.conformance import BackendConformance
@@ -48,7 +48,7 @@ class Modest(MemoryBackend):
     """Can only what no backend can do without."""
 
     capabilities = Capabilities()
-    peek, find, cancel = Backend.peek, Backend.find, Backend.cancel
+    peek, find, cancel = Inspects.peek, Inspects.find, Cancels.cancel
 
 
 def test_a_backend_that_claims_little_is_asked_for_little():

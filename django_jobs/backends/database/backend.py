@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.db import Error, connections, transaction
 
 from django_jobs.backends.base import (
-    Backend,
+    Cancels,
     Capabilities,
     Charge,
+    Inspects,
+    KeepsBreakers,
+    KeepsHouse,
+    LimitsRates,
+    LooksAhead,
     OnConflict,
+    Reconnects,
     Settled,
+    SharesTransactions,
 )
 from django_jobs.backends.database import keys, read, settle
 from django_jobs.backends.database.ack import ack
@@ -74,7 +81,16 @@ LONGEST_WAIT_SECONDS = HORIZON_SECONDS
 """What is due later than that was enqueued without a hint."""
 
 
-class DatabaseBackend(Backend):
+class DatabaseBackend(
+    Inspects,
+    Cancels,
+    KeepsBreakers,
+    LimitsRates,
+    KeepsHouse,
+    LooksAhead,
+    SharesTransactions,
+    Reconnects,
+):
     """Jobs in a table of the database named by ``OPTIONS["DATABASE"]``.
 
     ``OPTIONS["NOTIFY"]``: whether PostgreSQL tells idle workers of new jobs.
@@ -124,6 +140,10 @@ class DatabaseBackend(Backend):
         self._unheard = Unheard[str](
             lambda token: settle.return_claimed(self.database, self.clock, token, self._tell)
         )
+
+    @property
+    def home(self) -> str:
+        return self.database
 
     @property
     def clock(self) -> StoreClock:
@@ -355,7 +375,7 @@ class DatabaseBackend(Backend):
         return self._meters.rated(queues)
 
     def withholds(self, queues: Sequence[str] | None) -> bool:
-        """See ``Backend.withholds``. Not of what a breaker closes as well, which may take long."""
+        """Not of what a breaker closes as well, which may take long."""
 
         def is_ready(some: list[str]) -> bool:
             return bool(some) and glance(self.database, self.clock, self.alias, some).ready
@@ -401,6 +421,9 @@ class DatabaseBackend(Backend):
 
     def queues(self) -> list[str]:
         return all_queues(self.database)
+
+    def outcomes(self, job_ids: Sequence[str]) -> dict[str, str | None]:
+        return self._read(lambda: read.outcomes(self.database, self.alias, job_ids))
 
     def queues_due(self, since: float) -> list[str]:
         return (self._last_glance.since(since) or self._glance(None)).queues_due()

@@ -338,7 +338,7 @@ class Inserter:
             return in_transition(self.alias, work, sees_commits=True)
 
     def as_one(self, work: Callable[[], T]) -> T:
-        """Insert part after part in one transaction; see ``Backend.as_one``."""
+        """Insert part after part in one transaction; see ``SharesTransactions.as_one``."""
         with self._told_if_unknown(()):
             return in_transition(self.alias, lambda _: work(), sees_commits=True)
 

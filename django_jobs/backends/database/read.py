@@ -107,6 +107,22 @@ def known_among(alias: str, backend: str, job_ids: Sequence[str]) -> set[str]:
     return found | ended_among(alias, backend, [one for one in job_ids if one not in found])
 
 
+def outcomes(alias: str, backend: str, job_ids: Sequence[str]) -> dict[str, str | None]:
+    """How some jobs ended; None for one that lives. Without those of which nothing is left."""
+    found: dict[str, str | None] = {}
+    for at in range(0, len(job_ids), IDS_PER_QUERY):
+        some = job_ids[at : at + IDS_PER_QUERY]
+        # The live ones first: what is not among them has ended, and its end can be seen.
+        live = Job.objects.using(alias).filter(pk__in=some).values_list("pk", flat=True)
+        found.update(dict.fromkeys(map(str, live)))
+        if gone := [job_id for job_id in some if job_id not in found]:
+            results = JobResult.objects.using(alias).filter(pk__in=gone)
+            found.update((str(key), status) for key, status in results.values_list("pk", "status"))
+            dead = FailedJob.objects.using(alias).filter(job_id__in=gone, backend=backend)
+            found.update(dict.fromkeys(map(str, dead.values_list("job_id", flat=True)), "dead"))
+    return found
+
+
 def start_of(job_id: str) -> str:
     """How an id begins that was made within the same minute."""
     return job_id[:8]

@@ -6,13 +6,19 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import (
-    Backend,
+    Cancels,
     Capabilities,
     Charge,
     Chores,
     Enqueued,
+    Inspects,
+    KeepsBreakers,
+    KeepsHouse,
     Lease,
+    LimitsRates,
+    LooksAhead,
     OnConflict,
+    Reconnects,
     Settled,
 )
 from django_jobs.backends.redis.checks import check_identity, check_server
@@ -64,7 +70,9 @@ SETTLED_AT_ONCE = 1000
 """Lua hands no command more than about eight thousand values."""
 
 
-class RedisBackend(Backend):
+class RedisBackend(
+    Inspects, Cancels, KeepsBreakers, LimitsRates, KeepsHouse, LooksAhead, Reconnects
+):
     """Jobs in Redis 7 or Valkey. ``OPTIONS``: see ``options.py``."""
 
     capabilities = Capabilities(

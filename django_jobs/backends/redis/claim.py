@@ -333,7 +333,7 @@ class Claims:
         return int(count)
 
     def held_back(self, queues: Sequence[str]) -> str | None:
-        """See ``Backend.held_back``."""
+        """See ``KeepsBreakers.held_back``."""
         for queue in queues:
             why = self._broken.why(queue) or self._limited.why(queue)
             why = "paused" if self._limits.is_paused(queue) else why

@@ -69,7 +69,7 @@ class Housekeeper:
         return [name for part in parts for name in part]
 
     def tidy(self, limit: int) -> int:
-        """See ``Backend.tidy``."""
+        """See ``KeepsHouse.tidy``."""
         until = time.monotonic() + TIDY_SECONDS
         names, nothing = self._store.queues(), list[Untidy]()
         parts = self._store.by_group(names, self._untidy, none=nothing)

@@ -266,7 +266,7 @@ LOOKED_AT = 100
 def purge_results(
     store: Store, older_than: int, queue: str | None, *, dry_run: bool
 ) -> Iterator[tuple[int, int]]:
-    """See ``Backend.purge_results``."""
+    """See ``KeepsHouse.purge_results``."""
     for name in store.queues() if queue is None else [queue]:
         place = "0"
         while True:

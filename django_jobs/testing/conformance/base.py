@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from django_jobs.backends.base import OnConflict, Settled
+from django_jobs.backends.base import Cancels, Inspects, KeepsBreakers, OnConflict, Settled
 from django_jobs.clock import to_microseconds
 from django_jobs.testing.factories import make_outgoing
 
@@ -66,10 +66,14 @@ class DeadLetter:
     error_message: str = ""
 
 
+class Whole(Inspects, Cancels, KeepsBreakers):
+    """What the tests may ask of a backend, once ``needs`` has said that it claims it."""
+
+
 class Suite(_Base):
     """The hooks, and helpers that every part of the suite shares."""
 
-    backend: Backend
+    backend: Whole
     lease_seconds = 30.0
 
     # -- hooks: to be written ------------------------------------------------------------
@@ -119,7 +123,7 @@ class Suite(_Base):
 
     def setUp(self) -> None:
         super().setUp()
-        self.backend = self.make_backend()
+        self.backend = cast("Whole", self.make_backend())
 
     def needs(self, capability: str) -> None:
         """Skip unless the backend claims a capability."""

@@ -173,6 +173,12 @@ class Enqueueing(Suite):
             self.put()
         self.assert_nothing_due()
 
+    def test_it_joins_transactions_on_its_own_database_and_no_other(self) -> None:
+        backend = self.backend
+        claims = backend.capabilities.transactional_enqueue and not backend.runs_at_enqueue
+        self.assertEqual(backend.home is not None and backend.joins(backend.home), claims)
+        self.assertFalse(backend.joins("a database of no site"))
+
     # -- bodies ---------------------------------------------------------------------------
 
     def test_a_body_comes_back_byte_for_byte(self) -> None:

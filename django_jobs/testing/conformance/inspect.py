@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from django_jobs.backends.base import QueueStats
+from django_jobs.backends.base import (
+    Backend,
+    Cancels,
+    Failure,
+    Inspects,
+    QueueStats,
+    ResultRecord,
+    unfounded,
+)
 from django_jobs.exceptions import NotSupported
 from django_jobs.ids import new_id
 from django_jobs.testing.conformance.base import QUEUE, Suite
@@ -127,16 +135,33 @@ class Looking(Suite):
         self.assertFalse(self.backend.cancel(job_id))
         self.assertFalse(self.backend.cancel(new_id()))
 
+    def test_a_backend_is_all_that_it_claims(self) -> None:
+        self.assertEqual(unfounded(self.backend), {}, "claims, and what it does not derive from")
+
     def test_what_a_backend_does_not_claim_it_refuses(self) -> None:
-        claimed = self.backend.capabilities
-        if not claimed.peek:
+        backend: Backend = self.backend
+        claimed = backend.capabilities
+        if isinstance(backend, Inspects) and not claimed.peek:
             with self.assertRaises(NotSupported):
-                self.backend.peek(QUEUE)
+                backend.peek(QUEUE)
             with self.assertRaises(NotSupported):
-                self.backend.find(new_id())
-        if not claimed.cancel:
+                backend.find(new_id())
+        if isinstance(backend, Cancels) and not claimed.cancel:
             with self.assertRaises(NotSupported):
-                self.backend.cancel(new_id())
-        if not claimed.accounts:
+                backend.cancel(new_id())
+        if isinstance(backend, Inspects) and not claimed.accounts:
             with self.assertRaises(NotSupported):
-                self.backend.account(new_id())
+                backend.account(new_id())
+
+    def test_outcomes_tell_what_lives_and_how_the_others_ended(self) -> None:
+        self.needs("peek")
+        self.needs("results")
+        done, waiting, running, dead = (self.put(queue) for queue in "abcd")
+        self.backend.ack([self.take("a")], {done: ResultRecord(status="succeeded")})
+        self.take("c")
+        self.backend.abandon(self.take("d"), Failure(reason="handler-failed"))
+        asked = [done, waiting, running, dead, new_id()]
+        self.assertEqual(
+            self.backend.outcomes(asked),
+            {done: "succeeded", waiting: None, running: None, dead: "dead"},
+        )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_jobs import stray_processes
+from django_jobs.backends.base import works_from_threads
 from django_jobs.telemetry import events, logs, metrics
 from django_jobs.worker.build import build_asker, build_cycle, build_relay, worker_name
 from django_jobs.worker.cycle import report_of
@@ -83,7 +84,7 @@ def why_no_children() -> str:
 
 def processes_for(asked: int | None, backend: Backend) -> int:
     """How many children to run: as asked, or one for each core, where that can be."""
-    if not backend.works_from_threads():  # a database that no other connection sees
+    if not works_from_threads(backend):  # a database that no other connection sees
         return 0
     if asked is not None:
         return asked
@@ -133,7 +134,7 @@ class PoolWorker:
             stray_processes.keep_to_itself()
         memory = shared_memory(self._places.slots)
         nursery = self._nursery(memory)
-        database = getattr(self._backend, "database", None)
+        database = self._backend.home
         for alias in {database, self._relay.home if self._relay else None}:
             limit_connecting(alias, shortest_lease(self._settings) / HANG_SHARE)
         teller = Teller()

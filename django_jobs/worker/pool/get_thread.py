@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from django_jobs.backends.base import Cancels, LimitsRates, Reconnects
 from django_jobs.worker.duties import Duties, Housekeeping, Ledger, Presence
 from django_jobs.worker.pool.keep_thread import LOOKS_PER_LEASE
 from django_jobs.worker.pool.thread_messages import NOT_IDLE, Fetched, StopAsked
@@ -182,7 +183,8 @@ class Looking:
 
     def _from_first(self, order: Sequence[str], wanted: int) -> Fetched | None:
         """Fetch from the first of some queues that has anything."""
-        limited = self._backend.rate_limited(order)
+        backend = self._backend
+        limited = backend.rate_limited(order) if isinstance(backend, LimitsRates) else ()
         self.has_limited, self._passes_over = bool(limited), False
         failed: Exception | None = None
         for seconds, room, alike in self._groups(order, limited):
@@ -233,8 +235,10 @@ class Looking:
 
     def _nothing(self, changes: int, hints: int) -> None:
         backend, watched = self._backend, self._queues.watched
-        still_comes = backend.misses(watched)  # then it may not answer what comes next
-        still_comes = still_comes or (self.waits_for_limits and backend.withholds(watched))
+        # If its server is away it may not answer what comes next.
+        still_comes = isinstance(backend, Reconnects) and backend.misses(watched)
+        if not still_comes and self.waits_for_limits:
+            still_comes = isinstance(backend, LimitsRates) and backend.withholds(watched)
         with self._changed:
             if changes != self._changes:
                 return
@@ -357,13 +361,16 @@ class Get:
         do("look for queues", self.looking.keep_up)
         do("tell its counts", self._tally.tell_now_and_then)
         do("ask which jobs are to stop", self._ask)
-        self._backend.return_unheard()  # what could not be given back when it was claimed
+        if isinstance(self._backend, Reconnects):
+            self._backend.return_unheard()  # what could not be given back when it was claimed
 
     def _ask(self) -> None:
         """Whether what has run for a while is to stop."""
         if (now := time.monotonic()) < self._ask_at:
             return
         self._ask_at = now + ASK_HELD_SECONDS
+        if not isinstance(self._backend, Cancels):
+            return
         if (held := self._holdings.long_held(ASK_HELD_SECONDS)) and (
             asked := self._backend.asked_to_stop(held)
         ):
@@ -380,7 +387,8 @@ class Get:
             self._report(fetched)
 
     def _return_unheard(self) -> None:
-        self._backend.return_unheard()
+        if isinstance(self._backend, Reconnects):
+            self._backend.return_unheard()
         self._may_have_unheard = False
 
     def end(self) -> None:

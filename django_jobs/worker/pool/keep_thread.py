@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_jobs.backends.base import Settled
+from django_jobs.backends.base import Settled, is_connected
 from django_jobs.execution.outcome import Cancelled, Crashed, Failed, Interrupted, Succeeded
 from django_jobs.execution.return_value import Encoded
 from django_jobs.worker.pool.thread_messages import (
@@ -296,7 +296,7 @@ class Keep:
             self._holdings.renewed(leases, answers, seconds, asked_at)
             found = {(x.id, x.token): answer for x, answer in zip(leases, answers, strict=True)}
             self._report(Renewed(found, asked_at))
-            if Settled.UNKNOWN in answers and not self._backend.is_connected():
+            if Settled.UNKNOWN in answers and not is_connected(self._backend):
                 raise ConnectionError("the connection broke while leases were renewed")
 
 

@@ -286,7 +286,7 @@ class _Loop:
             self._wake.wake()
 
     def _connect(self) -> None:
-        database = getattr(self._backend, "database", None)
+        database = self._backend.home
         if database is not None:
             self._connection = connections[database]
             limit_connection(self._connection, self._limits, self._on_progress)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
+from django_jobs.backends.base import LooksAhead
 from django_jobs.backoff import Restraint
 from django_jobs.worker.store import close_idle_connections
 
@@ -121,7 +122,7 @@ class Waiter:
         self._thread.join(END_PATIENCE)
 
     def _run(self) -> None:
-        database = getattr(self._backend, "database", None)
+        database = self._backend.home
         self._connection = connections[database] if database else None
         try:
             while not self._ended.is_set():
@@ -137,7 +138,9 @@ class Waiter:
     def _wait(self) -> None:
         began = time.monotonic()
         try:
-            seconds = self._backend.look_every(self._poll_interval)
+            seconds = self._poll_interval
+            if isinstance(self._backend, LooksAhead):
+                seconds = self._backend.look_every(seconds)
             self.trusted_until = began + seconds + GRACE_SECONDS
             if not self._backend.wait(self._queues.watched, seconds):
                 return

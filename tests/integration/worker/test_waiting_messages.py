@@ -7,6 +7,7 @@ from django.core.management import call_command
 from django.db import OperationalError
 
 from django_jobs import define, job
+from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.handlers.registry import registry
@@ -139,12 +140,11 @@ def test_a_worker_looks_at_the_queues_that_it_serves(here, caplog):
     assert warned(caplog) == []
 
 
-class Unread:
+class Unread(MemoryBackend):
     """A backend that cannot be looked at."""
 
-    alias = "unread"
-
     def __init__(self, error):
+        super().__init__("unread", {})
         self.capabilities = backends["database"].capabilities
         self.error = error
 

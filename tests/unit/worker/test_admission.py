@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from django_jobs.backends.base import Evidence
+from django_jobs.backends.base import Evidence, KeepsBreakers
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.conf import JobsSettings, QueueConfig
@@ -20,12 +20,23 @@ from django_jobs.worker.settle import Settler
 from django_jobs.worker.store import Asker, Outage
 
 
+class Learns(MemoryBackend, KeepsBreakers):
+    """Remembers what its breakers are to learn."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.learned = []
+
+    def learn(self, told):
+        self.learned += told
+
+
 class Works:
     """A whole pipeline on a memory store, with one handler that counts its calls."""
 
     def __init__(self, *, handlers=None, **settings):
         self.clock = ManualClock()
-        self.backend = MemoryBackend("default", {"CLOCK": self.clock})
+        self.backend = Learns("default", {"CLOCK": self.clock})
         self.calls = []
         registry = Registry()
         for key, function in (handlers or {"tests.noop": self.run}).items():
@@ -314,8 +325,7 @@ def test_patience_begins_anew_with_the_next_deploy_after_a_run():
 
 
 def test_breakers_learn_nothing_of_messages_that_are_put_off(works):
-    learned = []
-    works.backend.learn = learned.extend
+    learned = works.backend.learned
     works.enqueue(of_another_key(make_outgoing()))
     works.enqueue(of_another_site(make_outgoing()))
     works.once()

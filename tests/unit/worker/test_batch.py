@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from django_jobs.backends.base import Settled
+from django_jobs.backends.base import Reconnects, Settled
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
@@ -93,7 +93,7 @@ def test_a_batch_takes_as_many_of_them_as_of_what_ended():
     assert len(next_batch(finished)) == 300
 
 
-class HangsUp(MemoryBackend):
+class HangsUp(MemoryBackend, Reconnects):
     """Its connection breaks while it settles: whether it did is not known."""
 
     def ack(self, leases, results=None, **how):

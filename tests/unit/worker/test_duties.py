@@ -3,7 +3,7 @@
 import pytest
 from django.db import DataError
 
-from django_jobs.backends.base import Chores
+from django_jobs.backends.base import Chores, KeepsHouse
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.worker import duties as housekeeping
 from django_jobs.worker.duties import Duties, Housekeeping
@@ -19,7 +19,7 @@ def heard(caplog):
     return said
 
 
-class Broken(MemoryBackend):
+class Broken(MemoryBackend, KeepsHouse):
     """Cannot reap, for a reason that is no error of a database."""
 
     tidied = 0
@@ -47,7 +47,7 @@ def test_a_duty_that_fails_is_told_of_once_and_keeps_no_other_from_being_done(he
     assert "failed to return lost jobs: ValueError: a row that nobody can read" in sentence
 
 
-class Blind(MemoryBackend):
+class Blind(MemoryBackend, KeepsHouse):
     """Cannot tell what there is to do."""
 
     def chores(self):

@@ -3,6 +3,7 @@
 import pytest
 from django.db import OperationalError
 
+from django_jobs.backends.base import LimitsRates
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.conf import get_settings
 from django_jobs.worker.build import build_cycle
@@ -28,7 +29,7 @@ class PassingOver(MemoryBackend):
         return self.fetches < self.most
 
 
-class Faltering(MemoryBackend):
+class Faltering(MemoryBackend, LimitsRates):
     """Cannot be asked of its limits at first, as a database that is locked or starts anew."""
 
     asked = 0

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from django_jobs.backends.base import LooksAhead
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.conf import JobsSettings, QueueConfig
 from django_jobs.exceptions import InvalidOption
@@ -100,7 +101,7 @@ def test_new_queues_are_found_when_it_looks_again(backend):
     assert list(order.next()) == ["late"]
 
 
-class Telling(Known):
+class Telling(Known, LooksAhead):
     """Tells where something is due, too."""
 
     def __init__(self, *args):

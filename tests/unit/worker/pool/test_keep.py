@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_jobs.backends.base import Settled
+from django_jobs.backends.base import Reconnects, Settled
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
@@ -26,7 +26,7 @@ from django_jobs.worker.store import Asker, Outage
 LEASE = 30.0
 
 
-class LockedRows(MemoryBackend):
+class LockedRows(MemoryBackend, Reconnects):
     """A memory store in which somebody has rows locked: the others are settled."""
 
     def __init__(self):

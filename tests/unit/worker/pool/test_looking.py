@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from django_jobs.backends.base import LimitsRates
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.clock import ManualClock
@@ -181,7 +182,7 @@ def test_the_supervisor_is_woken_when_a_look_has_found_nothing():
         wake.close()
 
 
-class Limited(MemoryBackend):
+class Limited(MemoryBackend, LimitsRates):
     """The queue named so has a rate limit."""
 
     def __init__(self, *queues):
