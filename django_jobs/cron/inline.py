@@ -17,9 +17,9 @@ from django_jobs.conf.model import INLINE_QUEUE
 from django_jobs.cron.child_process import Child
 from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted, Outcome
 from django_jobs.models import ScheduleTick, TickDecision, TickOutcome
-from django_jobs.worker.build import build_cycle
+from django_jobs.worker.build import build_executor, build_gatekeeper
 from django_jobs.worker.duties import Housekeeping
-from django_jobs.worker.settle import Run
+from django_jobs.worker.settle import Run, SettleTerms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -167,18 +167,18 @@ def _verdict(child: Child, how: str, told: str) -> Outcome:
 
 def _settle(backend: Backend, lease: Lease, began: Stopwatch, outcome: Outcome) -> None:
     """What its child could not say any more."""
-    cycle = build_cycle(backend, get_settings())
+    executor = build_executor(backend, get_settings())
     header = lease.message.header
-    envelope = cycle.gatekeeper.believed(lease)
-    cycle.settler.settle(
+    envelope = executor.gatekeeper.believed(lease)
+    executor.settler.settle(
         Run(
             lease=lease,
-            envelope=envelope,
+            terms=SettleTerms.of(envelope),
             attempts=header.attempts,
             crashes=header.crashes,
             started_at=began.started,
             finished_at=began.now(),
-            worker=cycle.worker,
+            worker=executor.worker,
         ),
         outcome,
     )
@@ -187,7 +187,7 @@ def _settle(backend: Backend, lease: Lease, began: Stopwatch, outcome: Outcome) 
 def _patience(backend: Backend, lease: Lease) -> float | None:
     """Seconds after which a child is killed: its handler's timeout, and a grace."""
     settings = get_settings()
-    envelope = build_cycle(backend, settings).gatekeeper.believed(lease)
+    envelope = build_gatekeeper(backend, settings).believed(lease)
     given = envelope.terms.timeout if envelope else None
     seconds = settings.effective_timeout(INLINE_QUEUE) if given is None else given
     return seconds + settings.kill_grace if seconds else None

@@ -28,7 +28,7 @@ from django_jobs.operations.brokers import brokers
 from django_jobs.operations.workers import serves, workers
 from django_jobs.routers import APP_LABEL, job_databases
 from django_jobs.worker import waiting_messages
-from django_jobs.worker.build import build_cycle
+from django_jobs.worker.build import build_gatekeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -260,7 +260,7 @@ def _messages(alias: str) -> Iterator[Finding]:
     """What a worker with these settings would make of the first messages of each queue."""
     try:
         backend = backends[alias]
-        gatekeeper = build_cycle(backend, get_settings()).gatekeeper
+        gatekeeper = build_gatekeeper(backend, get_settings())
         looked = waiting_messages.look(backend, gatekeeper, None, MESSAGES_PER_QUEUE)
     except Exception as error:  # noqa: BLE001 - whatever a driver raises; the next look is to follow
         told = f"those of {alias} cannot be looked at: {str(error).strip()}"

@@ -24,6 +24,7 @@ from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer
 from django_jobs.worker.admission import Gatekeeper, Policies
 from django_jobs.worker.cycle import EMPTY, Cycle, Report
+from django_jobs.worker.executor import Executor
 from django_jobs.worker.renewal import Renewer
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.store import Asker, Outage
@@ -94,27 +95,41 @@ def _though_locked(work: Callable[[], T]) -> T:
 
 def run_lease(backend: Backend, lease: Lease, lease_seconds: float) -> Report:
     """Take one lease to its end, for a backend that runs jobs by itself."""
-    cycle = replace(build_cycle(backend, get_settings()), lent=True)
+    cycle = build_cycle(backend, get_settings())
+    cycle = replace(cycle, executor=replace(cycle.executor, lent=True))
     return cycle.deliver(lease, lease_seconds)
 
 
 def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:
-    """The pipeline of one backend."""
-    settler = Settler(backend, settings)
+    """What fetches, runs and settles the jobs of one backend, in this process."""
+    renewer = Renewer(backend)
+    executor = build_executor(backend, settings)
     return Cycle(
+        executor=replace(executor, is_asked=renewer.is_asked),
+        asker=build_asker(executor.settler),
+        renewer=renewer,
+    )
+
+
+def build_executor(backend: Backend, settings: JobsSettings) -> Executor:
+    """What runs the jobs of one backend."""
+    return Executor(
         backend=backend,
         settings=settings,
-        gatekeeper=Gatekeeper(
-            settings,
-            build_opener(backend, settings),
-            registry,
-            runs_delayed=backend.runs_delayed,
-        ),
-        settler=settler,
-        asker=build_asker(settler),
+        gatekeeper=build_gatekeeper(backend, settings),
+        settler=Settler(backend, settings),
         policies=Policies(settings, registry),
-        renewer=Renewer(backend),
         worker=worker_name(),
+    )
+
+
+def build_gatekeeper(backend: Backend, settings: JobsSettings) -> Gatekeeper:
+    """What decides which messages of a backend may run here."""
+    return Gatekeeper(
+        settings,
+        build_opener(backend, settings),
+        registry,
+        runs_delayed=backend.runs_delayed,
     )
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.execution.outcome import Failed
 from django_jobs.telemetry import events
 from django_jobs.texts import one_line
-from django_jobs.wire.envelope import trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.execution.outcome import Outcome
     from django_jobs.handlers.base import JobContext
-    from django_jobs.wire.envelope import Envelope
     from django_jobs.worker.cycle import Report
     from django_jobs.worker.settle import Run, Verdict
 
@@ -27,7 +25,7 @@ def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> l
         "queue": report.queue,
         "handler": report.handler,
         "attempt": report.attempt,
-        "trace_id": trace_id_of(run.lease, run.envelope),
+        "trace_id": run.trace_id,
     }
     if report.status == "acked":
         return [events.JobSucceeded(**about, seconds=report.seconds, waited=run.waited)]
@@ -85,9 +83,3 @@ def tell_started(context: JobContext, handler: str) -> None:
         events.emit(
             events.JobStarted(**about, attempt=context.attempt, trace_id=context.trace_id or "")
         )
-
-
-def trace_id_of(lease: Lease, envelope: Envelope | None) -> str:
-    """The trace that was given, that of the enqueue, or else one that is the job's own."""
-    told = envelope and (envelope.terms.trace_id or trace_of(envelope))
-    return told or lease.id.replace("-", "")

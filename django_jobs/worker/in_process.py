@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from django_jobs.backends.base import LimitsRates, LooksAhead, Reconnects
 from django_jobs.backoff import Restraint
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.worker.cycle import Cycle, Report
     from django_jobs.worker.queues import QueueOrder
-    from django_jobs.worker.store import Asker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +72,7 @@ class InProcessWorker:
         self._poll_interval = poll_interval
         self._on_report = on_report
         self._cron = cron
-        asker = cast("Asker", cycle.asker)  # in one process it is the store that is asked
-        backend = cycle.backend
+        asker, backend = cycle.asker, cycle.backend
         self._store = Store(asker.outage, self.stop.asked.is_set, lambda: backend.wait(None, 0.0))
         self._house = Housekeeping(cycle.backend, shortest_lease(cycle.settings), asker.outage)
         self._duties = Duties(cycle.backend)
@@ -93,7 +91,7 @@ class InProcessWorker:
         self._ends_at = time.monotonic() + (self._limits.max_seconds or float("inf"))
         alias = self._cycle.backend.alias
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
-        warn_at_start(self._cycle.backend, self._cycle.gatekeeper, self._queues.watched)
+        warn_at_start(self._cycle.backend, self._cycle.executor.gatekeeper, self._queues.watched)
         with self.stop.listening():
             if self.stop.ends_process:  # else alarms are somebody else's as well
                 keep_alarm()

@@ -36,6 +36,8 @@ from django_jobs.execution.outcome import (
 )
 from django_jobs.execution.retry import Exponential, built_in
 from django_jobs.execution.return_value import encoded_value
+from django_jobs.texts import one_line
+from django_jobs.wire.envelope import trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     Told = tuple[Lease, Evidence]
     from django_jobs.conf import JobsSettings
+    from django_jobs.execution.retry import RetrySpec
     from django_jobs.wire.envelope import Envelope
 
 
@@ -127,16 +130,44 @@ def of(run: Run, outcome: Unended) -> Evidence:
     """Whether the message was believed, and whether its handler failed."""
     if isinstance(outcome, Rejected) and outcome.reason.startswith(REFUSAL):
         return Evidence.REFUSED
-    if run.envelope is None:
+    if run.terms is None:
         return Evidence.NOTHING
     return Evidence.FAILED if isinstance(outcome, Failed | Crashed) else Evidence.BELIEVED
 
 
+class SettleTerms(NamedTuple):
+    """What settling has to know of a job's terms; the rest stays with the signed body."""
+
+    job: str
+    max_retries: int = 0
+    max_crashes: int | None = None
+    retry: RetrySpec | None = None
+    result_ttl: float | None = None
+    trace_id: str | None = None
+    atomic: bool = False
+
+    @classmethod
+    def of(cls, envelope: Envelope | None) -> SettleTerms | None:
+        """Those of a message; None where it was not believed."""
+        if envelope is None:
+            return None
+        terms = envelope.terms
+        return cls(
+            terms.job,
+            terms.max_retries,
+            terms.max_crashes,
+            terms.retry,
+            terms.result_ttl,
+            terms.trace_id or trace_of(envelope),
+            bool(terms.atomic),
+        )
+
+
 class Run(NamedTuple):
-    """One delivery as settling sees it. Without an envelope the message was not believed."""
+    """One delivery as settling sees it. Without terms the message was not believed."""
 
     lease: Lease
-    envelope: Envelope | None
+    terms: SettleTerms | None
     attempts: int
     crashes: int
     started_at: int
@@ -156,6 +187,19 @@ class Run(NamedTuple):
     @property
     def waited(self) -> float:
         return self.lasted[1]
+
+    @property
+    def handler(self) -> str:
+        """Its handler, as far as that is verified, or else as the message's index has it."""
+        if self.terms is not None:
+            return self.terms.job
+        return one_line(str(self.lease.message.index.get("handler", "")))
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that was given, that of the enqueue, or else one that is the job's own."""
+        given = self.terms and self.terms.trace_id
+        return given or self.lease.id.replace("-", "")
 
 
 class Verdict(NamedTuple):
@@ -224,7 +268,7 @@ class Settler:
 
     def _failed(self, run: Run, failed: Failed, *, recorded: bool) -> Verdict:
         """Retry or dead letter: here it is decided, and nowhere else."""
-        max_retries = run.envelope.terms.max_retries if run.envelope else 0
+        max_retries = run.terms.max_retries if run.terms else 0
         attempt = _attempt(run, failed) if recorded else None
         if failed.retryable and run.attempts < max_retries:
             delay = self._delay(run, failed)
@@ -251,7 +295,7 @@ class Settler:
     def _delay(self, run: Run, failed: Failed) -> float:
         if failed.delay is not None:
             return failed.delay
-        spec = run.envelope.terms.retry if run.envelope else None
+        spec = run.terms.retry if run.terms else None
         policy = built_in(
             spec if spec is not None else self.settings.effective_retry(run.lease.queue)
         )
@@ -265,7 +309,7 @@ class Settler:
         return self._abandon(run, status, Failure(reason=reason, error_message=detail))
 
     def _crashed(self, run: Run, detail: str) -> Verdict:
-        allowed = (run.envelope and run.envelope.terms.max_crashes) or self.settings.max_crashes
+        allowed = (run.terms and run.terms.max_crashes) or self.settings.max_crashes
         if run.crashes + 1 < allowed:
             delay = crash_delay(run.crashes) if self.backend.capabilities.delay else None
             answer = self.backend.nack(run.lease, delay, charge=Charge.CRASH)
@@ -325,7 +369,7 @@ class Settler:
         return answers
 
     def _record(self, run: Run, status: str, told: str, value: str = "null") -> ResultRecord:
-        ttl = run.envelope.terms.result_ttl if run.envelope else None
+        ttl = run.terms.result_ttl if run.terms else None
         ttl = self.settings.result_ttl if ttl is None else ttl
         return ResultRecord(status, value, told, run.started_at, run.finished_at, run.worker, ttl)
 

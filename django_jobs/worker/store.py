@@ -38,7 +38,6 @@ from django_jobs.execution.outcome import (
 from django_jobs.execution.return_value import Encoded, encoded_value
 from django_jobs.telemetry import events
 from django_jobs.texts import one_line
-from django_jobs.worker.events import trace_id_of
 from django_jobs.worker.settle import Verdict
 
 if TYPE_CHECKING:
@@ -375,15 +374,13 @@ class Asker:
             return Verdict(REFUSED, Settled.UNKNOWN, reason=reason)
 
     def _tell_refused(self, run: Run, error: BaseException) -> None:
-        index = run.lease.message.index
-        handler = run.envelope.terms.job if run.envelope else str(index.get("handler", ""))
         events.emit(
             events.SettleRefused(
                 job_id=run.lease.id,
                 queue=run.lease.queue,
-                handler=one_line(handler),
+                handler=one_line(run.handler),
                 attempt=run.attempts + 1,
-                trace_id=trace_id_of(run.lease, run.envelope),
+                trace_id=run.trace_id,
                 error=error,
             )
         )

@@ -17,6 +17,7 @@ from django_jobs.handlers.registry import Registry
 from django_jobs.testing.factories import make_opener
 from django_jobs.worker.admission import Gatekeeper, Policies
 from django_jobs.worker.cycle import Cycle
+from django_jobs.worker.executor import Executor
 from django_jobs.worker.renewal import Renewer
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.store import Asker, Outage
@@ -46,16 +47,16 @@ class Pipeline:
             registry.register(handler)
         settings = get_settings()
         settler = Settler(self.backend, settings)
-        self.cycle = Cycle(
+        executor = Executor(
             backend=self.backend,
             settings=settings,
             gatekeeper=Gatekeeper(settings, make_opener(), registry),
             settler=settler,
-            asker=Asker(settler, Outage("default")),
             policies=Policies(settings, registry),
-            renewer=Renewer(self.backend),
             worker="tests:1",
         )
+        asker = Asker(settler, Outage("default"))
+        self.cycle = Cycle(executor, asker, Renewer(self.backend))
 
     def run(self, message):
         self.backend.enqueue([message])

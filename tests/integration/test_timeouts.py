@@ -21,7 +21,7 @@ from django_jobs.db.transactions import (
 from django_jobs.execution.outcome import Succeeded
 from django_jobs.models import Breaker, Job, JobResult, QueueControl
 from django_jobs.testing.factories import make_opener, make_outgoing
-from django_jobs.worker.settle import Run, Settler
+from django_jobs.worker.settle import Run, Settler, SettleTerms
 from django_jobs.worker.settle_many import settle_many
 from django_jobs.worker.store import Asker, Outage, Trouble, trouble_of
 from testproject.shop.models import Order
@@ -147,7 +147,10 @@ def test_what_was_settled_is_not_lost_because_a_breaker_is_locked(limited):
     backend.enqueue([make_outgoing(backend="database") for _ in range(4)])
     leases = backend.fetch(["default"], 4, 30.0)
     opener = make_opener(backend="database")
-    runs = [Run(lease, opener.open(lease.message, "default"), 0, 0, 1, 2) for lease in leases]
+    runs = [
+        Run(lease, SettleTerms.of(opener.open(lease.message, "default")), 0, 0, 1, 2)
+        for lease in leases
+    ]
     holder = connection.copy()
     with holder.cursor() as cursor:
         cursor.execute("BEGIN")

@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.execution.outcome import ASKED_TO_STOP
 from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.shared_loop import Cut
-from django_jobs.worker.pool.messages import SKIPPED, lease_from_tuple
-from django_jobs.worker.pool.parent_proxy import Telling, told_end
+from django_jobs.worker.pool.messages import (
+    SKIPPED,
+    EndReporter,
+    end_to_tuple,
+    lease_from_tuple,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from django_jobs.backends.base import Lease
-    from django_jobs.worker.cycle import Cycle, Ended
+    from django_jobs.worker.executor import Execution, Executor
     from django_jobs.worker.pool.channel import Channel
     from django_jobs.worker.pool.shared_memory import Marks
 
@@ -40,9 +44,9 @@ WHY_CUT = {
 class LoopChild:
     """One process, one loop, as many threads as it takes."""
 
-    def __init__(self, lanes: Sequence[tuple[Cycle, Marks]], channel: Channel) -> None:
+    def __init__(self, lanes: Sequence[tuple[Executor, Marks]], channel: Channel) -> None:
         self._channel = channel
-        self.telling = Telling(self.tell)
+        self.ends = EndReporter(self.tell)
         self._loop = asyncio.new_event_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._threads = ThreadPoolExecutor(len(lanes), thread_name_prefix="django_jobs-lane")
@@ -88,15 +92,15 @@ class LoopChild:
     def spawn(self, lane: _Lane) -> None:
         self._loop.create_task(lane.work()).add_done_callback(self._on_lane_end)
 
-    async def in_thread(self, cycle: Cycle, lease: Lease, lease_seconds: float) -> Ended:
+    async def in_thread(self, executor: Executor, lease: Lease, lease_seconds: float) -> Execution:
         run = copy_context().run
         return await self._loop.run_in_executor(
-            self._threads, run, self._ended, cycle, lease, lease_seconds
+            self._threads, run, self._executed, executor, lease, lease_seconds
         )
 
-    def _ended(self, cycle: Cycle, lease: Lease, lease_seconds: float) -> Ended:
+    def _executed(self, executor: Executor, lease: Lease, lease_seconds: float) -> Execution:
         try:
-            return cycle.ended(lease, lease_seconds)
+            return executor.run(lease, lease_seconds)
         finally:
             self._state.restore_mask()
 
@@ -129,14 +133,14 @@ class LoopChild:
 
 
 class _Lane:
-    def __init__(self, child: LoopChild, index: int, cycle: Cycle, marks: Marks) -> None:
+    def __init__(self, child: LoopChild, index: int, executor: Executor, marks: Marks) -> None:
         self._child = child
         self._index = index
-        self._cycle = cycle
+        self._executor = executor
         self._marks = marks
         self._waiting: deque[tuple[int, float, tuple[Any, ...]]] = deque()
         self._works = False
-        self._running: tuple[int, Cut, asyncio.Task[Ended]] | None = None
+        self._running: tuple[int, Cut, asyncio.Task[Execution]] | None = None
 
     def add(self, number: int, lease_seconds: float, told: tuple[Any, ...]) -> None:
         self._waiting.append((number, lease_seconds, told))
@@ -160,22 +164,23 @@ class _Lane:
                     self._child.tell((self._index, number, SKIPPED))
                     continue
                 with self._child.running():
-                    ended = await self._ended(number, lease_from_tuple(told), lease_seconds)
-                    told = told_end(ended)  # before the deadline is lifted
+                    lease = lease_from_tuple(told)
+                    execution = await self._executed(number, lease, lease_seconds)
+                    end = end_to_tuple(execution)  # before the deadline is lifted
                     self._marks.done(number)
-                    self._child.telling.end(self._index, number, told)
+                    self._child.ends.report(self._index, number, end)
         finally:
             self._works = False
 
-    async def _ended(self, number: int, lease: Lease, lease_seconds: float) -> Ended:
+    async def _executed(self, number: int, lease: Lease, lease_seconds: float) -> Execution:
         # What the index says is not verified yet; it only chooses who delivers.
         key = lease.message.index.get("handler", "")
-        handler = self._cycle.gatekeeper.registry.get(str(key))
+        handler = self._executor.gatekeeper.registry.get(str(key))
         if handler is None or not handler.is_coroutine:
-            return await self._child.in_thread(self._cycle, lease, lease_seconds)
+            return await self._child.in_thread(self._executor, lease, lease_seconds)
         cut = Cut()
         # A task of its own: its context variables end with it.
-        task = asyncio.create_task(self._cycle.ended_async(lease, lease_seconds, cut))
+        task = asyncio.create_task(self._executor.run_async(lease, lease_seconds, cut))
         self._running = number, cut, task
         try:
             return await task

@@ -15,7 +15,13 @@ from django.db import connections
 from django_jobs import stray_processes
 from django_jobs.backends.base import works_from_threads
 from django_jobs.telemetry import events, logs, metrics
-from django_jobs.worker.build import build_asker, build_cycle, build_relay, worker_name
+from django_jobs.worker.build import (
+    build_asker,
+    build_executor,
+    build_gatekeeper,
+    build_relay,
+    worker_name,
+)
 from django_jobs.worker.cycle import report_of
 from django_jobs.worker.duties import Ledger
 from django_jobs.worker.events import events_of
@@ -41,7 +47,8 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Backend
     from django_jobs.conf import JobsSettings
-    from django_jobs.worker.cycle import Cycle, Report
+    from django_jobs.worker.cycle import Report
+    from django_jobs.worker.executor import Executor
     from django_jobs.worker.in_process import Limits
     from django_jobs.worker.pool.forkserver import Nursery
     from django_jobs.worker.pool.thread_messages import Done
@@ -170,7 +177,7 @@ class PoolWorker:
     def _look_at_what_waits(self) -> None:
         """In a thread and with a connection of its own: the start waits for nothing."""
         try:
-            gatekeeper = build_cycle(self._backend, self._settings).gatekeeper
+            gatekeeper = build_gatekeeper(self._backend, self._settings)
             warn_at_start(self._backend, gatekeeper, self._queues.watched)
         finally:
             connections.close_all()
@@ -178,11 +185,10 @@ class PoolWorker:
     def _nursery(self, memory: int) -> Nursery:
         if spawnserver.is_needed():
             return spawnserver.nursery_afresh(self._backend.alias, self._places, memory)
-        main = child_main(self._child_cycle, self._settings.kill_grace, self._places)
+        main = child_main(self._child_executor, self._settings.kill_grace, self._places)
         return forked_nursery(main, memory)
 
     def _supervisor(self, nursery: Nursery, teller: Teller) -> tuple[Supervisor, Desk]:
-        cycle = build_cycle(self._backend, self._settings)
         wake = WakePipe()
         store = StoreThreads(
             self._backend,
@@ -198,7 +204,7 @@ class PoolWorker:
         desk = Desk(
             store,
             partial(self._done, teller),
-            cycle.gatekeeper.believed,
+            build_gatekeeper(self._backend, self._settings).believed,
             worker,
             can_put_off=self._backend.capabilities.delay,
         )
@@ -215,8 +221,8 @@ class PoolWorker:
         store.start()
         return supervisor, desk
 
-    def _child_cycle(self) -> Cycle:
-        return build_cycle(self._backend, self._settings)
+    def _child_executor(self) -> Executor:
+        return build_executor(self._backend, self._settings)
 
     def _done(self, teller: Teller, settled: Sequence[Done]) -> None:
         told = settled

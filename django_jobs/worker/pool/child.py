@@ -23,12 +23,11 @@ from django_jobs.telemetry import events
 from django_jobs.worker.pool.async_child import LoopChild
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.forkserver import LEAVE_SECONDS
-from django_jobs.worker.pool.messages import SKIPPED, lease_from_tuple
-from django_jobs.worker.pool.parent_proxy import (
-    ParentRenews,
-    ParentSettles,
-    Telling,
-    told_end,
+from django_jobs.worker.pool.messages import (
+    SKIPPED,
+    EndReporter,
+    end_to_tuple,
+    lease_from_tuple,
 )
 from django_jobs.worker.pool.shared_memory import Board
 from django_jobs.worker.pool.side_processes import recite, tend
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
     from django_jobs.wire.envelope import Envelope
-    from django_jobs.worker.cycle import Cycle
+    from django_jobs.worker.executor import Executor
     from django_jobs.worker.pool.forkserver import ChildMain
     from django_jobs.worker.pool.shared_memory import Marks, Places
 
@@ -58,10 +57,10 @@ class _ParentGone(Exception):
 class Child:
     """One job after the other."""
 
-    def __init__(self, cycle: Cycle, marks: Marks, channel: Channel) -> None:
-        self._cycle = cycle
+    def __init__(self, executor: Executor, marks: Marks, channel: Channel) -> None:
+        self._executor = executor
         self._channel = channel
-        self._telling = Telling(self._tell)
+        self._ends = EndReporter(self._tell)
         self._marks = marks
         self._state = ProcessState()
 
@@ -87,7 +86,7 @@ class Child:
         if len(lease.message.body) > SMALL:
             return None
         try:
-            return self._cycle.gatekeeper.believed(lease)
+            return self._executor.gatekeeper.believed(lease)
         except Exception:  # noqa: BLE001 - it shows again in its turn, and is charged to the job
             return None
 
@@ -97,10 +96,10 @@ class Child:
         if not self._marks.begin(number):
             self._tell((0, number, SKIPPED))
             return
-        ended = self._cycle.ended(lease, lease_seconds, envelope)
-        told = told_end(ended)  # before the deadline is lifted
+        execution = self._executor.run(lease, lease_seconds, envelope)
+        end = end_to_tuple(execution)  # before the deadline is lifted
         self._marks.done(number)
-        self._telling.end(0, number, told)
+        self._ends.report(0, number, end)
         self._state.restore()  # what goes wrong here is no fault of the next job
 
     def _heard(self) -> Any:
@@ -116,26 +115,25 @@ class Child:
             raise _ParentGone from None
 
 
-def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) -> ChildMain:
+def child_main(build: Callable[[], Executor], kill_grace: float, places: Places) -> ChildMain:
     """What the nursery runs in a new child."""
     without_jobs: dict[int, Callable[[Channel], None]] = {
         places.herald: recite,
         places.scheduler: partial(tend, places.cron),
     }
 
-    def lane(cycle: Cycle, marks: Marks) -> tuple[Cycle, Marks]:
+    def lane(executor: Executor, marks: Marks) -> tuple[Executor, Marks]:
         def starting(timeout: float | None) -> None:
             seconds = math.inf if timeout is None else timeout + kill_grace
             marks.run_until(time.monotonic() + seconds)
 
-        cycle = replace(
-            cycle,
-            gatekeeper=replace(cycle.gatekeeper, starting=starting),
-            asker=ParentSettles(),
-            renewer=ParentRenews(marks),
+        executor = replace(
+            executor,
+            gatekeeper=replace(executor.gatekeeper, starting=starting),
+            is_asked=lambda _lease: marks.is_asked,
             starting=starting,
         )
-        return cycle, marks
+        return executor, marks
 
     def main(sock: socket.socket, slot: int, memory: int) -> None:
         random.seed()
@@ -151,8 +149,8 @@ def child_main(build: Callable[[], Cycle], kill_grace: float, places: Places) ->
         keep_connections()
         board = Board(memory, places.slots)
         os.close(memory)
-        cycle = build()
-        lanes = [lane(cycle, board.marks(place)) for place in places.of_child(slot)]
+        executor = build()
+        lanes = [lane(executor, board.marks(place)) for place in places.of_child(slot)]
         os.environ["DJANGO_JOBS_CHILD"] = str(slot)
         channel = Channel.for_child(sock)
         if len(lanes) == 1:

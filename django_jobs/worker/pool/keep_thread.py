@@ -282,10 +282,10 @@ class Keep:
 
     def _judged(self, one: Finished, verdict: Verdict) -> Verdict:
         """An atomic job that nobody heard of again may have been committed: then it is over."""
-        envelope = one.run.envelope
+        terms = one.run.terms
         cut = isinstance(one.outcome, Cancelled | Crashed | Failed | Interrupted)
         lost = verdict.answer is Settled.LOST and cut
-        if lost and envelope and envelope.terms.atomic and self._asker.is_gone(one.run, 0.0):
+        if lost and terms and terms.atomic and self._asker.is_gone(one.run, 0.0):
             return Verdict("acked", Settled.SETTLED)
         return Verdict("error", Settled.UNKNOWN) if verdict.status == REFUSED else verdict
 

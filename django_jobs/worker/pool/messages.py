@@ -1,4 +1,4 @@
-"""Leases and outcomes as plain tuples, and back."""
+"""What parent and child send each other: leases and outcomes as plain tuples, and back."""
 
 from __future__ import annotations
 
@@ -19,19 +19,15 @@ from django_jobs.execution.outcome import (
 )
 from django_jobs.execution.retry import LONGEST_DELAY, Exponential, built_in
 from django_jobs.execution.return_value import Encoded, encoded_value
-from django_jobs.wire.envelope import (
-    Envelope,
-    Header,
-    Message,
-    Terms,
-    trace_of,
-)
-from django_jobs.worker.settle import Run
+from django_jobs.wire.envelope import Header, Message
+from django_jobs.worker.cycle import report_of
+from django_jobs.worker.settle import SettleTerms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from django_jobs.execution.outcome import Outcome
+    from django_jobs.worker.executor import Execution
 
 
 def lease_to_tuple(lease: Lease) -> tuple[Any, ...]:
@@ -95,7 +91,7 @@ _SHAPES: dict[str, tuple[tuple[Any, ...], ...]] = {
     "Skipped": ((str,), (str,)),
 }
 _OUTCOMES = {kind: frozenset(product(*places)) for kind, places in _SHAPES.items()}
-_WHOLE_OR_NONE, _TEXT_OR_NONE, _FLAG_OR_NONE = ((kind, type(None)) for kind in (int, str, bool))
+_WHOLE_OR_NONE, _TEXT_OR_NONE = (int, type(None)), (str, type(None))
 _NUMBER_OR_NONE = (*_NUMBERS, type(None))
 _RETRIES = (str, type(None), list, dict)
 _DELAYS = {"Failed": 3, "Snoozed": 1, "Interrupted": 3}  # the place of what is bounded as well
@@ -142,28 +138,11 @@ def outcome_from_tuple(told: tuple[Any, ...]) -> Outcome:
     return made
 
 
-def terms_to_tuple(envelope: Envelope | None) -> tuple[Any, ...] | None:
-    """What settling has to know of the terms; the rest stays with the signed body."""
-    if envelope is None:
-        return None
-    terms = envelope.terms
-    return (
-        terms.job,
-        terms.queue,
-        terms.max_retries,
-        terms.max_crashes,
-        terms.retry,
-        terms.result_ttl,
-        terms.trace_id or trace_of(envelope),
-        terms.atomic,
-    )
-
-
 class Said(NamedTuple):
     """What a child says of an end, and may say again of the next: all but when it was."""
 
     outcome: Outcome
-    terms: Terms | None
+    terms: SettleTerms | None
     counts: tuple[int, int]
 
 
@@ -174,7 +153,7 @@ def said_of(
     outcome: tuple[Any, ...],
     terms: tuple[Any, ...] | None,
     counts: tuple[int, int],
-    known: Terms | None = None,
+    known: SettleTerms | None = None,
 ) -> Said:
     """What a child says of an end. ``known``: these very terms, when it said them before."""
     attempts, crashes = counts
@@ -183,45 +162,74 @@ def said_of(
     return Said(outcome_from_tuple(outcome), known or terms_from_tuple(terms), counts)
 
 
-def run_of(
-    lease: Lease, terms: Terms | None, counts: tuple[int, int], times: tuple[int, int], worker: str
-) -> Run:
-    """A delivery as settling sees it, from what the child told of it."""
-    envelope = None if terms is None else Envelope(lease.id, None, 0, terms)
-    return Run(lease, envelope, *counts, *times, worker)
-
-
-def terms_from_tuple(told: tuple[Any, ...] | None) -> Terms | None:
+def terms_from_tuple(plain: tuple[Any, ...] | None) -> SettleTerms | None:
     """The terms again; a BadFrame, or any error at all, where these are none."""
-    if told is None:
+    if plain is None:
         return None
-    job, queue, max_retries, max_crashes, retry, result_ttl, trace_id, atomic = told
+    terms = SettleTerms._make(plain)
     if not (
-        type(job) is type(queue) is str
-        and type(max_retries) is int
-        and type(max_crashes) in _WHOLE_OR_NONE
-        and type(retry) in _RETRIES
-        and type(result_ttl) in _NUMBER_OR_NONE
-        and type(trace_id) in _TEXT_OR_NONE
-        and type(atomic) in _FLAG_OR_NONE
+        type(terms.job) is str
+        and type(terms.max_retries) is int
+        and type(terms.max_crashes) in _WHOLE_OR_NONE
+        and type(terms.retry) in _RETRIES
+        and type(terms.result_ttl) in _NUMBER_OR_NONE
+        and type(terms.trace_id) in _TEXT_OR_NONE
+        and type(terms.atomic) is bool
     ):
         raise BadFrame("terms of another shape")
-    if type(retry) is list or type(retry) is dict:
-        (built_in(retry) or Exponential()).delay(1)  # what it would raise when it is settled
-    return Terms(
-        job=job,
-        queue=queue,
-        backend="",
-        site="",
-        max_retries=max_retries,
-        max_crashes=max_crashes,
-        retry=retry,
-        result_ttl=result_ttl,
-        trace_id=trace_id,
-        atomic=atomic,
-    )
+    if type(terms.retry) is list or type(terms.retry) is dict:
+        (built_in(terms.retry) or Exponential()).delay(1)  # what settling it would raise
+    return terms
 
 
 # How a child says that it ran something, that it ended as what it said last, that it settled it
 # itself, and that it did not begin it.
 RAN, ALIKE, SETTLED, SKIPPED = "ran", "alike", "settled", "skipped"
+
+
+def end_to_tuple(execution: Execution) -> tuple[Any, ...]:
+    """How a delivery ended, for the parent: settled already, or what there is to settle."""
+    run, outcome, verdict, _ = execution
+    if verdict is not None:
+        report = report_of(run, verdict)
+        return (SETTLED, report.status, report.seconds)
+    return (
+        RAN,
+        outcome_to_tuple(outcome),
+        None if run.terms is None else tuple(run.terms),
+        (run.attempts, run.crashes),
+        (run.started_at, run.finished_at),
+    )
+
+
+class EndReporter:
+    """Reports ends to the parent; of one that is as the last one was only when it was."""
+
+    def __init__(self, send: Callable[[tuple[Any, ...]], None]) -> None:
+        self._send = send
+        self._last: tuple[Any, ...] = ()
+
+    def report(self, index: int, number: int, end: tuple[Any, ...]) -> None:
+        """Send what ``end_to_tuple`` made of the end of a number."""
+        if end[0] != RAN:
+            self._send((index, number, *end))
+        elif end[1:4] == self._last:
+            started, finished = end[4]
+            self._send((index, number, ALIKE, started, finished - started))
+        else:
+            self._last = self._report_whole(index, number, end)
+
+    def _report_whole(self, index: int, number: int, end: tuple[Any, ...]) -> tuple[Any, ...]:
+        try:
+            self._send((index, number, *end))
+        except ValueError as error:
+            end = _without_outcome(end, error)
+            self._send((index, number, *end))
+        return end[1:4]
+
+
+def _without_outcome(end: tuple[Any, ...], error: ValueError) -> tuple[Any, ...]:
+    """The same end where something in its outcome cannot be sent: the run has failed."""
+    kind, outcome, *rest = end
+    text = ErrorText("ValueError", f"its {outcome[0]} cannot be told to the worker: {error}")
+    return (kind, outcome_to_tuple(Failed(text)), *rest)

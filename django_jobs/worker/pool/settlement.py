@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.execution.outcome import Interrupted
-from django_jobs.worker.pool.messages import run_of, terms_from_tuple, terms_to_tuple
 from django_jobs.worker.pool.thread_messages import Done, Finished, by_child
+from django_jobs.worker.settle import Run, SettleTerms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.children import Child, Held, Lane
     from django_jobs.worker.pool.messages import Said
     from django_jobs.worker.pool.store_threads import StoreThreads
-    from django_jobs.worker.settle import Run
 
 MOST_UNSETTLED = 4000
 UNSETTLED_BYTES = 8 << 20
@@ -71,11 +70,13 @@ class Desk:
         header = held.lease.message.header
         if envelope is not None:
             header = header.clamped(envelope.terms)
-        run = run_of(
+        run = Run(
             held.lease,
-            terms_from_tuple(terms_to_tuple(envelope)),
-            (header.attempts, header.crashes),
-            (now - lasted, now),
+            SettleTerms.of(envelope),
+            header.attempts,
+            header.crashes,
+            now - lasted,
+            now,
             f"{self._worker}:{lane.child.pid}",
         )
         self._settle(run, outcome)
@@ -84,7 +85,7 @@ class Desk:
         """A child says how it ended; the store has not heard of it yet."""
         outcome, terms, counts = said
         worker = f"{self._worker}:{child.pid}"
-        self._settle(run_of(held.lease, terms, counts, times, worker), outcome)
+        self._settle(Run(held.lease, terms, *counts, *times, worker), outcome)
 
     def settled_by(self, child: Child, held: Held, status: str, seconds: float) -> None:
         """A child settled it inside the handler's transaction."""
@@ -112,8 +113,8 @@ class Desk:
 
     def _return(self, held: Held, outcome: Interrupted) -> None:
         header, now = held.lease.message.header, _clock.now()
-        counts = (header.attempts, header.crashes)
-        self._settle(run_of(held.lease, None, counts, (now, now), self._worker), outcome)
+        run = Run(held.lease, None, header.attempts, header.crashes, now, now, self._worker)
+        self._settle(run, outcome)
 
     def _settle(self, run: Run, outcome: Outcome) -> None:
         self.open += 1

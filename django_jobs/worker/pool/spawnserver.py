@@ -114,13 +114,15 @@ def child_main(told: dict[str, Any]) -> None:
         # Only now may anything be imported that knows models.
         from django_jobs.backends.registry import backends  # noqa: PLC0415 - as said
         from django_jobs.conf import get_settings  # noqa: PLC0415 - as said
-        from django_jobs.worker.build import build_cycle  # noqa: PLC0415 - as said
+        from django_jobs.worker.build import build_executor  # noqa: PLC0415 - as said
         from django_jobs.worker.pool import child  # noqa: PLC0415 - as said
         from django_jobs.worker.pool.shared_memory import Places  # noqa: PLC0415 - as said
 
         settings, backend = get_settings(), backends[told["backend"]]
         places = Places(*told["places"])
-        run = child.child_main(lambda: build_cycle(backend, settings), settings.kill_grace, places)
+        run = child.child_main(
+            lambda: build_executor(backend, settings), settings.kill_grace, places
+        )
         run(sock, slot, memory)
 
     live(told["socket"], told["slot"], main, told["memory"], parent=told["parent"])

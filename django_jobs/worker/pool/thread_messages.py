@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.execution.outcome import Succeeded
-from django_jobs.worker.pool.messages import run_of
 from django_jobs.worker.pool.pace import Pace
-from django_jobs.worker.settle import Verdict
+from django_jobs.worker.settle import Run, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.duties import Tally
     from django_jobs.worker.pool.keep_thread import Holdings
-    from django_jobs.worker.settle import Run
     from django_jobs.worker.store import Asker
 
 _clock = SystemClock()
@@ -108,7 +106,7 @@ def by_child(lease: Lease, status: str, seconds: float, worker: str) -> Done:
     """A delivery that its child settled itself, inside the handler's transaction."""
     header, now = lease.message.header, _clock.now()
     times = (now - to_microseconds(seconds), now)
-    run = run_of(lease, None, (header.attempts, header.crashes), times, worker)
+    run = Run(lease, None, header.attempts, header.crashes, *times, worker)
     answer = Settled.LOST if status == "lease-lost" else Settled.SETTLED
     return Done(run, Succeeded(), Verdict(status, answer))
 

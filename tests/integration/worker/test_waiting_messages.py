@@ -13,7 +13,7 @@ from django_jobs.conf import get_settings
 from django_jobs.handlers.registry import registry
 from django_jobs.models import Job
 from django_jobs.worker import waiting_messages
-from django_jobs.worker.build import build_cycle
+from django_jobs.worker.build import build_gatekeeper
 from django_jobs.worker.waiting_messages import Looked, look, warn_at_start
 
 pytestmark = pytest.mark.django_db
@@ -42,7 +42,7 @@ def here(settings):
 
 def looked_at(queues=None, per_queue=20, backend=None):
     backend = backend or backends["database"]
-    return look(backend, build_cycle(backend, get_settings()).gatekeeper, queues, per_queue)
+    return look(backend, build_gatekeeper(backend, get_settings()), queues, per_queue)
 
 
 def warned(caplog):
@@ -114,7 +114,7 @@ def test_it_looks_at_so_many_of_so_many_queues_and_leases_none(here, monkeypatch
 def test_it_begins_no_queue_when_its_time_is_over(here):
     here()
     backend = backends["database"]
-    gatekeeper = build_cycle(backend, get_settings()).gatekeeper
+    gatekeeper = build_gatekeeper(backend, get_settings())
     assert look(backend, gatekeeper, None, 20, seconds=0).messages == 0
 
 
@@ -162,7 +162,7 @@ class Unread(MemoryBackend):
     ids=["database", "broker", "bug"],
 )
 def test_what_cannot_be_looked_at_keeps_no_worker_from_starting(caplog, error, keys):
-    gatekeeper = build_cycle(backends["database"], get_settings()).gatekeeper
+    gatekeeper = build_gatekeeper(backends["database"], get_settings())
     warn_at_start(Unread(error), gatekeeper, None)
     assert [record.key for record in caplog.records] == keys
 

@@ -15,6 +15,7 @@ from django_jobs.testing.factories import make_opener, make_outgoing, make_signe
 from django_jobs.wire.envelope import Outgoing, index_of
 from django_jobs.worker.admission import LONGEST_SNOOZE, Gatekeeper, Policies
 from django_jobs.worker.cycle import Cycle
+from django_jobs.worker.executor import Executor
 from django_jobs.worker.renewal import Renewer
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.store import Asker, Outage
@@ -43,16 +44,16 @@ class Works:
             registry.register(FunctionHandler(key, function, takes_context=False))
         self.settings = JobsSettings(**settings)
         settler = Settler(self.backend, self.settings)
-        self.cycle = Cycle(
+        executor = Executor(
             backend=self.backend,
             settings=self.settings,
             gatekeeper=Gatekeeper(self.settings, make_opener(), registry),
             settler=settler,
-            asker=Asker(settler, Outage("default")),
             policies=Policies(self.settings, registry),
-            renewer=Renewer(self.backend),
             worker="tests:1",
         )
+        asker = Asker(settler, Outage("default"))
+        self.cycle = Cycle(executor, asker, Renewer(self.backend))
 
     def run(self):
         self.calls.append(True)
@@ -64,6 +65,16 @@ class Works:
 
     def once(self, queue="default"):
         return self.cycle.once([queue])
+
+    @property
+    def gatekeeper(self):
+        return self.cycle.executor.gatekeeper
+
+    def changed(self, **changes):
+        """The cycle of a worker whose gatekeeper differs."""
+        executor = self.cycle.executor
+        gatekeeper = replace(executor.gatekeeper, **changes)
+        return replace(self.cycle, executor=replace(executor, gatekeeper=gatekeeper))
 
     def only_dead(self):
         (dead,) = self.backend.dead.values()
@@ -306,16 +317,15 @@ def test_what_was_put_off_runs_where_it_can_be_judged(works, made, deployed):
     works.enqueue(made(make_outgoing()))
     assert works.once().status == "snoozed"
     works.clock.advance(5)
-    gatekeeper = replace(works.cycle.gatekeeper, opener=make_opener(**deployed))
-    assert replace(works.cycle, gatekeeper=gatekeeper).once(["default"]).status == "acked"
+    cycle = works.changed(opener=make_opener(**deployed))
+    assert cycle.once(["default"]).status == "acked"
     assert works.calls == [True]
 
 
 def test_patience_begins_anew_with_the_next_deploy_after_a_run():
     works = Works(handlers={"tests.noop": lambda: 1 / 0}, unknown_patience=100.0)
     job = works.enqueue(max_retries=9)
-    without = replace(works.cycle.gatekeeper, registry=Registry())
-    old = replace(works.cycle, gatekeeper=without)
+    old = works.changed(registry=Registry())
     assert old.once(["default"]).status == "snoozed"
     works.clock.advance(60)
     assert works.once().status == "requeued"
@@ -339,14 +349,14 @@ def test_breakers_learn_nothing_of_messages_that_are_put_off(works):
 def test_of_an_unknown_key_no_envelope_is_believed(works):
     works.enqueue(of_another_key(make_outgoing()))
     (lease,) = works.backend.fetch(["default"], 1, 30.0)
-    refused = works.cycle.gatekeeper.admit(lease, works.clock.now())
+    refused = works.gatekeeper.admit(lease, works.clock.now())
     assert refused.envelope is None
 
 
 @pytest.mark.parametrize("made", [of_another_site, of_a_newer_version])
 def test_without_verification_the_rest_is_put_off_all_the_same(works, made):
     opener = replace(make_opener(), verify_signatures=False)
-    cycle = replace(works.cycle, gatekeeper=replace(works.cycle.gatekeeper, opener=opener))
+    cycle = works.changed(opener=opener)
     works.enqueue(made(unsigned(make_outgoing())))
     assert cycle.once(["default"]).status == "snoozed"
 
@@ -428,7 +438,7 @@ def test_what_was_opened_before_is_not_opened_again():
     works = Works()
     works.enqueue()
     (lease,) = works.backend.fetch(["default"], 1, 30.0)
-    gatekeeper = works.cycle.gatekeeper
+    gatekeeper = works.gatekeeper
     envelope = gatekeeper.believed(lease)
     later = Gatekeeper(works.settings, None, gatekeeper.registry)
     assert later.admit(lease, 0, envelope).envelope is envelope

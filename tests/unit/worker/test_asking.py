@@ -16,7 +16,7 @@ from django_jobs.execution.outcome import ErrorText, Failed, Snoozed, Succeeded
 from django_jobs.telemetry import events
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.worker import store
-from django_jobs.worker.settle import Run, Settler
+from django_jobs.worker.settle import Run, Settler, SettleTerms
 from django_jobs.worker.store import Asker, Outage, Store
 
 FAILED = Failed(ErrorText("ValueError", "no"))
@@ -63,7 +63,7 @@ class Desk:
         envelope = make_opener().open(self.lease.message, "default")
         run = Run(
             lease=self.lease,
-            envelope=envelope,
+            terms=SettleTerms.of(envelope),
             attempts=0,
             crashes=0,
             started_at=0,
@@ -221,7 +221,7 @@ def test_an_error_that_nobody_knows_is_a_refusal_when_it_comes_twice():
 
 def test_a_row_that_is_gone_is_told():
     desk = Desk()
-    run = Run(lease=desk.lease, envelope=None, attempts=0, crashes=0, started_at=0, finished_at=1)
+    run = Run(lease=desk.lease, terms=None, attempts=0, crashes=0, started_at=0, finished_at=1)
     assert not desk.asker.is_gone(run, LEASE)
     desk.settle(Succeeded(1))
     assert desk.asker.is_gone(run, LEASE)

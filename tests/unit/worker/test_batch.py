@@ -10,7 +10,7 @@ from django_jobs.execution.outcome import Interrupted, Snoozed, Succeeded
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.worker.pool.keep_thread import next_batch
 from django_jobs.worker.pool.thread_messages import Finished
-from django_jobs.worker.settle import Run, Settler
+from django_jobs.worker.settle import Run, Settler, SettleTerms
 from django_jobs.worker.settle_many import settle_many
 from django_jobs.worker.store import Asker, Outage
 
@@ -26,7 +26,7 @@ class Works:
 
     def run(self, lease):
         envelope = make_opener().open(lease.message, "default")
-        return Run(lease, envelope, 0, 0, 1, 2, "host:1")
+        return Run(lease, SettleTerms.of(envelope), 0, 0, 1, 2, "host:1")
 
 
 def test_an_outcome_that_cannot_be_settled_is_a_failure_that_says_so():

@@ -24,7 +24,7 @@ from django_jobs.execution.outcome import (
     Succeeded,
 )
 from django_jobs.testing.factories import make_opener, make_outgoing
-from django_jobs.worker.settle import Run, Settler
+from django_jobs.worker.settle import Run, Settler, SettleTerms
 
 ERROR = ErrorText("ValueError", "no", "Traceback …")
 
@@ -51,7 +51,7 @@ class Desk:
         now = self.clock.now()
         run = Run(
             lease=lease,
-            envelope=envelope,
+            terms=SettleTerms.of(envelope),
             attempts=counted.attempts,
             crashes=counted.crashes,
             started_at=now - SECOND,

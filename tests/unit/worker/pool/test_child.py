@@ -19,13 +19,12 @@ from django_jobs.handlers.registry import Registry
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.wire.envelope import Header, Message
 from django_jobs.worker.admission import Gatekeeper, Policies
-from django_jobs.worker.cycle import Cycle
+from django_jobs.worker.executor import Executor
 from django_jobs.worker.pool.channel import Channel
 from django_jobs.worker.pool.child import SMALL, TOGETHER, Child
 from django_jobs.worker.pool.children import Child as Crewed
 from django_jobs.worker.pool.children import Lane
 from django_jobs.worker.pool.messages import lease_to_tuple, outcome_from_tuple
-from django_jobs.worker.pool.parent_proxy import ParentRenews, ParentSettles
 from django_jobs.worker.pool.shared_memory import Board, shared_memory
 from django_jobs.worker.settle import Settler
 
@@ -49,16 +48,14 @@ def backend():
 
 
 @pytest.fixture
-def cycle(backend, marks):
+def executor(backend):
     settings = JobsSettings(snooze_delay=Decimal("0.2"))  # checked where settings are read
-    return Cycle(
+    return Executor(
         backend=backend,
         settings=settings,
         gatekeeper=Gatekeeper(settings, CountingOpener(make_opener()), Registry()),
         settler=Settler(backend, settings),
-        asker=ParentSettles(),
         policies=Policies(settings, Registry()),
-        renewer=ParentRenews(marks),
         worker="tests:1",
     )
 
@@ -90,12 +87,12 @@ class Parent:
             ("run", [(0, number, 30.0, lease_to_tuple(one)) for number, one in told])
         )
 
-    def hears(self, cycle, marks):
+    def hears(self, executor, marks):
         """What a child says that runs all it was given."""
         self._channel.sock.shutdown(socket.SHUT_WR)
         with closing(self._channel):
             with closing(self.theirs):
-                Child(cycle, marks, Channel(self.theirs)).run()
+                Child(executor, marks, Channel(self.theirs)).run()
             return self._channel.receive_rest()
 
 
@@ -115,16 +112,16 @@ def leased(backend, count, **terms):
     return backend.fetch(["default"], count, 30.0)
 
 
-def test_it_just_ends(abandoned, cycle, marks):
-    Child(cycle, marks, abandoned).run()
+def test_it_just_ends(abandoned, executor, marks):
+    Child(executor, marks, abandoned).run()
     assert marks.ran == 0
 
 
-def test_an_end_that_cannot_be_told_is_a_failure_and_the_child_goes_on(backend, cycle, marks):
+def test_an_end_that_cannot_be_told_is_a_failure_and_the_child_goes_on(backend, executor, marks):
     marks.allow_all()
     parent = Parent()
     parent.hands_over(leased(backend, 2, job="nobody.knows"))
-    first, second = parent.hears(cycle, marks)
+    first, second = parent.hears(executor, marks)
     assert first[:3] == (0, 1, "ran")
     outcome = outcome_from_tuple(first[3])
     assert isinstance(outcome, Failed)
@@ -133,14 +130,14 @@ def test_an_end_that_cannot_be_told_is_a_failure_and_the_child_goes_on(backend, 
     assert marks.ran == marks.finished == 2
 
 
-def test_what_ends_alike_is_told_shortly_until_something_does_not(backend, cycle, marks):
+def test_what_ends_alike_is_told_shortly_until_something_does_not(backend, executor, marks):
     marks.allow_all()
     settings = JobsSettings(snooze_delay=0.2)
-    cycle = replace(cycle, gatekeeper=replace(cycle.gatekeeper, settings=settings))
+    executor = replace(executor, gatekeeper=replace(executor.gatekeeper, settings=settings))
     parent = Parent()
     alike, other = (leased(backend, 3, job="nobody.knows"), leased(backend, 2, job="nor.this"))
     parent.hands_over([*alike, *other])
-    frames = parent.hears(cycle, marks)
+    frames = parent.hears(executor, marks)
     assert [frame[:3] for frame in frames] == [
         (0, 1, "ran"), (0, 2, "alike"), (0, 3, "alike"), (0, 4, "ran"), (0, 5, "alike"),
     ]  # fmt: skip
@@ -155,18 +152,18 @@ def test_what_ends_alike_is_told_shortly_until_something_does_not(backend, cycle
 
 
 @pytest.mark.parametrize("count", [1, TOGETHER, TOGETHER + 1, 3 * TOGETHER])
-def test_messages_are_opened_once_and_their_jobs_run_in_order(backend, cycle, marks, count):
+def test_messages_are_opened_once_and_their_jobs_run_in_order(backend, executor, marks, count):
     marks.allow_all()
     leases = leased(backend, count, job="nobody.knows")
     parent = Parent()
     parent.hands_over(leases)
-    frames = parent.hears(cycle, marks)
+    frames = parent.hears(executor, marks)
     assert [number for _, number, *_ in frames] == list(range(1, count + 1))
-    opened = cycle.gatekeeper.opener.opened
+    opened = executor.gatekeeper.opener.opened
     assert opened == dict.fromkeys([lease.message.body for lease in leases], 1)
 
 
-def test_a_large_message_is_opened_when_its_job_has_begun(backend, cycle, marks):
+def test_a_large_message_is_opened_when_its_job_has_begun(backend, executor, marks):
     marks.take_back_from(1)
     leases = [
         *leased(backend, 1, payload={"args": ["x" * SMALL], "kwargs": {}}),
@@ -174,23 +171,23 @@ def test_a_large_message_is_opened_when_its_job_has_begun(backend, cycle, marks)
     ]
     parent = Parent()
     parent.hands_over(leases)
-    assert [frame[2] for frame in parent.hears(cycle, marks)] == ["skipped", "skipped"]
-    assert cycle.gatekeeper.opener.opened == {leases[1].message.body: 1}
+    assert [frame[2] for frame in parent.hears(executor, marks)] == ["skipped", "skipped"]
+    assert executor.gatekeeper.opener.opened == {leases[1].message.body: 1}
 
 
-def test_what_cannot_be_opened_is_refused_as_it_is_elsewhere(backend, cycle, marks):
+def test_what_cannot_be_opened_is_refused_as_it_is_elsewhere(backend, executor, marks):
     marks.allow_all()
     (lease,) = leased(backend, 1)
     forged = lease._replace(message=lease.message._replace(signature="0" * 64))
     parent = Parent()
     parent.hands_over([forged])
-    (frame,) = parent.hears(cycle, marks)
+    (frame,) = parent.hears(executor, marks)
     outcome = outcome_from_tuple(frame[3])
     assert outcome.reason == "rejected-signature"
-    assert outcome == cycle.gatekeeper.admit(forged, 0).outcome
+    assert outcome == executor.gatekeeper.admit(forged, 0).outcome
 
 
-def test_what_breaks_the_opening_shows_when_its_job_has_begun(backend, cycle, marks):
+def test_what_breaks_the_opening_shows_when_its_job_has_begun(backend, executor, marks):
     marks.allow_all()
     parent = Parent()
     parent.hands_over(leased(backend, 2))
@@ -198,5 +195,5 @@ def test_what_breaks_the_opening_shows_when_its_job_has_begun(backend, cycle, ma
         mock.patch.object(CountingOpener, "open", side_effect=MemoryError),
         pytest.raises(MemoryError),
     ):
-        parent.hears(cycle, marks)
+        parent.hears(executor, marks)
     assert (marks.ran, marks.finished) == (1, 0)

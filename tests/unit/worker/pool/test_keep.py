@@ -20,7 +20,7 @@ from django_jobs.worker.pool.thread_messages import (
     Renewed,
     Shared,
 )
-from django_jobs.worker.settle import Run, Settler
+from django_jobs.worker.settle import Run, Settler, SettleTerms
 from django_jobs.worker.store import Asker, Outage
 
 LEASE = 30.0
@@ -84,7 +84,7 @@ class Keeping:
 
     def finish(self, lease, outcome=None):
         envelope = make_opener().open(lease.message, "default")
-        run = Run(lease, envelope, 0, 0, 1, 2, "host:1")
+        run = Run(lease, SettleTerms.of(envelope), 0, 0, 1, 2, "host:1")
         self.keep.finished.append(Finished(run, outcome or Succeeded(1)))
 
     def turns(self):

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from django_jobs.backends.base import Lease
+from django_jobs.backends.base import Lease, Settled
 from django_jobs.backends.values import why_not_kept
 from django_jobs.execution.outcome import (
     Cancelled,
@@ -27,17 +27,18 @@ from django_jobs.wire.envelope import (
     Message,
     Terms,
 )
+from django_jobs.worker.executor import Execution
 from django_jobs.worker.pool.children import Child, Held, Lane
 from django_jobs.worker.pool.messages import (
     BadFrame,
+    end_to_tuple,
     lease_from_tuple,
     lease_to_tuple,
     outcome_from_tuple,
     outcome_to_tuple,
-    run_of,
     terms_from_tuple,
-    terms_to_tuple,
 )
+from django_jobs.worker.settle import Run, SettleTerms, Verdict
 
 OUTCOMES = [
     Succeeded({"a": [1, None]}, "said"),
@@ -101,15 +102,33 @@ def test_settling_finds_what_it_has_to_know():
         atomic=True,
     )
     envelope = Envelope(identifier="0199", payload={"n": 1}, enqueued_at=1, terms=terms)
-    told = terms_from_tuple(travelled(terms_to_tuple(envelope)))
-    run = run_of(LEASE, told, (1, 2), (10, 20), "host:1")
-    assert run.envelope is not None
-    assert run.envelope.terms == replace(terms, backend="", site="")
-    assert (run.attempts, run.crashes, run.started_at, run.finished_at) == (1, 2, 10, 20)
-    assert run_of(LEASE, None, (0, 0), (1, 1), "w").envelope is None
+    run = Run(LEASE, SettleTerms.of(envelope), 1, 2, 10, 20, "host:1")
+    _, _, plain, counts, times = travelled(end_to_tuple(Execution(run, Succeeded())))
+    assert Run(LEASE, terms_from_tuple(plain), *counts, *times, "host:1") == run
+    assert run.terms == SettleTerms("shop.send", 4, 2, [1.0, 2.0], 9.0, "trace", atomic=True)
 
 
-TERMS = ("shop.send", "default", 3, None, [1.0, 2], 60, None, False)
+def test_of_a_message_that_was_not_believed_there_are_no_terms():
+    run = Run(LEASE, SettleTerms.of(None), 0, 0, 1, 1, "w")
+    _, _, plain, *_ = travelled(end_to_tuple(Execution(run, Rejected("rejected-signature"))))
+    assert terms_from_tuple(plain) is run.terms is None
+
+
+@pytest.mark.parametrize("answer", [Settled.SETTLED, Settled.LOST])
+def test_what_the_handlers_transaction_settled_is_only_reported(answer):
+    run = Run(LEASE, SettleTerms("shop.send", atomic=True), 0, 0, 0, 2_000_000)
+    end = travelled(end_to_tuple(Execution(run, Succeeded(), Verdict("acked", answer))))
+    assert end == ("settled", "acked" if answer is Settled.SETTLED else "lease-lost", 2.0)
+
+
+def test_a_commit_that_was_not_answered_is_for_the_parent_to_settle():
+    run = Run(LEASE, SettleTerms("shop.send", atomic=True), 0, 0, 0, 1)
+    failed, committed = Failed(ErrorText("Gone", "no answer")), Verdict("acked", Settled.SETTLED)
+    kind, outcome, *_ = end_to_tuple(Execution(run, failed, unanswered=committed))
+    assert (kind, outcome_from_tuple(travelled(outcome))) == ("ran", failed)
+
+
+TERMS = ("shop.send", 3, None, [1.0, 2], 60, None, False)
 SUCCEEDED = ("Succeeded", "7", "", "")
 FAILED = ("Failed", ("ValueError", "no", ""), True, None, "", False, "")
 SOUND = (0, 1, "ran", SUCCEEDED, TERMS, (0, 0), (5, 6))
@@ -142,8 +161,8 @@ UNSOUND = [
     outcome(*changed(FAILED, 3, -1.0)), outcome(*changed(FAILED, 3, float("nan"))),
     outcome(*changed(FAILED, 3, float("inf"))), outcome(*changed(FAILED, 2, "yes")),
     outcome("Snoozed", -1, ""), outcome("Snoozed", "soon", ""), outcome("Crashed", b"how"),
-    outcome("Interrupted", "why"), terms(0, 7), terms(2, "3"), terms(2, 3.5), terms(4, 7),
-    terms(4, ["soon"]), terms(4, {}), terms(4, {"strategy": "fixed", "base": "x"}), terms(7, 0),
+    outcome("Interrupted", "why"), terms(0, 7), terms(1, "3"), terms(1, 3.5), terms(3, 7),
+    terms(3, ["soon"]), terms(3, {}), terms(3, {"strategy": "fixed", "base": "x"}), terms(6, 0),
 ]  # fmt: skip
 
 
@@ -157,7 +176,7 @@ def child():
 
 @pytest.mark.parametrize("retry", [None, "none", "shop.Policy", [3, 4.5], {"strategy": "fixed"}])
 def test_what_children_send_is_believed(child, retry):
-    held, ran = child.heard(terms(4, retry))
+    held, ran = child.heard(terms(3, retry))
     assert held.lease == LEASE
     assert ran == (child.said, (5, 6))
     assert child.said.terms.retry == retry
