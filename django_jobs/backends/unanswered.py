@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from django.db import Error
 
 from django_jobs.backends.base import Settled
+from django_jobs.backoff import Backoff
 from django_jobs.db.transactions import gave_up, is_connection_lost
 from django_jobs.exceptions import StoreUnavailable
 
@@ -24,7 +25,7 @@ class _Claim(NamedTuple, Generic[T]):
 
     claim: T
     ask_at: float
-    pause: float
+    backoff: Backoff
     until: float
 
 
@@ -42,7 +43,9 @@ class Unheard(Generic[T]):
     def add(self, claims: Iterable[T], lease_seconds: float) -> None:
         """These claims may have happened."""
         now = time.monotonic()
-        self._claims += [_Claim(one, now, FIRST_PAUSE, now + lease_seconds) for one in claims]
+        self._claims += [
+            _Claim(one, now, Backoff(FIRST_PAUSE), now + lease_seconds) for one in claims
+        ]
 
     def give_back(self) -> None:
         """Give back what is found of them, each job to its place, charged nothing.
@@ -56,8 +59,7 @@ class Unheard(Generic[T]):
             found = self._found(one.claim)
             self._claims.remove(one)
             if not found and now < one.until:
-                later = one._replace(ask_at=now + one.pause, pause=one.pause * 2)
-                self._claims.append(later)
+                self._claims.append(one._replace(ask_at=now + one.backoff.next()))
 
     def _found(self, claim: T) -> int:
         try:

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from django_jobs.backoff import spread
 from django_jobs.cron.history import Outcomes, TickPurge, forget_the_gone, purge_ticks
 from django_jobs.cron.inline import POLL_SECONDS
 from django_jobs.cron.tick import Ticker
@@ -143,7 +144,7 @@ class Loop:
             self._purge.step(self.ticker.now())
             if self._purge.round_is_over:
                 forget_the_gone(self.ticker.alias, self.ticker.book.schedules, self.ticker.now())
-                self._purge_at = now + PURGE_EVERY * random.uniform(0.5, 1.0)  # noqa: S311 - as above
+                self._purge_at = now + spread(PURGE_EVERY)
 
     def _sleep(self) -> None:
         until = time.monotonic() + self.seconds_left()

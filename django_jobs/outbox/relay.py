@@ -19,6 +19,7 @@ from django.db.models import Min, Q, Value
 
 from django_jobs.backends.base import Failure, Lease
 from django_jobs.backends.ended_jobs import failed_job_of
+from django_jobs.backoff import Backoff
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.db.clock import StoreClock
 from django_jobs.db.dead_letters import bury
@@ -153,6 +154,7 @@ class Rest(NamedTuple):
     error: Exception
     since: float
     failed_at: float
+    backoff: Backoff
     pause: float
     pushed: int
     blamed: bool
@@ -252,11 +254,13 @@ class Relay:
         blamed = stuck.refused is not None and others_taken
         if blamed:
             self._blame(stuck)
+        backoff = Backoff(FIRST_REST, LONGEST_REST) if known is None else known.backoff
         self.stuck[stuck.queue] = Rest(
             error=stuck.error,
             since=now if known is None else known.since,
             failed_at=now,
-            pause=FIRST_REST if known is None else min(known.pause * 2, LONGEST_REST),
+            backoff=backoff,
+            pause=backoff.next(),
             pushed=self._pushed,
             blamed=blamed,
         )

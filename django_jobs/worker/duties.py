@@ -7,7 +7,6 @@ nothing left to do. One look tells what there is to do, so that mostly nothing i
 from __future__ import annotations
 
 import os
-import random
 import socket
 import threading
 import time
@@ -20,6 +19,7 @@ from django.db import Error, connections
 
 from django_jobs.backends.base import Chores, KeepsHouse, Settled, SharesTransactions
 from django_jobs.backends.home import clock_of
+from django_jobs.backoff import spread
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.db.clock import for_people
@@ -138,9 +138,7 @@ class Housekeeping:
             # What was too much for one step is not all told by the next look either.
             self._tidy_by = time.monotonic() + (TIDY_SECONDS if tidied < BATCH else 0.0)
         done = reaped < BATCH and tidied < BATCH
-        # Spread, so that the workers of a fleet do not all do it at once.
-        pause = self._every * random.uniform(0.5, 1.0) if done else 0.0  # noqa: S311 - spreads load, hides nothing
-        self._due_at = time.monotonic() + pause
+        self._due_at = time.monotonic() + (spread(self._every) if done else 0.0)
         return reaped + tidied > 0
 
     def _reap(self) -> int:

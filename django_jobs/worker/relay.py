@@ -7,7 +7,6 @@ among themselves on who moves a queue, and any of them goes on where one was kil
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_jobs.backends.database.wait import SURE_FACTOR, Glance, Watch
+from django_jobs.backoff import Backoff, spread
 from django_jobs.outbox.insert import hinted
 from django_jobs.outbox.relay import Moved
 from django_jobs.telemetry import events
@@ -39,7 +39,7 @@ class Relaying:
         self._poll_interval = poll_interval
         self._due_at = 0.0 if relay else float("inf")
         self._failing_since: float | None = None
-        self._pause = FIRST_PAUSE
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._reported: dict[str, float] = {}
         self._last: Moved | None = None if relay else NOTHING
 
@@ -74,9 +74,7 @@ class Relaying:
         return self._last
 
     def _rest(self, seconds: float) -> None:
-        # Spread, so that the workers of a fleet do not all look at once.
-        pause = seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, hides nothing
-        self._due_at = time.monotonic() + pause
+        self._due_at = time.monotonic() + spread(seconds)
 
     def _fails(self, error: Exception) -> None:
         stuck = self.relay.stuck if self.relay else {}
@@ -87,11 +85,11 @@ class Relaying:
             self._failing_since = time.monotonic()
             events.emit(events.RelayLost(backend=self._alias, error=error))
         close_idle_connections()
-        self._rest(min(self._pause, LOOK_SECONDS) if of_queues else self._pause)
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        pause = self._backoff.next()
+        self._rest(min(pause, LOOK_SECONDS) if of_queues else pause)
 
     def _works(self) -> None:
-        self._pause = FIRST_PAUSE
+        self._backoff.reset()
         if self._failing_since is not None:
             lasted, self._failing_since = time.monotonic() - self._failing_since, None
             events.emit(events.RelayFound(backend=self._alias, seconds=lasted))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from dataclasses import replace
@@ -13,6 +12,7 @@ from django.db import Error, connections
 
 from django_jobs.backends.base import Charge, Inspects, Settled, is_connected, lacking
 from django_jobs.backends.breakers import CLOSED
+from django_jobs.backoff import Backoff, spread
 from django_jobs.db.transactions import (
     gave_up,
     is_conflict,
@@ -225,7 +225,7 @@ class Store:
         self._outage = outage
         self._stopped = stopped
         self._ask = ask
-        self._pause = FIRST_PAUSE
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self.fails = False
 
     def call(self, work: Callable[[], T], *, proves: bool = True) -> T | None:
@@ -246,12 +246,12 @@ class Store:
             close_idle_connections()
             # Jittered, so that a fleet does not fall on a database that just came back. What
             # a call that hung has taken is part of the pause.
-            pause = max(self._pause - (time.monotonic() - began_at), FIRST_PAUSE)
-            self._nap(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, hides nothing
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            pause = self._backoff.next() - (time.monotonic() - began_at)
+            self._nap(spread(max(pause, FIRST_PAUSE)))
             return None
         if proves:
-            self._pause, self.fails = FIRST_PAUSE, False
+            self.fails = False
+            self._backoff.reset()
             self._outage.ends()
         return answer
 
@@ -413,7 +413,7 @@ class Asker:
     def _patiently(self, work: Callable[[], T], seconds: float, *, again: bool) -> T:
         """The answer, asked for until there is one; raises NoAnswerError when time is up."""
         deadline = time.monotonic() + seconds
-        pause = FIRST_PAUSE
+        backoff = Backoff(FIRST_PAUSE, LONGEST_SETTLE_PAUSE)
         while True:
             try:
                 answer = work()
@@ -427,10 +427,10 @@ class Asker:
                 self.outage.ends()
                 return answer
             close_idle_connections()
-            self._nap(min(pause * random.uniform(0.5, 1.0), deadline - time.monotonic()))  # noqa: S311 - jitter
+            self._nap(min(spread(backoff.next()), deadline - time.monotonic()))
             if time.monotonic() >= deadline or self.hurried():
                 raise NoAnswerError(verdict)
-            pause, again = min(pause * 2, LONGEST_SETTLE_PAUSE), True
+            again = True
 
     def _without_answer(self, error: Exception, *, again: bool) -> Verdict:
         """What an error means for a settle that may be asked again; raises where it may not."""

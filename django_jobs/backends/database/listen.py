@@ -14,6 +14,7 @@ from selectors import EVENT_READ
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.database.notify import CHANNEL, payload
+from django_jobs.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,7 @@ class Listener:
         self._selector = selector
         self._backend = backend
         self._own: Any = None
-        self._pause = FIRST_PAUSE
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._try_at = 0.0
         if psycopg is None or connection.Database is not psycopg:
             self._try_at = float("inf")
@@ -68,8 +69,7 @@ class Listener:
         now = time.monotonic()
         if self._own is not None or now < self._try_at:
             return False
-        self._try_at = now + self._pause
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        self._try_at = now + self._backoff.next()
         with contextlib.suppress(psycopg.Error, OSError):
             self._listen()
         return self._own is not None
@@ -115,7 +115,8 @@ class Listener:
         if own is None:
             return
         if time.monotonic() - self._since > HELD_LONG_ENOUGH:
-            self._pause, self._try_at = FIRST_PAUSE, 0.0
+            self._backoff.reset()
+            self._try_at = 0.0
         self._selector.unregister(self._socket)
         own.close()
 

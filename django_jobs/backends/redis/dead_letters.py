@@ -17,6 +17,7 @@ from django.db import Error, InterfaceError, OperationalError, transaction
 from django_jobs.backends.base import Failure, Lease
 from django_jobs.backends.ended_jobs import attempt_of, failed_job_of, fit, id_of_dead
 from django_jobs.backends.redis.records import attempts_of, created_at, unpack
+from django_jobs.backoff import Backoff
 from django_jobs.clock import LATEST
 from django_jobs.conf import get_settings
 from django_jobs.db.cleanup import Sweeper
@@ -77,7 +78,7 @@ class Relay:
         self._backend = backend
         self._sweeper: Sweeper | None = None
         self._cursors: dict[str, int] = {}
-        self._pause = 0.0
+        self._backoff = Backoff(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         self._rests_until = float("-inf")
 
     def carry_one(self, queue: str, job_id: str) -> None:
@@ -151,9 +152,10 @@ class Relay:
 
     def _rest(self, *, away: bool) -> None:
         """Each try of a database that is away may last as long as its driver waits."""
-        self._pause = min(max(self._pause * 2, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS) * away
         if away:
-            self._rests_until = time.monotonic() + self._pause
+            self._rests_until = time.monotonic() + self._backoff.next()
+        else:
+            self._backoff.reset()
 
 
 def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> tuple[list[str], bool]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.base import Settled, is_connected
+from django_jobs.backoff import Backoff
 from django_jobs.execution.outcome import Cancelled, Crashed, Failed, Interrupted, Succeeded
 from django_jobs.execution.return_value import Encoded
 from django_jobs.worker.pool.thread_messages import (
@@ -125,8 +126,8 @@ class _Waiting:
     finished: Finished
     since: float
     ask_at: float
-    pause: float
     until: float
+    backoff: Backoff | None = None
 
 
 class Keep:
@@ -205,7 +206,7 @@ class Keep:
         batch = next_batch(self.finished, self._at_once)
         now = time.monotonic()
         until = now + PATIENCE * self._lease
-        self._settle([_Waiting(one, now, now, FIRST_PAUSE, until) for one in batch])
+        self._settle([_Waiting(one, now, now, until) for one in batch])
 
     def _settle(self, waiting: Sequence[_Waiting]) -> None:
         batch = [one.finished for one in waiting]
@@ -275,9 +276,10 @@ class Keep:
         if now >= waiting.until:
             return False
         finished = waiting.finished._replace(again=True)
-        pause = min(waiting.pause, self._lease / BATCH_SHARE)
-        later = _Waiting(finished, now, now + pause, min(pause * 2, LONGEST_PAUSE), waiting.until)
-        self._later.append(later)
+        longest = min(LONGEST_PAUSE, self._lease / BATCH_SHARE)
+        backoff = waiting.backoff or Backoff(FIRST_PAUSE, longest)
+        ask_at = now + backoff.next()
+        self._later.append(_Waiting(finished, now, ask_at, waiting.until, backoff))
         return True
 
     def _judged(self, one: Finished, verdict: Verdict) -> Verdict:

@@ -248,7 +248,6 @@ def test_h8_an_outage_is_told_once_waited_out_and_never_empty(told, monkeypatch)
         return answer
 
     calls = Store(Outage("default"), lambda: False)
-    calls._pause = 0.001
     assert [calls.call(work) for _ in range(4)] == [None, None, None, "work"]
     assert told == [events.StoreLost, events.StoreFound]
 
@@ -387,9 +386,10 @@ def test_a_call_that_hung_until_an_outage_was_over_tells_of_no_new_one(told):
     assert told == [events.StoreLost, events.StoreFound, events.StoreLost]
 
 
-def test_a_stopped_worker_does_not_wait_for_its_store():
+def test_a_stopped_worker_does_not_wait_for_its_store(monkeypatch):
+    monkeypatch.setattr(store, "FIRST_PAUSE", 1000.0)
+    monkeypatch.setattr(store, "LONGEST_PAUSE", 1000.0)
     calls = Store(Outage("default"), lambda: True)
-    calls._pause = 1000.0
     assert calls.call(lambda: (_ for _ in ()).throw(OSError("gone"))) is None
 
 
