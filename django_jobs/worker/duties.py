@@ -1,7 +1,8 @@
-"""What a worker does for everybody: return lost jobs, ready due ones, drop what is over.
+"""What a worker does beside its jobs: keep house, show that it is there, add up what it counted.
 
-In bounded steps, at moments spread between workers. Whoever does it second finds
-nothing left to do. One look tells what there is to do, so that mostly nothing is.
+Housekeeping is for all workers: return lost jobs, ready due ones, drop what is over. In bounded
+steps, at moments spread between workers; the second that comes finds nothing left to do. One
+look tells what there is to do, so that mostly nothing is.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from django_jobs.telemetry.collectors import Prometheus
 from django_jobs.telemetry.counters import add_counters
 from django_jobs.telemetry.events import DutyFailed, WorkerUnseen, emit
 from django_jobs.telemetry.metrics import of_kind
+from django_jobs.worker.relay import Relaying
 from django_jobs.worker.store import Trouble, trouble_of
 
 if TYPE_CHECKING:
@@ -56,8 +58,8 @@ TIDY_SECONDS = 300.0
 _LOOK = "keep house"
 
 
-class Duties:
-    """What a worker does beside its jobs. None that fails keeps others from being done.
+class DutyRunner:
+    """Lets none of several duties that fails keep the others from being done.
 
     It is tried again after a while, and told of once until it goes well.
     """
@@ -100,7 +102,7 @@ class Housekeeping:
         self, backend: Backend, lease_seconds: float, outage: Outage | None = None
     ) -> None:
         self._backend = backend
-        self._duties = Duties(backend)
+        self._runner = DutyRunner(backend)
         self._lease_seconds = lease_seconds
         self._reaps_from = 0.0
         self._outage = outage
@@ -116,7 +118,7 @@ class Housekeeping:
 
     def hurry(self) -> None:
         """Look after everything soon; not before a look that failed is to be tried again."""
-        if not self._duties.rests(_LOOK):
+        if not self._runner.rests(_LOOK):
             self._due_at = 0.0
 
     def step(self) -> bool:
@@ -124,16 +126,16 @@ class Housekeeping:
         if self.seconds_left():
             return False
         self._due_at = time.monotonic() + AGAIN_SECONDS  # if something fails
-        chores = self._duties.do(_LOOK, self._chores)
+        chores = self._runner.do(_LOOK, self._chores)
         if chores is None:
             return False
         reaps = chores.reap and self._may_reap()
-        reaped = (self._duties.do("return lost jobs", self._reap) if reaps else 0) or 0
+        reaped = (self._runner.do("return lost jobs", self._reap) if reaps else 0) or 0
         if reaped:
             events.emit(events.Reaped(backend=self._backend.alias, count=reaped))
         # One look does not tell all there may be to tidy, such as keys that are over.
         tidies = chores.tidy or time.monotonic() >= self._tidy_by
-        tidied = (self._duties.do("tidy up", self._tidy) if tidies else 0) or 0
+        tidied = (self._runner.do("tidy up", self._tidy) if tidies else 0) or 0
         if tidies:
             # What was too much for one step is not all told by the next look either.
             self._tidy_by = time.monotonic() + (TIDY_SECONDS if tidied < BATCH else 0.0)
@@ -174,7 +176,6 @@ class Housekeeping:
 # A worker's row in the table of workers: who serves what, and when it was last seen.
 
 
-DRAINING = "an operator asked it to drain"
 SEEN_EVERY_SECONDS = 5.0
 IDLE_FACTOR = 2  # who has nothing to do is to cost nearly nothing
 FORGOTTEN_AFTER_SECONDS = 3600.0
@@ -384,3 +385,55 @@ def _counted(outcome: Outcome, verdict: Verdict) -> tuple[str, ...]:
     if verdict.status == "crashed" and not verdict.dead:
         return ("retried",)
     return _COUNTED.get(verdict.status, ())
+
+
+# All of them together.
+
+
+class Duties:
+    """The duties of one worker on one backend, for one thread. A ``step`` does what is due.
+
+    ``outage``: the worker's own, of its store. ``relay``: moves the outbox, where no other
+    thread does.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        lease_seconds: float,
+        outage: Outage,
+        presence: Presence,
+        *,
+        tally: Tally | None = None,
+        relay: Relaying | None = None,
+    ) -> None:
+        self.house = Housekeeping(backend, lease_seconds, outage)
+        self.tally = tally or Tally(backend)
+        self.relay = relay or Relaying(None, 0.0)
+        self._presence = presence
+        self._ledger = Ledger(backend)
+        self.do = DutyRunner(backend).do
+
+    @property
+    def draining(self) -> bool:
+        """Whether an operator asked this worker to end."""
+        return self._presence.draining
+
+    def seconds_left(self) -> float:
+        """How long there is nothing to look after."""
+        return min(self.house.seconds_left(), self.relay.seconds_left())
+
+    def step(self) -> bool:
+        """Do what is due; whether a job may be ready because of it."""
+        self.do("show that it is there", self._presence.tell)
+        self.do("tell its counts", self.tally.tell_now_and_then)
+        self.do("tell its figures", self._ledger.tell)
+        moved = self.relay.step()
+        return self.house.step() or bool(moved and moved.jobs)
+
+    def end(self) -> None:
+        """Take leave. The figures of ``METRICS`` are counted on: ``Ledger.end`` is for the end."""
+        try:
+            self.tally.end()
+        finally:
+            self._presence.end()

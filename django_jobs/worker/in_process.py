@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from django_jobs.backends.base import LimitsRates, LooksAhead, Reconnects
@@ -13,9 +12,9 @@ from django_jobs.execution.timeout import keep_alarm
 from django_jobs.telemetry import events
 from django_jobs.worker.build import build_relay
 from django_jobs.worker.cycle import EMPTY, PASSED_OVER
-from django_jobs.worker.duties import DRAINING, Duties, Housekeeping, Ledger, Presence, Tally
+from django_jobs.worker.duties import Duties, Ledger, Presence
 from django_jobs.worker.relay import Relaying
-from django_jobs.worker.stop import Stop
+from django_jobs.worker.stop import NOTHING_DUE, ONE_CYCLE, EndConditions, Stop
 from django_jobs.worker.store import Store
 from django_jobs.worker.waiting_messages import warn_at_start
 
@@ -25,19 +24,7 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.worker.cycle import Cycle, Report
     from django_jobs.worker.queues import QueueOrder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """When a worker ends by itself."""
-
-    once: bool = False
-    until_empty: bool = False
-    max_jobs: int | None = None
-    max_seconds: float | None = None
-
-
-NOTHING_DUE = "nothing is due"
+    from django_jobs.worker.stop import Limits
 
 
 class Ticks(Protocol):
@@ -74,21 +61,22 @@ class InProcessWorker:
         self._cron = cron
         asker, backend = cycle.asker, cycle.backend
         self._store = Store(asker.outage, self.stop.asked.is_set, lambda: backend.wait(None, 0.0))
-        self._house = Housekeeping(cycle.backend, shortest_lease(cycle.settings), asker.outage)
-        self._duties = Duties(cycle.backend)
-        self._ledger = Ledger(cycle.backend)
-        self._presence = Presence(cycle.backend, str(queues))
-        self._relaying = Relaying(build_relay(cycle.backend, cycle.settings), poll_interval)
-        self._tally = Tally(cycle.backend)
+        self._duties = Duties(
+            backend,
+            shortest_lease(cycle.settings),
+            asker.outage,
+            Presence(backend, str(queues)),
+            relay=Relaying(build_relay(backend, cycle.settings), poll_interval),
+        )
+        self._conditions = EndConditions(self.stop, limits)
         self._empty_looks = 0
         self._may_be_work, self._told = True, False
         self._restraint = Restraint(poll_interval)
         asker.hurried = lambda: self.stop.urgent
-        self._ends_at = float("inf")
 
     def run(self) -> int:
         """Work until told to stop or a limit is reached; the exit code."""
-        self._ends_at = time.monotonic() + (self._limits.max_seconds or float("inf"))
+        self._conditions.begin()
         alias = self._cycle.backend.alias
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
         warn_at_start(self._cycle.backend, self._cycle.executor.gatekeeper, self._queues.watched)
@@ -100,9 +88,8 @@ class InProcessWorker:
             if self._cron is not None:
                 self._cron.end(lambda: self.stop.urgent)
             self._cycle.backend.stop_waiting()
-            self._tally.end()
-            self._presence.end()
-            self._ledger.end()
+            self._duties.end()
+            Ledger(self._cycle.backend).end()
         if self.stop.urgent:
             why = "stopped at once by a second signal"
         self.why = why
@@ -110,32 +97,27 @@ class InProcessWorker:
         return self.stop.exit_code
 
     def _loop(self) -> str:
-        while (why := self._reason_to_stop()) is None:
+        while not (why := self._reason_to_end()):
             if self._cron is not None:
                 self._cron.step()
             report = self._store.call(self._turn)
             self._state.restore()
-            if report is not None and (why := self._after(report)) is not None:
-                return why
+            if report is not None and (last := self._after(report)) is not None:
+                return last
         return why
 
     def _turn(self) -> Report:
-        do = self._duties.do
-        do("show that it is there", self._presence.tell)
-        do("tell its counts", self._tally.tell_now_and_then)
-        do("tell its figures", self._ledger.tell)
-        moved = self._relaying.step()
-        if not (self._house.step() or self._may_be_work or (moved and moved.jobs)):
+        if not (self._duties.step() or self._may_be_work):
             return EMPTY
-        do("look for queues", self._queues.refresh)
+        self._duties.do("look for queues", self._queues.refresh)
         return self._cycle.once(self._queues.next(), patiently=False)
 
     def _after(self, report: Report) -> str | None:
         """What a cycle's report means for the loop; a reason when it was the last."""
         if report:
-            self._relaying.hurry()  # what was just processed may have enqueued
+            self._duties.relay.hurry()  # what was just processed may have enqueued
             self.processed += 1
-            self._tally.ended(report.queue, report.status, report.seconds)
+            self._duties.tally.ended(report.queue, report.status, report.seconds)
             self._empty_looks, self._told = 0, False
             self._restraint.end()
             if self._on_report is not None:
@@ -143,7 +125,7 @@ class InProcessWorker:
         if report == PASSED_OVER:  # there is more to look at, once it is known that none stops us
             return None
         if self._limits.once:
-            return "one cycle was asked for"
+            return ONE_CYCLE
         return self._after_nothing() if report.status == "empty" else None
 
     def _after_nothing(self) -> str | None:
@@ -164,30 +146,21 @@ class InProcessWorker:
     def _still_comes(self) -> bool:
         """Whether there is work although none can be had just now."""
         backend, watched = self._cycle.backend, self._queues.watched
-        if not self._relaying.has_nothing():
+        if not self._duties.relay.has_nothing():
             return True
         if isinstance(backend, Reconnects) and backend.misses(watched):
             return True
         return isinstance(backend, LimitsRates) and backend.withholds(watched)
 
-    def _reason_to_stop(self) -> str | None:
-        if self.stop.asked.is_set():
-            return "a signal asked for it" if self.stop.signal_number else "asked to stop"
-        if self._presence.draining:
-            return DRAINING
-        limit = self._limits.max_jobs
-        if limit is not None and self.processed >= limit:
-            return f"{limit} jobs were processed"
-        if time.monotonic() >= self._ends_at:
-            return f"{self._limits.max_seconds:g} seconds are over"
-        return None
+    def _reason_to_end(self) -> str:
+        return self._conditions.reason(self.processed, draining=self._duties.draining)
 
     def _wait(self) -> None:
-        backend, left = self._cycle.backend, self._ends_at - time.monotonic()
+        backend, left = self._cycle.backend, self._conditions.seconds_left()
         pause = self._poll_interval
         if isinstance(backend, LooksAhead):
             pause = backend.look_every(pause)
-        seconds = min(pause, left, self._house.seconds_left(), self._relaying.seconds_left())
+        seconds = min(pause, left, self._duties.seconds_left())
         if self._cron is not None:
             seconds = min(seconds, self._cron.seconds_left())
         began = time.monotonic()

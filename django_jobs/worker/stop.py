@@ -1,4 +1,4 @@
-"""Signals: the first asks the worker to stop, the second stops it now."""
+"""When a worker ends. Of signals the first asks it to stop, the second stops it now."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_jobs.execution.attempt import StopNow, is_running
@@ -119,3 +120,47 @@ class Stop:
             raise Woken
         if self.urgent and is_running():
             raise StopNow
+
+
+DRAINING = "an operator asked it to drain"
+NOTHING_DUE = "nothing is due"
+ONE_CYCLE = "one cycle was asked for"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a worker ends by itself."""
+
+    once: bool = False
+    until_empty: bool = False
+    max_jobs: int | None = None
+    max_seconds: float | None = None
+
+
+class EndConditions:
+    """Whether a worker is to end, as far as that does not depend on how it does its work."""
+
+    def __init__(self, stop: Stop, limits: Limits) -> None:
+        self._stop = stop
+        self._limits = limits
+        self.begin()
+
+    def begin(self) -> None:
+        """Count the seconds that it may take from now on."""
+        self._ends_at = time.monotonic() + (self._limits.max_seconds or float("inf"))
+
+    def seconds_left(self) -> float:
+        return self._ends_at - time.monotonic()
+
+    def reason(self, processed: int, *, draining: bool) -> str:
+        """Why it is to end now; empty while it is not."""
+        limits = self._limits
+        if self._stop.asked.is_set():
+            return "a signal asked for it" if self._stop.signal_number else "asked to stop"
+        if draining:
+            return DRAINING
+        if limits.max_jobs is not None and processed >= limits.max_jobs:
+            return f"{limits.max_jobs} jobs were processed"
+        if self.seconds_left() <= 0:
+            return f"{limits.max_seconds:g} seconds are over"
+        return ""

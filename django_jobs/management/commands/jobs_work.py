@@ -31,19 +31,14 @@ from django_jobs.operations.leftovers import leftovers
 from django_jobs.telemetry import events
 from django_jobs.telemetry.logs import in_words, soon
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.in_process import (
-    NOTHING_DUE,
-    InProcessWorker,
-    Limits,
-    shortest_lease,
-)
+from django_jobs.worker.in_process import InProcessWorker, shortest_lease
 from django_jobs.worker.pool.build import PoolWorker, processes_for, why_no_children
 from django_jobs.worker.pool.lifecycle import MEGABYTE, ChildLimits, can_measure
 from django_jobs.worker.pool.shared_memory import Places
 from django_jobs.worker.pool.store_threads import HANG_SHARE
 from django_jobs.worker.pool.wait_thread import limit_connecting
 from django_jobs.worker.queues import parse, unheard_of
-from django_jobs.worker.stop import Stop, leave_in_time
+from django_jobs.worker.stop import NOTHING_DUE, Limits, Stop, leave_in_time
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.worker.cycle import Report
     from django_jobs.worker.executor import Executor
-    from django_jobs.worker.in_process import Limits
     from django_jobs.worker.pool.forkserver import Nursery
     from django_jobs.worker.pool.thread_messages import Done
     from django_jobs.worker.queues import QueueOrder
+    from django_jobs.worker.stop import Limits
 
 
 # The garbage collector of a parent, which makes thousands of small objects a second.

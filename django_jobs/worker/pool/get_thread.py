@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.base import Cancels, LimitsRates, Reconnects
-from django_jobs.worker.duties import Duties, Housekeeping, Ledger, Presence
+from django_jobs.worker.duties import Duties, Presence
 from django_jobs.worker.pool.keep_thread import LOOKS_PER_LEASE
 from django_jobs.worker.pool.thread_messages import NOT_IDLE, Fetched, StopAsked
 from django_jobs.worker.pool.wait_thread import Waiter
@@ -292,19 +292,18 @@ class Get:
         self._backend = backend
         self._holdings = shared.holdings
         self._lease = shared.lease
-        self._tally = shared.tally
         self._report = shared.report
         self._stopped = shared.stopped
         self._wake = shared.wake
-        self._house = Housekeeping(backend, shared.lease, shared.asker.outage)
-        self._duties = Duties(backend)
-        self._ledger = Ledger(backend)
-        self._presence = Presence(
+        presence = Presence(
             backend,
             str(queues),
             places.processes,
             places.concurrency,
             shared.holdings.__len__,
+        )
+        self._duties = Duties(
+            backend, shared.lease, shared.asker.outage, presence, tally=shared.tally
         )
         self._kill_grace = shared.settings.kill_grace
         self._ask_at = 0.0
@@ -314,7 +313,7 @@ class Get:
     @property
     def draining(self) -> bool:
         """Whether an operator asked this worker to end."""
-        return self._presence.draining
+        return self._duties.draining
 
     @property
     def is_over(self) -> bool:
@@ -327,21 +326,21 @@ class Get:
             return float("inf")
         # So that jobs that are asked to stop hear of it, also while the worker is busy.
         most = self._lease / LOOKS_PER_LEASE
-        return min(most, self._house.seconds_left(), self.looking.seconds_left())
+        return min(most, self._duties.seconds_left(), self.looking.seconds_left())
 
     def turn(self) -> bool:
         """Claim, or keep house; False when nothing is left to do now."""
         if self._stopped():
             return False
         if self.store.fails:  # so that its return is noticed soon, also where nothing is wanted
-            self._house.hurry()
+            self._duties.house.hurry()
         if self._may_have_unheard:  # which proves nothing: mostly there is nothing to return
             self.store.call(self._return_unheard, proves=False)
             return True
         # Work first, for somebody waits for it; but the house is never passed over twice.
         if self._house_waits or not self.looking.begin():
             self._house_waits = False
-            asks = not self._house.seconds_left()
+            asks = not self._duties.seconds_left()
             self.store.call(self._keep_house, proves=asks)
             return self.looking.seconds_left() <= 0
         self._house_waits = True
@@ -353,13 +352,10 @@ class Get:
         return True
 
     def _keep_house(self) -> None:
-        do = self._duties.do
-        do("show that it is there", self._presence.tell)
-        do("tell its figures", self._ledger.tell)
-        if self._house.step():
+        if self._duties.step():
             self.looking.hint()
+        do = self._duties.do
         do("look for queues", self.looking.keep_up)
-        do("tell its counts", self._tally.tell_now_and_then)
         do("ask which jobs are to stop", self._ask)
         if isinstance(self._backend, Reconnects):
             self._backend.return_unheard()  # what could not be given back when it was claimed
@@ -394,5 +390,4 @@ class Get:
     def end(self) -> None:
         """Take leave. Should the store not answer, what is left is forgotten in time."""
         self.store.call(self._return_unheard, proves=False)
-        self.store.call(self._tally.end, proves=False)
-        self.store.call(self._presence.end, proves=False)
+        self.store.call(self._duties.end, proves=False)

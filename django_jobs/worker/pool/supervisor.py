@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Settled
 from django_jobs.telemetry import events
-from django_jobs.worker.duties import DRAINING
 from django_jobs.worker.events import tell_claimed
-from django_jobs.worker.in_process import NOTHING_DUE
 from django_jobs.worker.pool import deadlines
 from django_jobs.worker.pool.children import Held, told_end
 from django_jobs.worker.pool.dispatch import Dispatch
@@ -30,9 +28,9 @@ from django_jobs.worker.pool.thread_messages import (
     Fetched,
     StopAsked,
 )
+from django_jobs.worker.stop import NOTHING_DUE, ONE_CYCLE, EndConditions
 
 if TYPE_CHECKING:
-    from django_jobs.worker.in_process import Limits
     from django_jobs.worker.pool.children import Child
     from django_jobs.worker.pool.forkserver import Nursery
     from django_jobs.worker.pool.lifecycle import ChildLimits
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.shared_memory import Places
     from django_jobs.worker.pool.store_threads import StoreThreads
     from django_jobs.worker.pool.thread_messages import Idle, Renewed, WakePipe
-    from django_jobs.worker.stop import Stop
+    from django_jobs.worker.stop import Limits, Stop
 
 URGENT_PATIENCE = 2.0
 REST_SECONDS = 0.002
@@ -78,7 +76,7 @@ class Supervisor:
         self._dispatch = Dispatch(self._children, desk, places, child_limits)
         self._recycling = Recycling(child_limits, self._births, self._dispatch)
         self._received = 0
-        self._ends_at = time.monotonic() + (limits.max_seconds or float("inf"))
+        self._conditions = EndConditions(stop, limits)
         self._why = ""
         self._idle_since = self._look_at = 0.0
         if limits.until_empty:
@@ -145,27 +143,16 @@ class Supervisor:
 
     def _reason_to_end(self) -> str:
         limits, processed = self._limits, self._desk.processed
-        most = limits.max_jobs or float("inf")
         if self._births.failures >= MOST_FAILURES:
             self._break(f"children die as soon as they are born: {self._births.last_failure}")
         if self._store.failed is not None:
             self._break(f"the thread for the store ended: {self._store.failed!r}")
-        reasons = (
-            (bool(self.broken), self.broken),
-            (self._stop.asked.is_set(), self._told_to()),
-            (self._store.draining, DRAINING),
-            (
-                processed >= most,
-                f"{limits.max_jobs} jobs were processed",
-            ),
-            (limits.once and processed > 0, "one cycle was asked for"),
-            (time.monotonic() >= self._ends_at, f"{limits.max_seconds or 0:g} seconds are over"),
-            ((limits.once or limits.until_empty) and self._nothing_due(), NOTHING_DUE),
-        )
-        return next((why for holds, why in reasons if holds), "")
-
-    def _told_to(self) -> str:
-        return "a signal asked for it" if self._stop.signal_number else "asked to stop"
+        asked = self._conditions.reason(processed, draining=self._store.draining)
+        if self.broken or asked:
+            return self.broken or asked
+        if limits.once and processed:
+            return ONE_CYCLE
+        return NOTHING_DUE if (limits.once or limits.until_empty) and self._nothing_due() else ""
 
     def _break(self, why: str) -> None:
         self.broken = self.broken or why

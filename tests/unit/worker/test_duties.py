@@ -1,12 +1,16 @@
 """One duty of a worker that fails: the others are done, and the worker goes on."""
 
+from types import SimpleNamespace
+
 import pytest
 from django.db import DataError
 
 from django_jobs.backends.base import Chores, KeepsHouse
 from django_jobs.backends.memory import MemoryBackend
+from django_jobs.outbox.relay import Moved
 from django_jobs.worker import duties as housekeeping
-from django_jobs.worker.duties import Duties, Housekeeping
+from django_jobs.worker.duties import Duties, DutyRunner, Housekeeping
+from django_jobs.worker.store import Outage
 
 pytestmark = pytest.mark.usefixtures("heard")
 
@@ -66,21 +70,91 @@ def test_a_look_that_fails_is_told_of_and_leaves_the_worker_time_to_rest(heard):
 def test_a_duty_is_tried_again_after_a_while_and_told_of_anew_when_it_had_gone_well(
     heard, monkeypatch
 ):
-    duties, fails = Duties(MemoryBackend("database", {})), True
+    runner, fails = DutyRunner(MemoryBackend("database", {})), True
 
     def work():
         if fails:
             raise DataError("refused")
         return 7
 
-    assert duties.do("add", work) is None
+    assert runner.do("add", work) is None
     fails = False
-    assert duties.do("add", work) is None  # not yet
+    assert runner.do("add", work) is None  # not yet
     monkeypatch.setattr(housekeeping, "AGAIN_SECONDS", 0.0)
-    assert duties.do("add", work) == 7
+    assert runner.do("add", work) == 7
     fails = True
-    assert duties.do("add", work) is None
+    assert runner.do("add", work) is None
     assert len(heard()) == 2
+
+
+class Bench:
+    """Takes down which duties were done, in their order; ``fails``: which of them fails."""
+
+    def __init__(self, fails=""):
+        self.done = []
+        self.fails = fails
+
+    def note(self, name, answer=None):
+        def work():
+            self.done.append(name)
+            if name == self.fails:
+                raise ValueError(name)
+            return answer
+
+        return work
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Duties that only take down that they are done."""
+
+    def make(*, fails="", ready=False, moved=0):
+        bench = Bench(fails)
+        presence = SimpleNamespace(
+            tell=bench.note("presence"), end=bench.note("leave"), draining=False
+        )
+        backend = MemoryBackend("database", {})
+        duties = Duties(backend, 30.0, Outage("database"), presence)
+        duties.relay = SimpleNamespace(
+            step=bench.note("relay", Moved(moved, left=False)), seconds_left=lambda: 7.0
+        )
+        monkeypatch.setattr(duties.tally, "tell_now_and_then", bench.note("tally"))
+        monkeypatch.setattr(duties.tally, "end", bench.note("last tally"))
+        monkeypatch.setattr(duties._ledger, "tell", bench.note("ledger"))
+        monkeypatch.setattr(duties.house, "step", bench.note("house", ready))
+        return duties, bench
+
+    return make
+
+
+@pytest.mark.parametrize(("ready", "moved"), [(False, 0), (True, 0), (False, 2), (True, 2)])
+def test_a_step_does_every_duty_and_tells_whether_a_job_may_be_ready(made, ready, moved):
+    duties, bench = made(ready=ready, moved=moved)
+    assert duties.step() is (ready or moved > 0)
+    assert bench.done == ["presence", "tally", "ledger", "relay", "house"]
+
+
+@pytest.mark.parametrize("fails", ["presence", "tally", "ledger"])
+def test_a_duty_of_a_step_that_fails_keeps_no_other_from_being_done(made, fails, heard):
+    duties, bench = made(fails=fails, ready=True)
+    assert duties.step() is True
+    assert bench.done == ["presence", "tally", "ledger", "relay", "house"]
+    assert len(heard()) == 1
+
+
+def test_duties_are_due_when_the_first_of_them_is(made):
+    duties, _ = made()
+    duties.house.hurry()
+    assert duties.seconds_left() == 0.0
+    duties.house._due_at = float("inf")
+    assert duties.seconds_left() == 7.0
+
+
+def test_a_worker_leaves_though_its_last_counts_cannot_be_told(made):
+    duties, bench = made(fails="last tally")
+    with pytest.raises(ValueError, match="last tally"):
+        duties.end()
+    assert bench.done == ["last tally", "leave"]
 
 
 def test_a_store_that_serves_nobody_is_everybodys_trouble(heard):
@@ -88,5 +162,5 @@ def test_a_store_that_serves_nobody_is_everybodys_trouble(heard):
         raise ConnectionResetError("gone")
 
     with pytest.raises(ConnectionResetError):
-        Duties(MemoryBackend("database", {})).do("add", work)
+        DutyRunner(MemoryBackend("database", {})).do("add", work)
     assert heard() == []

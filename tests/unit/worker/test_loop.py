@@ -7,8 +7,9 @@ from django_jobs.backends.base import LimitsRates
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.conf import get_settings
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.in_process import NOTHING_DUE, InProcessWorker, Limits
+from django_jobs.worker.in_process import InProcessWorker
 from django_jobs.worker.queues import Strict
+from django_jobs.worker.stop import NOTHING_DUE, Limits
 
 
 class PassingOver(MemoryBackend):
