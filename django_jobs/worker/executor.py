@@ -37,10 +37,9 @@ from django_jobs.execution.shared_loop import run_among_others
 from django_jobs.execution.timeout import JobTimeout
 from django_jobs.handlers.base import JobContext
 from django_jobs.telemetry import tracing
-from django_jobs.wire.envelope import trace_of
 from django_jobs.worker.admission import Admitted, Refused
 from django_jobs.worker.events import tell_started
-from django_jobs.worker.settle import Run, SettleTerms, Verdict
+from django_jobs.worker.settle import Run, SettleTerms, Verdict, trace_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,10 +53,11 @@ if TYPE_CHECKING:
 
 
 class Prepared(NamedTuple):
-    """A lease, whether its job may run, and when it was looked at."""
+    """A lease, whether its job may run, its terms, and when it was looked at."""
 
     lease: Lease
     decision: Admitted | Refused
+    terms: SettleTerms | None
     watch: Stopwatch
 
 
@@ -125,12 +125,12 @@ class Executor:
         prepared = self.prepare(lease, lease_seconds)
         decision = prepared.decision
         if not isinstance(decision, Admitted):
-            return self._executed(prepared, decision.outcome)
-        attempt = self._attempt(lease, decision)
+            return Execution(_run_of(prepared, self.worker), decision.outcome)
+        attempt = self._attempt(prepared, decision)
         with tracing.of_run(attempt.context, decision.envelope) as ended:
             ran = await run_among_others(attempt, cut)
             outcome = ended(self._unless_asked(lease, ran))
-        return self._executed(prepared, outcome)
+        return Execution(_run_of(prepared, self.worker), outcome)
 
     def prepare(
         self, lease: Lease, lease_seconds: float, envelope: Envelope | None = None
@@ -143,14 +143,14 @@ class Executor:
         # Last of all: to admit a job may import its module, and that may take a while.
         if lease.start_by is not None and lease.is_late and isinstance(decision, Admitted):
             decision = Refused(TOO_LATE, decision.envelope)
-        return Prepared(lease, decision, watch)
+        return Prepared(lease, decision, SettleTerms.of(decision.envelope), watch)
 
     def execute(self, prepared: Prepared) -> Execution:
         """Run the handler of a job that may run."""
-        lease, decision, _ = prepared
+        lease, decision, *_ = prepared
         if not isinstance(decision, Admitted):
-            return self._executed(prepared, decision.outcome)
-        attempt = self._attempt(lease, decision)
+            return Execution(_run_of(prepared, self.worker), decision.outcome)
+        attempt = self._attempt(prepared, decision)
         if decision.envelope.terms.atomic:
             return self._execute_atomically(prepared, decision, attempt)
         with (
@@ -158,17 +158,7 @@ class Executor:
             tracing.of_run(attempt.context, decision.envelope) as ended,
         ):
             outcome = ended(self._unless_asked(lease, attempt.run()))
-        return self._executed(prepared, outcome)
-
-    def _executed(
-        self,
-        prepared: Prepared,
-        outcome: Outcome,
-        verdict: Verdict | None = None,
-        unanswered: Verdict | None = None,
-    ) -> Execution:
-        run = _run_of(prepared, self.worker)
-        return Execution(run, outcome, verdict, unanswered)
+        return Execution(_run_of(prepared, self.worker), outcome)
 
     def _execute_atomically(
         self, prepared: Prepared, admitted: Admitted, attempt: Attempt
@@ -197,11 +187,12 @@ class Executor:
                 raise
             return done  # of a hook, after the commit
         except _UndoneError as undone:
-            return self._executed(prepared, undone.outcome, undone.verdict)
+            return Execution(_run_of(prepared, self.worker), undone.outcome, undone.verdict)
         except (Error, OSError) as error:
             outcome = _undone_by(error, admitted.handler.key, settling=done is None)
             # When the commit was not answered it may have come through all the same.
-            return self._executed(prepared, outcome, unanswered=done.verdict if done else None)
+            unanswered = done.verdict if done else None
+            return Execution(_run_of(prepared, self.worker), outcome, None, unanswered)
 
     @contextmanager
     def _joint_transaction(self, lease: Lease) -> Iterator[Any]:
@@ -216,7 +207,8 @@ class Executor:
         """What was asked to stop is not run again."""
         return called_off(outcome) if self.is_asked(lease) else outcome
 
-    def _attempt(self, lease: Lease, admitted: Admitted) -> Attempt:
+    def _attempt(self, prepared: Prepared, admitted: Admitted) -> Attempt:
+        lease = prepared.lease
         terms = admitted.envelope.terms
         timeout = terms.timeout
         seconds = self.settings.effective_timeout(lease.queue) if timeout is None else timeout
@@ -228,7 +220,7 @@ class Executor:
             attempt=admitted.header.attempts + 1,
             max_retries=terms.max_retries,
             meta=terms.meta or {},
-            trace_id=terms.trace_id or trace_of(admitted.envelope) or lease.id.replace("-", ""),
+            trace_id=trace_id_of(lease, prepared.terms),
             fence=lease.fence,
             deadline=time.time() + seconds if seconds else None,
             timeout=seconds or None,
@@ -298,9 +290,8 @@ def _acked(verdict: Verdict, outcome: Outcome) -> Verdict:
 
 
 def _run_of(prepared: Prepared, worker: str) -> Run:
-    lease, decision, watch = prepared
+    lease, decision, terms, watch = prepared
     header, envelope = lease.message.header, decision.envelope
     counted = header.clamped(envelope.terms) if envelope is not None else header
     times = watch.started, watch.now()
-    terms = SettleTerms.of(envelope)
     return Run(lease, terms, counted.attempts, counted.crashes, *times, worker)

@@ -163,6 +163,11 @@ class SettleTerms(NamedTuple):
         )
 
 
+def trace_id_of(lease: Lease, terms: SettleTerms | None) -> str:
+    """The trace that was given, that of the enqueue, or else one that is the job's own."""
+    return (terms and terms.trace_id) or lease.id.replace("-", "")
+
+
 class Run(NamedTuple):
     """One delivery as settling sees it. Without terms the message was not believed."""
 
@@ -197,9 +202,7 @@ class Run(NamedTuple):
 
     @property
     def trace_id(self) -> str:
-        """The trace that was given, that of the enqueue, or else one that is the job's own."""
-        given = self.terms and self.terms.trace_id
-        return given or self.lease.id.replace("-", "")
+        return trace_id_of(self.lease, self.terms)
 
 
 class Verdict(NamedTuple):
