@@ -413,7 +413,7 @@ class Asker:
     def _patiently(self, work: Callable[[], T], seconds: float, *, again: bool) -> T:
         """The answer, asked for until there is one; raises NoAnswerError when time is up."""
         deadline = time.monotonic() + seconds
-        backoff = Backoff(FIRST_PAUSE, LONGEST_SETTLE_PAUSE)
+        backoff: Backoff | None = None  # most are answered at once
         while True:
             try:
                 answer = work()
@@ -427,6 +427,7 @@ class Asker:
                 self.outage.ends()
                 return answer
             close_idle_connections()
+            backoff = backoff or Backoff(FIRST_PAUSE, LONGEST_SETTLE_PAUSE)
             self._nap(min(spread(backoff.next()), deadline - time.monotonic()))
             if time.monotonic() >= deadline or self.hurried():
                 raise NoAnswerError(verdict)
