@@ -109,7 +109,7 @@ def _live(work: str, given: Sequence[Any], pipe: Any, parent: int) -> None:
     leave_signals_to_parent()
     signal.set_wakeup_fd(-1)
     django.setup()
-    from django_jobs.cron import child_work  # noqa: PLC0415 - knows models; see afresh
+    from django_jobs.cron import child_work  # noqa: PLC0415 - knows models; see spawnserver
 
     try:
         told = ("said", child_work.WORK[work](*given))

@@ -1,4 +1,4 @@
-"""Puts a pool together. The nursery comes first: before any thread or connection."""
+"""Puts a pool together. The fork server comes first: before any thread or connection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from django_jobs.worker.events import events_of
 from django_jobs.worker.in_process import shortest_lease
 from django_jobs.worker.pool import spawnserver
 from django_jobs.worker.pool.child import child_main
-from django_jobs.worker.pool.forkserver import forked_nursery
+from django_jobs.worker.pool.forkserver import start_fork_server
 from django_jobs.worker.pool.lifecycle import ChildLimits
 from django_jobs.worker.pool.log_thread import Teller
 from django_jobs.worker.pool.settlement import Desk
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.worker.cycle import Report
     from django_jobs.worker.executor import Executor
-    from django_jobs.worker.pool.forkserver import Nursery
+    from django_jobs.worker.pool.forkserver import ForkServer
     from django_jobs.worker.pool.thread_messages import Done
     from django_jobs.worker.queues import QueueOrder
     from django_jobs.worker.stop import Limits
@@ -140,7 +140,7 @@ class PoolWorker:
         if self._settings.allowed_shell_commands:
             stray_processes.keep_to_itself()
         memory = shared_memory(self._places.slots)
-        nursery = self._nursery(memory)
+        server = self._fork_server(memory)
         database = self._backend.home
         for alias in {database, self._relay.home if self._relay else None}:
             limit_connecting(alias, shortest_lease(self._settings) / HANG_SHARE)
@@ -148,20 +148,20 @@ class PoolWorker:
         teller.start()
         try:
             with rare_collections(), self.stop.listening(), logs.through(teller.say):
-                code = self._work(nursery, teller)
+                code = self._work(server, teller)
         finally:
             all_is_said = teller.end(LAST_WORDS_SECONDS)
         if not all_is_said:
             os._exit(code)  # to leave in good order would be to wait for who takes down the log
         return code
 
-    def _work(self, nursery: Nursery, teller: Teller) -> int:
+    def _work(self, server: ForkServer, teller: Teller) -> int:
         alias = self._backend.alias
-        supervisor, desk = self._supervisor(nursery, teller)
+        supervisor, desk = self._supervisor(server, teller)
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
         look = threading.Thread(target=self._look_at_what_waits, daemon=True)
         look.start()
-        with sent_by(supervisor.herald.tell):
+        with sent_by(supervisor.signal_process.send):
             why = supervisor.run()
         look.join(LAST_WORDS_SECONDS)
         self.processed = desk.processed
@@ -182,13 +182,13 @@ class PoolWorker:
         finally:
             connections.close_all()
 
-    def _nursery(self, memory: int) -> Nursery:
+    def _fork_server(self, memory: int) -> ForkServer:
         if spawnserver.is_needed():
-            return spawnserver.nursery_afresh(self._backend.alias, self._places, memory)
+            return spawnserver.start_spawn_server(self._backend.alias, self._places, memory)
         main = child_main(self._child_executor, self._settings.kill_grace, self._places)
-        return forked_nursery(main, memory)
+        return start_fork_server(main, memory)
 
-    def _supervisor(self, nursery: Nursery, teller: Teller) -> tuple[Supervisor, Desk]:
+    def _supervisor(self, server: ForkServer, teller: Teller) -> tuple[Supervisor, Desk]:
         wake = WakePipe()
         store = StoreThreads(
             self._backend,
@@ -209,7 +209,7 @@ class PoolWorker:
             can_put_off=self._backend.capabilities.delay,
         )
         supervisor = Supervisor(
-            nursery=nursery,
+            server=server,
             places=self._places,
             child_limits=self._child_limits,
             store=store,

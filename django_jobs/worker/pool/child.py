@@ -30,7 +30,7 @@ from django_jobs.worker.pool.messages import (
     lease_from_tuple,
 )
 from django_jobs.worker.pool.shared_memory import Board
-from django_jobs.worker.pool.side_processes import recite, tend
+from django_jobs.worker.pool.side_processes import send_signals, tick_schedules
 
 if TYPE_CHECKING:
     import socket
@@ -116,10 +116,10 @@ class Child:
 
 
 def child_main(build: Callable[[], Executor], kill_grace: float, places: Places) -> ChildMain:
-    """What the nursery runs in a new child."""
+    """What the fork server runs in a new child."""
     without_jobs: dict[int, Callable[[Channel], None]] = {
-        places.herald: recite,
-        places.scheduler: partial(tend, places.cron),
+        places.signal_process: send_signals,
+        places.scheduler_process: partial(tick_schedules, places.cron),
     }
 
     def lane(executor: Executor, marks: Marks) -> tuple[Executor, Marks]:
@@ -166,7 +166,7 @@ def child_main(build: Callable[[], Executor], kill_grace: float, places: Places)
 def run_exit_hooks() -> None:
     """Let libraries send what they hold back: run what they registered with ``atexit``.
 
-    A process of the nursery ends by ``os._exit()``, and Python would run nothing. In a thread,
+    A process of the fork server ends by ``os._exit()``, and Python would run nothing. In a thread,
     for a hook may hang; what threads of their own do then is not waited for.
     """
     # The standard library's way for its own forked children; there is no public one.

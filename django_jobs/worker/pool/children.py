@@ -1,16 +1,15 @@
-"""The children as the parent knows them: what their lanes were given, and what they have begun."""
+"""The children as the parent sees them: what their lanes hold, and what they have begun."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from django_jobs.worker.pool.forkserver import kill_group
 from django_jobs.worker.pool.messages import (
     ALIKE,
     MOMENT_BITS,
@@ -66,27 +65,27 @@ class Lane:
     child: Child
     index: int
     marks: Marks
-    given: OrderedDict[int, Held] = field(default_factory=OrderedDict)
+    held: OrderedDict[int, Held] = field(default_factory=OrderedDict)
     revoked: set[int] = field(default_factory=set)
     given_at: float = 0.0
     asked: tuple[int, float] = (0, 0.0)
     quiet: float = 0.0
     place: tuple[int, ...] = ()
 
-    def give(self, held: Sequence[Held]) -> None:
+    def give(self, leases: Sequence[Held]) -> None:
         """Hand leases over, with the child's next frame."""
         self.given_at = time.monotonic()
-        for one in held:
+        for held in leases:
             number = self.child.next_number()
-            self.given[number] = one
-            told = (self.index, number, one.seconds, lease_to_tuple(one.lease))
-            self.child.outbox.append(told)
+            self.held[number] = held
+            lease = lease_to_tuple(held.lease)
+            self.child.outbox.append((self.index, number, held.seconds, lease))
         self.marks.hold_until(self.fence)
 
     @property
     def fence(self) -> float:
         """The moment from which it must not run all that it holds."""
-        return min((held.fence for held in self.given.values()), default=0.0)
+        return min((held.fence for held in self.held.values()), default=0.0)
 
     @property
     def accepts(self) -> bool:
@@ -95,7 +94,7 @@ class Lane:
     def running(self) -> tuple[int, Held] | None:
         """What it has begun and not ended."""
         started = self.marks.started
-        held = self.given.get(started) if started > self.marks.finished else None
+        held = self.held.get(started) if started > self.marks.finished else None
         return None if held is None else (started, held)
 
     @property
@@ -106,12 +105,12 @@ class Lane:
     @property
     def has_unheard(self) -> bool:
         """Whether it has ended a job and its verdict has not come."""
-        return bool(self.given) and next(iter(self.given)) <= self.marks.finished
+        return bool(self.held) and next(iter(self.held)) <= self.marks.finished
 
     def watch(self, seconds: float) -> None:
         """Count for how long it has owed something to the parent, and did nothing for it."""
-        owes = self.given or self.revoked or self.child.dismissed
-        first = next(iter(self.given), 0)
+        owes = self.held or self.revoked or self.child.dismissed
+        first = next(iter(self.held), 0)
         place = (self.marks.started, self.marks.finished, first, len(self.revoked))
         if not owes or self.is_occupied or place != self.place:
             self.quiet, self.place = 0.0, place
@@ -123,23 +122,23 @@ class Lane:
         return self.running() is not None and self.marks.began_at < moment
 
     def begun(self) -> list[int]:
-        """What it really ran and has not told the end of.
+        """What it really ran and has not reported the end of.
 
-        That is one job; more of them where the parent stopped to listen before it died.
+        That is one job; more of them where the parent stopped listening before it died.
         """
         ran = self.marks.ran
-        return [number for number in self.given if number <= ran]
+        return [number for number in self.held if number <= ran]
 
     def makes_wait(self, now: float) -> bool:
         """Whether some of what it holds may wait behind something else.
 
         The first that it was given begins at once, unless its process is busy otherwise.
         """
-        return len(self.given) > 1 or bool(self.given and now - self.given_at > PROMPT_SECONDS)
+        return len(self.held) > 1 or bool(self.held and now - self.given_at > PROMPT_SECONDS)
 
     def unstarted(self) -> list[int]:
         started = self.marks.started
-        return [number for number in self.given if number > started]
+        return [number for number in self.held if number > started]
 
     def take_back(self, count: int) -> list[Held]:
         """The last so many of what it has not begun, if it still has not.
@@ -151,10 +150,10 @@ class Lane:
             return []
         started = self.marks.take_back_from(numbers[0])
         self.revoked.update(numbers)
-        return [self.given.pop(number) for number in numbers if number > started]
+        return [self.held.pop(number) for number in numbers if number > started]
 
     def take_back_all(self) -> list[Held]:
-        return self.take_back(len(self.given))
+        return self.take_back(len(self.held))
 
     def seen(self, number: int) -> Held | None:
         """It is done with a number, run or not; what it held by it, if that was not taken back.
@@ -165,14 +164,14 @@ class Lane:
             self.revoked.discard(number)
             if not self.revoked:
                 self.marks.allow_all()
-        if not self.given:
+        if not self.held:
             return None
-        first, held = self.given.popitem(last=False)
+        first, held = self.held.popitem(last=False)
         if first == number:
             return held
-        self.given[first] = held
-        self.given.move_to_end(first, last=False)
-        if number in self.given:
+        self.held[first] = held
+        self.held.move_to_end(first, last=False)
+        if number in self.held:
             raise BadFrame("an end that came before that of the job before it")
         return None
 
@@ -188,7 +187,7 @@ class Lane:
         if len(child.lanes) == 1:
             child.kill(why, number)
         elif self.index not in child.overruns:
-            held = self.given[number]
+            held = self.held[number]
             kill_at = time.monotonic() + NEIGHBOUR_GRACE
             if why == "fence":
                 kill_at = min(kill_at, held.ends - held.seconds / KILL_SHARE)
@@ -207,25 +206,25 @@ class Overrun:
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """One child process. ``alone``: it is for what has to run alone, one job at a time."""
+    """One child process. ``isolated``: it is for what has to run alone, one job at a time."""
 
     slot: int
     pid: int
     channel: Channel
-    alone: bool = False
+    isolated: bool = False
     lanes: list[Lane] = field(default_factory=list)
     outbox: list[tuple[Any, ...]] = field(default_factory=list)
     overruns: dict[int, Overrun] = field(default_factory=dict)
     killed: str = ""
-    blamed: int = 0
+    culprit: int = 0
     fault: str = ""
-    mute_since: float = 0.0
+    disconnected_at: float = 0.0
     born_at: float = 0.0
     said: Said = NOTHING_SAID
     terms: tuple[Any, ...] | None = None
     last: int = 0
     ended: int = 0
-    worn: str = ""
+    retiring: str = ""
     replaced: bool = False
     dismissed: bool = False
     looked_at: float = 0.0
@@ -236,7 +235,7 @@ class Child:
         return self.last
 
     def hand_over(self) -> None:
-        """Send what its lanes were given; a child that is gone gets it counted all the same."""
+        """Send what its lanes hold; for a child that is gone it counts all the same."""
         if self.outbox:
             frame, self.outbox = self.outbox, []
             self.post(("run", frame))
@@ -274,16 +273,16 @@ class Child:
 
     @property
     def accepts(self) -> bool:
-        return not (self.killed or self.mute_since or self.overruns or self.worn)
+        return not (self.killed or self.disconnected_at or self.overruns or self.retiring)
 
     @property
     def load(self) -> int:
         """How much it holds."""
-        return sum(len(lane.given) for lane in self.lanes)
+        return sum(len(lane.held) for lane in self.lanes)
 
     @property
     def is_idle(self) -> bool:
-        return not any(lane.given for lane in self.lanes)
+        return not any(lane.held for lane in self.lanes)
 
     @property
     def is_free(self) -> bool:
@@ -297,13 +296,13 @@ class Child:
 
     def dismiss(self) -> None:
         """Tell it that nothing comes any more; it ends by itself."""
-        if not (self.dismissed or self.mute_since):
+        if not (self.dismissed or self.disconnected_at):
             self.dismissed = True
             with contextlib.suppress(OSError):
                 self.channel.sock.shutdown(socket.SHUT_WR)
 
     def is_stuck(self, now: float) -> bool:
-        """Whether nothing goes on in it, so that nobody knows which of its runs is to blame."""
+        """Whether nothing goes on in it, so that it is not known which of its runs is to blame."""
         beaten_at = self.lanes[0].marks.beaten_at
         return len(self.lanes) > 1 and now - beaten_at > STUCK_SECONDS
 
@@ -328,24 +327,5 @@ class Child:
         """
         if self.killed:
             return
-        self.killed, self.blamed, self.fault = why, number, fault
+        self.killed, self.culprit, self.fault = why, number, fault
         kill_group(self.pid)
-
-
-def kill_group(pid: int) -> None:
-    """Kill a process and everything that it started."""
-    for end in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            end(pid, signal.SIGKILL)
-
-
-def told_end(status: int) -> str:
-    """A wait status in words."""
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"the process ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"the process was killed by {name}"

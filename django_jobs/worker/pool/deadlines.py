@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.thread_messages import StopAsked
 
 LOOK_SECONDS = 0.25
-MUTE_SECONDS = 1.0
+DISCONNECTED_SECONDS = 1.0
 SILENT_SECONDS = 8.0
 BIRTH_SECONDS = 60.0  # a child that is started afresh sets up a whole project first
 
@@ -22,23 +22,23 @@ def enforce_deadlines(children: Iterable[Child], dispatch: Dispatch) -> None:
     """Stop what has to be stopped now."""
     now = time.monotonic()
     for child in children:
-        if child.mute_since and now - child.mute_since > MUTE_SECONDS:
-            child.kill("mute", child.lanes[0].marks.ran)
-        if now - child.looked_at > LOOK_SECONDS and not (child.killed or child.mute_since):
+        if child.disconnected_at and now - child.disconnected_at > DISCONNECTED_SECONDS:
+            child.kill("disconnected", child.lanes[0].marks.ran)
+        if now - child.looked_at > LOOK_SECONDS and not (child.killed or child.disconnected_at):
             child.watch(now)
-            _look_at_silence(child, now, dispatch)
+            _check_silence(child, now, dispatch)
         for lane in child.lanes:
-            if lane.given:
-                _look_at(lane, now)
+            if lane.held:
+                _check_lane(lane, now)
                 fence = lane.fence
                 lane.marks.hold_until(fence)
                 if now > fence:
                     dispatch.ready.extend(lane.take_back_all())
         if child.overruns:
-            _look_at_overruns(child, now, dispatch)
+            _check_overruns(child, now, dispatch)
 
 
-def _look_at(lane: Lane, now: float) -> None:
+def _check_lane(lane: Lane, now: float) -> None:
     running = lane.running()
     if running is None:
         return
@@ -54,7 +54,7 @@ def _look_at(lane: Lane, now: float) -> None:
         lane.stop("asked", number)
 
 
-def _look_at_silence(child: Child, now: float, dispatch: Dispatch) -> None:
+def _check_silence(child: Child, now: float, dispatch: Dispatch) -> None:
     """A child that hangs where no job runs is replaced, and no job is charged for it.
 
     It may hang in a signal handler, in what a thread left behind does, in a lock. Beside
@@ -64,7 +64,7 @@ def _look_at_silence(child: Child, now: float, dispatch: Dispatch) -> None:
     silent = [lane for lane in child.lanes if lane.quiet > limit]
     if not silent:
         return
-    # With a verdict that does not come, what runs beside it could not tell its own either.
+    # With a verdict that does not come, what runs beside it could not report its own either.
     if any(lane.has_unheard for lane in silent) or not any(x.is_occupied for x in child.lanes):
         where = "between two jobs" if child.is_up else "before it was ready for jobs"
         child.kill("silent", fault=f"nothing went on in it for {limit:g} seconds {where}")
@@ -73,15 +73,15 @@ def _look_at_silence(child: Child, now: float, dispatch: Dispatch) -> None:
         if taken := lane.take_back_all():
             dispatch.ready.extend(taken)
         elif not child.is_stuck(now):  # its loop goes on, and it does not come to them
-            child.worn = child.worn or "it does not come to jobs that it was handed"
+            child.retiring = child.retiring or "it does not come to jobs that it was handed"
 
 
-def _look_at_overruns(child: Child, now: float, dispatch: Dispatch) -> None:
+def _check_overruns(child: Child, now: float, dispatch: Dispatch) -> None:
     """It gets nothing new, its neighbours may end, and then it is killed."""
     for lane in child.lanes:
         dispatch.ready.extend(lane.take_back_all())
     for index, overrun in list(child.overruns.items()):
-        if overrun.number not in child.lanes[index].given:
+        if overrun.number not in child.lanes[index].held:
             del child.overruns[index]
         elif now > overrun.kill_at:
             child.kill("stuck" if child.is_stuck(now) else overrun.why, overrun.number)
@@ -93,7 +93,7 @@ def stop_lost(child: Child, dispatch: Dispatch, is_lost: Callable[[Held], bool])
         running = lane.running()
         if running is not None and is_lost(running[1]):
             lane.stop("lost", running[0])
-        if any(is_lost(held) for held in lane.given.values()):
+        if any(is_lost(held) for held in lane.held.values()):
             dispatch.ready.extend(lane.take_back_all())
 
 
@@ -104,7 +104,7 @@ def ask_to_stop(children: Iterable[Child], dispatch: Dispatch, asked: StopAsked)
         running = lane.running()
         if running is not None and running[1].lease.id in asked.ids:
             lane.ask_to_stop(running[0], asked.kill_at)
-        if any(held.lease.id in asked.ids for held in lane.given.values()):
+        if any(held.lease.id in asked.ids for held in lane.held.values()):
             dispatch.ready.extend(lane.take_back_all())
     for held in dispatch.ready:
         if held.lease.id in asked.ids:
@@ -114,6 +114,6 @@ def ask_to_stop(children: Iterable[Child], dispatch: Dispatch, asked: StopAsked)
 def select_timeout(children: Iterable[Child]) -> float:
     """How long nothing can become due."""
     now = time.monotonic()
-    lanes = [lane for child in children for lane in child.lanes if lane.given]
+    lanes = [lane for child in children for lane in child.lanes if lane.held]
     moments = [lane.marks.deadline for lane in lanes]
     return max(min([LOOK_SECONDS, *(moment - now for moment in moments if moment > now)]), 0.001)

@@ -1,4 +1,4 @@
-"""Who gets what: chunks of short jobs, suspects alone, nothing behind a busy child."""
+"""Which child gets which job: chunks of short ones, suspects alone, none behind a busy child."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Dispatch:
         self, children: Mapping[int, Child], desk: Desk, places: Places, limits: ChildLimits
     ) -> None:
         self.ready: deque[Held] = deque()
-        self.lacks_one_alone = False
+        self.lacks_isolated = False
         self.lack_lanes = False
         self._children = children
         self._desk = desk
@@ -71,7 +71,7 @@ class Dispatch:
         """Leases have come. A suspect comes alone, and others like it may be next."""
         is_suspect, is_limited = held[-1].lease.suspect, _is_limited(held[-1])
         if is_limited or (is_suspect and self._apart):
-            self.ready.extendleft(reversed(held))  # it is in nobody's way
+            self.ready.extendleft(reversed(held))  # it is in the way of none
         else:
             self.ready.extend(held)
         self._suspicious = is_suspect and not self._apart
@@ -81,7 +81,7 @@ class Dispatch:
         yield from self.ready
         for child in self._children.values():
             for lane in child.lanes:
-                yield from lane.given.values()
+                yield from lane.held.values()
 
     def drop(self, held: Held, why: str) -> None:
         """Give back what waits here."""
@@ -110,7 +110,7 @@ class Dispatch:
         return Idle(max(lanes - waiting, 0), received, most, self._prompt)
 
     def _is_idle(self, lane: Lane) -> bool:
-        return lane.accepts and not lane.given and lane.child.is_up
+        return lane.accepts and not lane.held and lane.child.is_up
 
     @property
     def _keeps_free(self) -> bool:
@@ -123,13 +123,13 @@ class Dispatch:
     def _beside(self) -> int:
         """What children beside the others run: those about to leave, and those for suspects."""
         children = self._children.values()
-        return sum(child.load for child in children if child.worn or child.alone)
+        return sum(child.load for child in children if child.retiring or child.isolated)
 
     def has_work_for(self, seconds: float) -> bool:
         """Whether no lane will ask for more within this time."""
         least = self._pace.jobs_within(seconds)
         lanes = self._lanes()
-        return bool(lanes) and all(len(lane.given) >= least for lane in lanes)
+        return bool(lanes) and all(len(lane.held) >= least for lane in lanes)
 
     def return_all(self, why: str) -> None:
         """What has not begun goes back to the store."""
@@ -150,21 +150,21 @@ class Dispatch:
 
     def _lanes(self) -> list[Lane]:
         """Of the children for everything, not of those for what has to run alone."""
-        return [x for child in self._children.values() if not child.alone for x in child.lanes]
+        return [x for child in self._children.values() if not child.isolated for x in child.lanes]
 
     def _is_slow(self) -> bool:
         """Whether nothing has ended for a while: what is fetched now would only lie here."""
         return time.monotonic() - self._progress_at > LONG_SECONDS
 
     def _hand_over(self) -> None:
-        self.lacks_one_alone = False
+        self.lacks_isolated = False
         if not self.ready:
             return
         self._place_suspects()
         self._place_limited()
         loads = {child.slot: child.load for child in self._children.values()}
         lanes = [lane for lane in self._lanes() if lane.accepts]
-        lanes.sort(key=lambda lane: (len(lane.given), loads[lane.child.slot]))
+        lanes.sort(key=lambda lane: (len(lane.held), loads[lane.child.slot]))
         if self._keeps_free:  # these stay idle, or become so
             del lanes[: max(self._places.lanes // RESERVED_SHARE, 1)]
         for place, lane in enumerate(lanes):
@@ -196,7 +196,7 @@ class Dispatch:
             why = WHY_LATE if self.ready[0].lease.is_late else WHY_STALE
             self._desk.give_back(self.ready.popleft(), why)
 
-    def needs_none_alone(self) -> bool:
+    def needs_no_isolated(self) -> bool:
         """Whether there has been no suspect for so long that those put off have all come back."""
         return time.monotonic() - self._suspect_at > LONGEST_WAIT
 
@@ -205,38 +205,38 @@ class Dispatch:
         self._drop_stale()
         while self._apart and self.ready and self.ready[0].lease.suspect:
             self._suspect_at = now = time.monotonic()
-            alone = [child for child in self._children.values() if child.alone]
-            if (child := next((child for child in alone if child.is_free), None)) is not None:
+            isolated = [child for child in self._children.values() if child.isolated]
+            if (child := next((child for child in isolated if child.is_free), None)) is not None:
                 self._turn_at = now
                 child.lanes[0].give([self.ready.popleft()])
                 continue
-            self.lacks_one_alone = True
+            self.lacks_isolated = True
             if not self._desk.can_put_off:
                 return
             # It may be its turn when others have taken as long as the latest one until now.
-            since = max((child.given_at for child in alone), default=now)
-            turn = max(now - since, SHORTEST_TURN) / self._places.alone
+            since = max((child.given_at for child in isolated), default=now)
+            turn = max(now - since, SHORTEST_TURN) / self._places.isolated
             self._turn_at = min(max(self._turn_at, now) + turn, now + LONGEST_WAIT)
             self._desk.put_off(self.ready.popleft(), self._turn_at - now, WHY_PUT_OFF)
 
     def _fill(self, lane: Lane, share: int) -> None:
         head = self.ready[0]
         if head.lease.suspect:
-            if not lane.given:
+            if not lane.held:
                 lane.give([self.ready.popleft()])
             return
-        if any(held.lease.suspect for held in lane.given.values()):
+        if any(held.lease.suspect for held in lane.held.values()):
             return
         if _is_limited(head) and not self._is_idle(lane):
             return
         chunk = self._chunk(head, share)
-        room = chunk - len(lane.given)
+        room = chunk - len(lane.held)
         # A lane that still has half of its chunk needs nothing yet.
-        if room <= 0 or (lane.given and room < chunk // 2):
+        if room <= 0 or (lane.held and room < chunk // 2):
             return
         allowed = max(self._limits.room(lane.child, self._places.concurrency), 0)
-        if taken := list(islice(self._taken(list(lane.given.values()), share), allowed)):
-            if not lane.given:
+        if taken := list(islice(self._taken(list(lane.held.values()), share), allowed)):
+            if not lane.held:
                 self._progress_at = time.monotonic()
             self._limited_last = _is_limited(taken[0])
             lane.give(taken)
@@ -248,10 +248,10 @@ class Dispatch:
         chunk = self._pace.chunk(held.handler)
         return chunk if self._places.concurrency == 1 else min(chunk, share)
 
-    def _taken(self, given: Sequence[Held], share: int) -> Iterable[Held]:
+    def _taken(self, before: Sequence[Held], share: int) -> Iterable[Held]:
         """Jobs from the head, as long as each is short and small enough to be one of so many."""
         now, handler, chunk = time.monotonic(), None, 0
-        count, size = len(given), sum([len(one.lease.message.body) for one in given])
+        count, size = len(before), sum([len(held.lease.message.body) for held in before])
         limited = bool(self.ready) and _is_limited(self.ready[0])
         while self.ready:
             head = self.ready[0]
@@ -276,7 +276,7 @@ class Dispatch:
         self._free_at = now + FREE_SECONDS
         began_before = now - LONG_SECONDS
         for lane in self._lanes():
-            if len(lane.given) > 1 and lane.is_running_since(began_before):
+            if len(lane.held) > 1 and lane.is_running_since(began_before):
                 self.ready.extendleft(reversed(lane.take_back_all()))
 
     def _balance(self) -> None:
@@ -285,7 +285,7 @@ class Dispatch:
         if self.ready or self._keeps_free or now < self._balance_at:
             return
         lanes = self._lanes()
-        if not any(lane.accepts and not lane.given for lane in lanes):
+        if not any(lane.accepts and not lane.held for lane in lanes):
             return
         if self._places.concurrency > 1:  # many lanes to look at
             self._balance_at = now + BALANCE_SECONDS

@@ -1,9 +1,9 @@
-"""Where children are born: a process with one thread, no connection and no event loop.
+"""The fork server: a process with one thread, no connection and no event loop.
 
 It is forked from the parent before the parent has any of these, and forks children, the
-first ones and their replacements alike, when the parent asks. It tells the parent how
-each of them ended, and sees to it that nothing is left of their process groups and of the programs
-that their jobs ran. When the parent is gone so is the nursery, and with it the children.
+first ones and their replacements alike, when the parent asks. It reports to the parent how
+each of them ended, and leaves nothing of their process groups and of the programs
+that their jobs ran. When the parent is gone so is the fork server, and with it the children.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from django_jobs.stray_processes import (
     LAUNCHER,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     ChildMain = Callable[[socket.socket, int, int], None]
-    Bear = Callable[[int, int, Callable[[], None]], int]
+    StartChild = Callable[[int, int, Callable[[], None]], int]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -49,8 +49,33 @@ STOP_SIGNALS = tuple(
 )
 
 
-class Nursery:
-    """The parent's end: asks for children and hears of their births and ends."""
+class Born(NamedTuple):
+    """A process was started in a slot."""
+
+    slot: int
+    pid: int
+
+
+class Failed(NamedTuple):
+    """No process could be started in a slot."""
+
+    slot: int
+    why: str
+
+
+class Ended(NamedTuple):
+    """A process has ended, with this wait status."""
+
+    pid: int
+    status: int
+
+
+News = Born | Failed | Ended
+_NEWS: dict[str, type[News]] = {"born": Born, "failed": Failed, "ended": Ended}
+
+
+class ForkServer:
+    """The parent's end: requests processes and reads of their births and ends."""
 
     def __init__(
         self,
@@ -66,8 +91,8 @@ class Nursery:
         self._wait = wait
         self._channel = Channel(sock)
 
-    def ask(self, slot: int) -> Channel:
-        """Ask for a child; the way to talk to it. Its pid comes with the news, or a failure."""
+    def request(self, slot: int) -> Channel:
+        """Request a process; the channel to it. Its pid comes with the news, or a failure."""
         ours, theirs = socket.socketpair()
         descriptors = array.array("i", [theirs.fileno()])
         try:
@@ -84,15 +109,15 @@ class Nursery:
             theirs.close()
         return channel
 
-    def news(self) -> list[tuple[Any, ...]]:
-        """Births, failures and ends, as they came; EOFError when the nursery is gone."""
-        return self._channel.receive_ready()
+    def news(self) -> list[News]:
+        """Births, failures and ends, as they came; EOFError when the fork server is gone."""
+        return [_NEWS[kind](*facts) for kind, *facts in self._channel.receive_ready()]
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Let the nursery end, once its children have or their time to do so is over."""
+        """Let the fork server end, once its children have or their time to do so is over."""
         with contextlib.suppress(OSError):
             self._sock.send(_LEAVE.to_bytes(_SLOT_BYTES, "little"), socket.MSG_DONTWAIT)
         self._sock.close()
@@ -100,27 +125,27 @@ class Nursery:
             self._wait()
 
 
-def forked_nursery(child_main: ChildMain, memory: int) -> Nursery:
-    """A nursery that is a copy of this process, and has copies of itself for children."""
+def start_fork_server(child_main: ChildMain, memory: int) -> ForkServer:
+    """A fork server that is a copy of this process, and has copies of itself for children."""
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
         ours.close()
-        serve(theirs, lambda *birth: _fork(child_main, memory, *birth))
+        serve(theirs, lambda *request: _fork(child_main, memory, *request))
     theirs.close()
-    return Nursery(ours, memory, lambda: os.waitpid(pid, 0))
+    return ForkServer(ours, memory, lambda: os.waitpid(pid, 0))
 
 
 def _fork(
-    child_main: ChildMain, memory: int, descriptor: int, slot: int, let_go: Callable[[], None]
+    child_main: ChildMain, memory: int, descriptor: int, slot: int, close_own: Callable[[], None]
 ) -> int:
     pid = os.fork()
     if pid == 0:
-        let_go()
+        close_own()
         _leave_objects_to_parent()
-        live(descriptor, slot, child_main, memory)
+        run_child(descriptor, slot, child_main, memory)
     return pid
 
 
@@ -135,8 +160,11 @@ def _leave_objects_to_parent() -> None:
         vars(processes).get("_children", set()).clear()
 
 
-def serve(sock: socket.socket, bear: Bear) -> NoReturn:
-    """Be the nursery. ``bear`` gets a child's end of its channel and its slot, and says its pid."""
+def serve(sock: socket.socket, start_child: StartChild) -> NoReturn:
+    """Be the fork server. ``start_child`` gets a child's end of its channel and its slot.
+
+    It gets what closes the server's own descriptors as well, and returns the pid.
+    """
     code = 1
     try:
         # A session of its own: a Ctrl-C at the terminal is for the parent alone.
@@ -146,21 +174,21 @@ def serve(sock: socket.socket, bear: Bear) -> NoReturn:
         _no_input()
         gc.freeze()
         leave_signals_to_parent()
-        _Serving(sock, bear).serve()
+        _Server(sock, start_child).serve()
         code = 0
-    except BaseException as error:  # noqa: BLE001 - the end of a process; nobody is above
+    except BaseException as error:  # noqa: BLE001 - the end of a process; nothing is above
         traceback.print_exception(cleaned(error))
     finally:
         os._exit(code)
 
 
-class _Serving:
-    """The nursery's own side."""
+class _Server:
+    """The fork server's own side."""
 
-    def __init__(self, sock: socket.socket, bear: Bear) -> None:
+    def __init__(self, sock: socket.socket, start_child: StartChild) -> None:
         self._sock = sock
         self._channel = Channel(sock)
-        self._bear = bear
+        self._start_child = start_child
         self._pids: set[int] = set()
         self._sweep: Sweep | None = None
         self._woken, self._wakes = socket.socketpair()
@@ -168,7 +196,7 @@ class _Serving:
             end.setblocking(False)  # noqa: FBT003 - its only way to say so
 
     def serve(self) -> None:
-        signal.signal(signal.SIGCHLD, _unmoved)
+        signal.signal(signal.SIGCHLD, _wake_up)
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         try:
             while self._turn():
@@ -217,7 +245,7 @@ class _Serving:
             self._wait_for_children()
             return False
         try:
-            pid = self._bear(descriptors[0], slot, self._let_go)
+            pid = self._start_child(descriptors[0], slot, self._close_own)
         except OSError as error:
             os.close(descriptors[0])
             self._channel.send(("failed", slot, str(error)))
@@ -227,8 +255,8 @@ class _Serving:
         self._channel.send(("born", slot, pid))
         return True
 
-    def _let_go(self) -> None:
-        """In a copy of this process: what is the nursery's."""
+    def _close_own(self) -> None:
+        """In a copy of this process: what is the fork server's."""
         signal.set_wakeup_fd(-1)
         for end in (self._sock, self._woken, self._wakes):
             end.close()
@@ -242,11 +270,11 @@ class _Serving:
             self._ended()
 
     def _ended(self) -> list[tuple[int, int]]:
-        """Children that ended. While they are not waited for, nobody else has their number."""
+        """Children that ended. Until they are waited for, their pids are not used again."""
         ended = []
         with contextlib.suppress(ChildProcessError):
-            while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                pid = found.si_pid
+            while exited := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                pid = exited.si_pid
                 if pid in self._pids:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.killpg(pid, signal.SIGKILL)  # what its handlers started
@@ -260,7 +288,7 @@ class _Serving:
         return ended
 
 
-def live(
+def run_child(
     descriptor: int, slot: int, child_main: ChildMain, memory: int, *, parent: int | None = None
 ) -> NoReturn:
     """Be a child."""
@@ -271,7 +299,7 @@ def live(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         child_main(socket.socket(fileno=descriptor), slot, memory)
         code = 0
-    except BaseException as error:  # noqa: BLE001 - the end of a process; nobody is above
+    except BaseException as error:  # noqa: BLE001 - the end of a process; nothing is above
         traceback.print_exception(cleaned(error))
     finally:
         with contextlib.suppress(Exception):
@@ -288,13 +316,32 @@ def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> 
         os._exit(1)
 
 
+def kill_group(pid: int) -> None:
+    """Kill a process and everything that it started."""
+    for end in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            end(pid, signal.SIGKILL)
+
+
+def describe_exit(status: int) -> str:
+    """A wait status in words."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"the process ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"the process was killed by {name}"
+
+
 def leave_signals_to_parent() -> None:
-    """Also when a whole control group is told to stop, the parent says what follows.
+    """Also when a whole control group is told to stop, the parent decides what follows.
 
     A handler does it, for what is ignored stays so in programs that jobs start.
     """
     for number in STOP_SIGNALS:
-        signal.signal(number, _unmoved)
+        signal.signal(number, _wake_up)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
@@ -305,5 +352,5 @@ def _no_input() -> None:
     os.close(nothing)
 
 
-def _unmoved(_number: int, _frame: Any) -> None:
-    """Wake up, and go on."""
+def _wake_up(_number: int, _frame: Any) -> None:
+    """Only interrupt a wait: what a signal means is up to the parent."""

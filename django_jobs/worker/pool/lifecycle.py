@@ -1,14 +1,15 @@
-"""Children come and go: births, deaths, and what a death means for what it ran."""
+"""How processes of the fork server come and go, and what a death means for what it ran."""
 
 from __future__ import annotations
 
 import os
 import selectors
+import signal
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from django_jobs.execution.outcome import (
     ASKED_TO_STOP,
@@ -19,17 +20,19 @@ from django_jobs.execution.outcome import (
     Interrupted,
 )
 from django_jobs.telemetry import events
+from django_jobs.worker.pool import forkserver
 from django_jobs.worker.pool.children import Child, Lane
+from django_jobs.worker.pool.forkserver import describe_exit, kill_group
 from django_jobs.worker.pool.shared_memory import Board
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from django_jobs.execution.outcome import Outcome
     from django_jobs.worker.pool.channel import Channel
     from django_jobs.worker.pool.children import Held
     from django_jobs.worker.pool.dispatch import Dispatch
-    from django_jobs.worker.pool.forkserver import Nursery
+    from django_jobs.worker.pool.forkserver import ForkServer
     from django_jobs.worker.pool.settlement import Desk
     from django_jobs.worker.pool.shared_memory import Places
 
@@ -41,157 +44,283 @@ WHY_KILLED = {
     "fence": "its lease could not be renewed in time",
     "lost": "its lease was lost",
     "stop": "the worker was told to stop at once",
-    "nursery": "the process from which children come ended, and they with it",
+    "forkserver": "the process from which children come ended, and they with it",
 }
+_NEVER = float("inf")
 
 
-class Companion(Protocol):
-    """A process from the nursery that runs no jobs."""
+class Failures:
+    """How many processes failed in a row, and how long to wait before the next."""
 
-    def hears(self, kind: str, who: int, *rest: Any) -> bool:
-        """News of the nursery; False when they are about somebody else."""
+    def __init__(self, first_pause: float = 0.0, longest_pause: float = _NEVER) -> None:
+        self.count = 0
+        self.last = ""
+        self.pause = 0.0
+        self._first = first_pause
+        self._longest = longest_pause
+
+    def add(self, why: str) -> None:
+        self.count += 1
+        self.last = why
+        self.pause = min(max(self.pause * 2, self._first), self._longest)
+
+    def clear(self) -> None:
+        self.count, self.pause = 0, 0.0
 
 
-class Births:
-    """The children of a worker, one in each slot, and their replacements."""
+class Process:
+    """One slot of the fork server: its process is requested, born, ended, and requested again.
+
+    Nothing here waits. ``step`` is called again and again, and what the fork server reports
+    comes through ``Processes`` as ``born``, ``failed`` or ``ended``; a kind of process extends
+    these by what it does then.
+    """
+
+    def __init__(self, server: ForkServer, slot: int, failures: Failures) -> None:
+        self.slot = slot
+        self.failures = failures
+        self.pid = 0
+        self.channel: Channel | None = None
+        self.born_at = 0.0
+        self._server = server
+        self._due_at = _NEVER
+        self._is_coming = False
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether it is to be started, be it after a pause."""
+        return self._due_at < _NEVER
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether there is no process, and none will be without another request."""
+        return not (self.pid or self._is_coming or self.is_requested)
+
+    def request(self) -> None:
+        """Let a process be born, at once or, after failures, a little later."""
+        self._due_at = time.monotonic() + self.failures.pause
+
+    def withdraw(self) -> None:
+        """Take a request back that has not gone to the fork server."""
+        self._due_at = _NEVER
+
+    def step(self) -> None:
+        """Start it when it is due."""
+        if time.monotonic() >= self._due_at:
+            self._due_at = _NEVER
+            self.start()
+
+    def start(self) -> None:
+        """Let the fork server start it."""
+        try:
+            self.channel = self._server.request(self.slot)
+        except OSError as error:  # no descriptors left; or its own end, which shows elsewhere
+            self.failed(str(error))
+        else:
+            self._is_coming = True
+
+    def born(self, pid: int) -> None:
+        """The fork server has started it."""
+        self._is_coming = False
+        self.pid, self.born_at = pid, time.monotonic()
+
+    def failed(self, why: str) -> None:
+        """The fork server could not start it."""
+        self._is_coming = False
+        self.close()
+        self.failures.add(f"no process can be started: {why}")
+
+    def ended(self, _how: str) -> None:
+        """It is gone. What it sent last can be read until here."""
+        self.close()
+        self.pid = 0
+
+    def close(self) -> None:
+        """Say nothing more to it: it ends by itself, also when it is yet to be born."""
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+
+    def kill(self) -> None:
+        """End it, and what it started, at once."""
+        if self.pid:
+            kill_group(self.pid)
+
+
+class Processes:
+    """All processes of a worker, each of which gets the news of its own slot."""
+
+    def __init__(self, server: ForkServer, processes: Iterable[Process]) -> None:
+        self._server = server
+        self._by_slot = {process.slot: process for process in processes}
+        self._by_pid: dict[int, Process] = {}
+
+    def read_news(self) -> None:
+        """Pass on what the fork server reports; EOFError when it is gone."""
+        for news in self._server.news():
+            match news:
+                case forkserver.Born(slot, pid):
+                    process = self._by_pid[pid] = self._by_slot[slot]
+                    process.born(pid)
+                case forkserver.Failed(slot, why):
+                    self._by_slot[slot].failed(why)
+                case forkserver.Ended(pid, status):
+                    self._by_pid.pop(pid).ended(describe_exit(status))
+
+
+class ChildSlot(Process):
+    """A slot for a child that runs jobs."""
+
+    def __init__(self, server: ForkServer, slot: int, slots: ChildSlots) -> None:
+        super().__init__(server, slot, slots.failures)
+        self.isolated = False
+        self._slots = slots
+
+    def request(self) -> None:
+        super().request()
+        if self not in self._slots.requested:
+            self._slots.requested.append(self)
+
+    def start(self) -> None:
+        self._slots.reset_marks(self)
+        super().start()
+
+    def born(self, pid: int) -> None:
+        super().born(pid)
+        if self.channel is not None:  # as it is until the worker ends
+            self._slots.add(self, self.channel)
+
+    def failed(self, why: str) -> None:
+        super().failed(why)
+        self.request()
+
+    def ended(self, how: str) -> None:
+        self._slots.lose(self, how)
+        super().ended(how)
+
+
+class ChildSlots:
+    """The slots for children of a worker, and the children in them."""
 
     def __init__(
         self,
-        nursery: Nursery,
+        server: ForkServer,
         places: Places,
         selector: selectors.BaseSelector,
         on_readable: Callable[[Child], None],
-        companions: Sequence[Companion],
+        on_death: Callable[[Child, str], None],
     ) -> None:
-        self.children: dict[int, Child] = {}
-        self.failures = 0
-        self.last_failure = ""
-        self._nursery = nursery
-        self._board = Board(nursery.memory, places.slots)
+        self.by_slot: dict[int, Child] = {}
+        self.failures = Failures(FIRST_PAUSE)
+        self.requested: list[ChildSlot] = []
+        self._slots = [ChildSlot(server, slot, self) for slot in places.children]
+        self._quick_seconds = server.quick_seconds
+        self._board = Board(server.memory, places.slots)
         self._places = places
         self._selector = selector
         self._on_readable = on_readable
-        self._companions = companions
-        self._wished: dict[int, float] = {}
-        self._asked: dict[int, Channel] = {}
-        self._alone: set[int] = set()
+        self._on_death = on_death
 
-    def wish_one_alone(self, *, needed: bool) -> None:
+    def __iter__(self) -> Iterator[ChildSlot]:
+        return iter(self._slots)
+
+    def request(self, slot: int) -> None:
+        """Let a child be born in this slot."""
+        self._slots[slot].request()
+
+    def request_isolated(self, *, needed: bool) -> None:
         """Let a child be born for jobs that have to run alone, if there may be one more.
 
         One after the other: a job may come back several times before the first is up.
         """
-        children = map(self.children.get, self._alone)
-        is_coming = any(child is None or not child.is_up for child in children)
-        if not needed or is_coming or len(self._alone) == self._places.alone:
+        if not needed:
             return
-        if (slot := self._free_slot()) is not None:
-            self._alone.add(slot)
-            self.wish(slot)
+        isolated = [slot for slot in self._slots if slot.isolated]
+        children = [self.by_slot.get(slot.slot) for slot in isolated]
+        is_coming = any(child is None or not child.is_up for child in children)
+        if is_coming or len(isolated) == self._places.isolated:
+            return
+        if (slot := self._vacant_slot()) is not None:
+            slot.isolated = True
+            slot.request()
 
-    def wish(self, slot: int) -> None:
-        """Let a child be born, at once or, after failures, a little later."""
-        pause = FIRST_PAUSE * 2 ** (self.failures - 1) if self.failures else 0.0
-        self._wished[slot] = time.monotonic() + pause
-
-    def wish_another(self) -> bool:
+    def request_another(self) -> bool:
         """Let a child be born beside one that is about to leave; False when there is no slot."""
-        free = self._free_slot()
-        if free is not None:
-            self.wish(free)
-        return free is not None
+        if (slot := self._vacant_slot()) is not None:
+            slot.request()
+        return slot is not None
 
-    def _free_slot(self) -> int | None:
-        taken = {*self.children, *self._asked, *self._wished}
-        return next((slot for slot in self._places.children if slot not in taken), None)
+    def _vacant_slot(self) -> ChildSlot | None:
+        return next((slot for slot in self._slots if slot.is_vacant), None)
 
     def step(self) -> None:
-        now = time.monotonic()
-        for slot in [slot for slot, due in self._wished.items() if due <= now]:
-            del self._wished[slot]
-            for place in self._places.of_child(slot):
-                self._board.marks(place).reset()
-            try:
-                self._asked[slot] = self._nursery.ask(slot)
-            except OSError as error:  # no descriptors left; or its own end, which is told elsewhere
-                self._failed(slot, str(error))
+        if self.requested:
+            for slot in self.requested:
+                slot.step()
+            self.requested = [slot for slot in self.requested if slot.is_requested]
 
-    def hear(self) -> list[tuple[Child, int]]:
-        """The children that died, with their wait status; EOFError when the nursery did."""
-        died = []
-        for kind, *told in self._nursery.news():
-            if any(companion.hears(kind, *told) for companion in self._companions):
-                continue
-            if kind == "born":
-                self._born(*told)
-            elif kind == "failed":
-                self._asked.pop(told[0]).close()
-                self._failed(*told)
-            else:
-                found = [child for child in self.children.values() if child.pid == told[0]]
-                died += [(child, told[1]) for child in found]
-        return died
+    def reset_marks(self, slot: ChildSlot) -> None:
+        """Forget what its last child has begun."""
+        for place in self._places.of_child(slot.slot):
+            self._board.marks(place).reset()
 
-    def bury(self, child: Child, how: str) -> None:
-        """It is gone: nobody listens to it any more."""
-        del self.children[child.slot]
-        self._alone.discard(child.slot)
-        if not child.mute_since:
+    def add(self, slot: ChildSlot, channel: Channel) -> None:
+        """A child was born."""
+        child = Child(slot.slot, slot.pid, channel, isolated=slot.isolated, born_at=slot.born_at)
+        places = enumerate(self._places.of_child(slot.slot))
+        child.lanes += [Lane(child, index, self._board.marks(place)) for index, place in places]
+        self.by_slot[slot.slot] = child
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._on_readable(child))
+
+    def lose(self, slot: ChildSlot, how: str) -> None:
+        """A child has ended."""
+        slot.isolated = False
+        self._on_death(self.by_slot[slot.slot], how)
+
+    def remove(self, child: Child, how: str) -> None:
+        """It has ended, and nothing more is read from it."""
+        del self.by_slot[child.slot]
+        if not child.disconnected_at:
             self._selector.unregister(child.channel)
-        child.channel.close()
-        quick = time.monotonic() - child.born_at < self._nursery.quick_seconds
+        quick = time.monotonic() - child.born_at < self._quick_seconds
         quick = quick or (child.killed == "silent" and not child.is_up)
         own = child.fault or not child.killed
         if quick and own and not any(lane.marks.ran for lane in child.lanes):
-            self.failures += 1
-            self.last_failure = child.fault or how
+            self.failures.add(child.fault or how)
 
     def listen(self, child: Child) -> None:
-        """Wait for what a child says, and for room when something is still to be sent to it."""
-        if child.mute_since:
+        """Wait for what a child sends, and for room when something is still to be sent to it."""
+        if child.disconnected_at:
             return
         both = selectors.EVENT_READ | selectors.EVENT_WRITE
         wanted = both if child.channel.is_full else selectors.EVENT_READ
         if self._selector.get_key(child.channel).events != wanted:
             self._selector.modify(child.channel, wanted, lambda: self._on_readable(child))
 
-    def mute(self, child: Child) -> None:
-        """It says nothing any more. Its death is told by the nursery, with the reason."""
+    def disconnect(self, child: Child) -> None:
+        """It sends nothing any more. The fork server reports its death, with the reason."""
         self._selector.unregister(child.channel)
-        child.mute_since = time.monotonic()
+        child.disconnected_at = time.monotonic()
 
-    def all_gone(self) -> list[Child]:
-        """Without a nursery the children have ended, or do so now."""
-        children = list(self.children.values())
+    def end_all(self) -> None:
+        """Without a fork server the children have ended, or do so now."""
+        children = list(self.by_slot.values())
         for child in children:
-            child.kill("nursery")
+            child.kill("forkserver")
         until = time.monotonic() + GONE_SECONDS
         while any(_is_alive(child.pid) for child in children) and time.monotonic() < until:
             time.sleep(0.01)
-        self._wished.clear()
-        for channel in self._asked.values():
-            channel.close()
-        self._asked.clear()
-        return children
+        for slot in self._slots:
+            slot.withdraw()
+            if not slot.pid:
+                slot.close()
+        for child in children:
+            self._slots[child.slot].ended(describe_exit(signal.SIGKILL))
 
     def close(self) -> None:
-        """Let them end by themselves, also those yet to be born; the nursery sees to the rest."""
-        for channel in [*self._asked.values(), *(x.channel for x in self.children.values())]:
-            channel.close()
-
-    def _born(self, slot: int, pid: int) -> None:
-        channel = self._asked.pop(slot)
-        alone = slot in self._alone
-        child = Child(slot, pid, channel, alone=alone, born_at=time.monotonic())
-        places = enumerate(self._places.of_child(slot))
-        child.lanes += [Lane(child, index, self._board.marks(place)) for index, place in places]
-        self.children[slot] = child
-        self._selector.register(channel, selectors.EVENT_READ, lambda: self._on_readable(child))
-
-    def _failed(self, slot: int, why: str) -> None:
-        self.failures += 1
-        self.last_failure = f"no process can be started: {why}"
-        self.wish(slot)
+        """Let them end by themselves, also those yet to be born; the fork server does the rest."""
+        for slot in self._slots:
+            slot.close()
 
 
 def clear_desk(child: Child, how: str, desk: Desk, dispatch: Dispatch) -> None:
@@ -201,17 +330,17 @@ def clear_desk(child: Child, how: str, desk: Desk, dispatch: Dispatch) -> None:
     for lane, number in begun:
         judge = _verdict_on_fault if child.fault else _verdict
         outcome = judge(lane, number, how, alone=len(begun) == 1)
-        ran.append(lane.given.pop(number))
+        ran.append(lane.held.pop(number))
         desk.cut_short(ran[-1], lane, outcome)
-    unstarted = [held for lane in child.lanes for held in lane.given.values()]
+    unstarted = [held for lane in child.lanes for held in lane.held.values()]
     for lane in child.lanes:
-        lane.given.clear()
+        lane.held.clear()
     dispatch.ready.extendleft(reversed(unstarted))
     if begun or child.fault or not (child.killed or child.dismissed):
-        events.emit(_told_death(child, how, ran, len(unstarted)))
+        events.emit(_death_of(child, how, ran, len(unstarted)))
 
 
-def _told_death(child: Child, how: str, begun: Sequence[Held], returned: int) -> events.Event:
+def _death_of(child: Child, how: str, begun: Sequence[Held], returned: int) -> events.Event:
     about = begun[0].lease.id if len(begun) == 1 else f"{len(begun)} jobs" if begun else "none"
     why = child.fault or child.killed or "of its own"
     return events.ChildDied(pid=child.pid, how=how, why=why, job_id=about, returned=returned)
@@ -222,28 +351,28 @@ def _verdict_on_fault(lane: Lane, number: int, _how: str, *, alone: bool) -> Out
     fault = lane.child.fault
     if lane.child.killed == "silent" and lane.is_occupied:
         return Interrupted(fault)
-    if alone and lane.given[number].lease.suspect:
+    if alone and lane.held[number].lease.suspect:
         return Crashed(fault)
     return Interrupted(fault, suspect=True)
 
 
 def _verdict(lane: Lane, number: int, how: str, *, alone: bool) -> Outcome:
-    """A crash is charged only to what ran alone; of several nobody knows which it was."""
+    """A crash is charged only to what ran alone; of several it is not known which it was."""
     child = lane.child
     if not child.killed and not alone:
         return Interrupted(f"it ran beside others when {how}", suspect=True)
     if not child.killed:
         return Crashed(how)
-    if child.killed == "mute":
-        told = "it closed its connection to the worker and did not end"
-        return Crashed(told) if alone else Interrupted(f"beside others: {told}", suspect=True)
+    if child.killed == "disconnected":
+        fault = "it closed its connection to the worker and did not end"
+        return Crashed(fault) if alone else Interrupted(f"beside others: {fault}", suspect=True)
     if child.killed == "stuck" and not alone:
         return Interrupted("a job beside it did not let the process go on", suspect=True)
-    if child.killed == "asked" and child.blamed == number:
+    if child.killed == "asked" and child.culprit == number:
         return Cancelled(f"{ASKED_TO_STOP}; it did not in time, and its process was killed")
-    if child.killed in {"timeout", "stuck"} and child.blamed == number:
-        told = "the handler did not end in time and its process was killed"
-        return Failed(ErrorText("JobTimeout", told), timed_out=True)
+    if child.killed in {"timeout", "stuck"} and child.culprit == number:
+        error = "the handler did not end in time and its process was killed"
+        return Failed(ErrorText("JobTimeout", error), timed_out=True)
     return Interrupted(WHY_KILLED.get(child.killed, "its process was killed for another job"))
 
 
@@ -255,10 +384,10 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-# Children that have had enough: after so many jobs, or with so much memory, another comes.
+# Recycling: children are replaced after a number of jobs, or above a memory limit.
 #
-# Nothing is charged for it. A worn child gets nothing new, gives up what it has not begun,
-# and is told to leave when what it runs has ended; its replacement is born at once.
+# Nothing is charged for it. A retiring child gets nothing new, gives up what it has not begun,
+# and is dismissed when what it runs has ended; its replacement is born at once.
 
 
 MEGABYTE = 1 << 20
@@ -267,7 +396,7 @@ _STATM = "/proc/{}/statm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildLimits:
-    """When a child has had enough: jobs, and bytes of resident memory."""
+    """When a child is replaced: after how many jobs, and above how many resident bytes."""
 
     max_jobs: int | None = None
     max_memory: int | None = None
@@ -288,44 +417,44 @@ class ChildLimits:
             return ""
         if self.max_jobs is not None and child.ended >= self.max_jobs:
             return f"--child-max-jobs is {self.max_jobs}"
-        if self.max_memory is not None and (held := resident_bytes(child.pid)) > self.max_memory:
+        if self.max_memory is not None and (size := resident_bytes(child.pid)) > self.max_memory:
             limit = self.max_memory // MEGABYTE
-            return f"it holds {held / MEGABYTE:.0f} MB, and --child-max-memory is {limit}"
+            return f"it holds {size / MEGABYTE:.0f} MB, and --child-max-memory is {limit}"
         return ""
 
 
 class Recycling:
     """Replaces the children that have reached a limit."""
 
-    def __init__(self, limits: ChildLimits, births: Births, dispatch: Dispatch) -> None:
+    def __init__(self, limits: ChildLimits, slots: ChildSlots, dispatch: Dispatch) -> None:
         self._limits = limits
-        self._births = births
+        self._slots = slots
         self._dispatch = dispatch
 
-    def look(self, child: Child) -> None:
+    def check(self, child: Child) -> None:
         """A job of this child has ended."""
-        if child.worn or child.killed or not (why := self._limits.reached(child)):
+        if child.retiring or child.killed or not (why := self._limits.reached(child)):
             return
-        child.worn = why
+        child.retiring = why
         for lane in child.lanes:
             self._dispatch.ready.extendleft(reversed(lane.take_back_all()))
         events.emit(events.ChildRecycled(pid=child.pid, jobs=child.ended, why=why))
 
     def step(self) -> None:
-        """Call the replacements of worn children, and let go of those that have nothing to do."""
-        for child in self._births.children.values():
-            if child.alone and child.is_idle and self._dispatch.needs_none_alone():
-                child.worn = child.worn or "there is nothing that has to run alone"
-            if not child.worn:
+        """Request replacements of retiring children, and dismiss those that have nothing to do."""
+        for child in self._slots.by_slot.values():
+            if child.isolated and child.is_idle and self._dispatch.needs_no_isolated():
+                child.retiring = child.retiring or "there is nothing that has to run alone"
+            if not child.retiring:
                 continue
-            if not (child.replaced or child.alone):
-                child.replaced = self._births.wish_another()
+            if not (child.replaced or child.isolated):
+                child.replaced = self._slots.request_another()
             if child.is_idle and not any(lane.revoked for lane in child.lanes):
                 child.dismiss()
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory that a process holds; 0 where it is gone or nobody can say."""
+    """The memory that a process holds; 0 where it is gone or the system does not tell."""
     try:
         pages = Path(_STATM.format(pid)).read_text(encoding="ascii").split()[1]
     except OSError:

@@ -20,7 +20,7 @@ _WORDS = 9
 _WORD_SIZE = 8
 SLOT_SIZE = _WORDS * _WORD_SIZE
 NO_LIMIT = (1 << 63) - 1
-LEAST_ALONE = 4
+LEAST_ISOLATED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +44,24 @@ class Places:
         return self.processes * self.concurrency
 
     @property
-    def alone(self) -> int:
+    def isolated(self) -> int:
         """How many children beside the others may be there for jobs that have to run alone."""
-        return max(self.processes, LEAST_ALONE) if self.concurrency > 1 else 0
+        return max(self.processes, LEAST_ISOLATED) if self.concurrency > 1 else 0
 
     @property
     def children(self) -> range:
         """The numbers that children can have, those of the spare places last."""
-        return range(2 * self.processes + self.alone)
+        return range(2 * self.processes + self.isolated)
 
     @property
-    def herald(self) -> int:
-        """The number of the process that tells signals. It has no lanes."""
+    def signal_process(self) -> int:
+        """The number of the process that sends signals. It has no lanes."""
         return self.children.stop
 
     @property
-    def scheduler(self) -> int:
+    def scheduler_process(self) -> int:
         """The number of the process that ticks for schedules. It has no lanes either."""
-        return self.herald + 1
+        return self.signal_process + 1
 
     @property
     def slots(self) -> int:

@@ -1,7 +1,7 @@
-"""Children that are started afresh, where forking this process is not safe.
+"""The spawn server: starts children as new Pythons, where forking this process is not safe.
 
 A copy of a process with threads, or of one that system libraries of macOS have been used
-in, may hang or crash. Then the nursery is a new Python, which loads no settings and no
+in, may hang or crash. Then the fork server is a new Python, which loads no settings and no
 app, so that nothing can start a thread in it; and it does not fork either, but starts a
 new Python for each child, which sets Django up for itself.
 """
@@ -24,9 +24,9 @@ from django.conf import settings as django_settings
 from django_jobs import stray_processes
 from django_jobs.worker.pool.forkserver import (
     STOP_SIGNALS,
-    Nursery,
+    ForkServer,
     leave_signals_to_parent,
-    live,
+    run_child,
     serve,
 )
 
@@ -39,10 +39,10 @@ QUICK_SECONDS = 60.0  # setting up a large project takes a while, and may fail a
 _FORKS_SAFELY = ("linux", "freebsd")
 _CODE = """
 import json, sys
-told = json.loads(sys.argv[1])
-sys.path[:] = told["path"]
+config = json.loads(sys.argv[1])
+sys.path[:] = config["path"]
 from django_jobs.worker.pool import spawnserver
-spawnserver.{main}(told)
+spawnserver.{main}(config)
 """
 
 
@@ -62,10 +62,10 @@ def why_not() -> str:
     return ""
 
 
-def nursery_afresh(backend: str, places: Places, memory: int) -> Nursery:
-    """A nursery that is a new process, and starts new ones."""
+def start_spawn_server(backend: str, places: Places, memory: int) -> ForkServer:
+    """A server that is a new process, and starts new ones."""
     ours, theirs = socket.socketpair()
-    told = {
+    config = {
         "path": sys.path,
         "backend": backend,
         "places": [places.processes, places.concurrency, places.cron],
@@ -76,72 +76,72 @@ def nursery_afresh(backend: str, places: Places, memory: int) -> Nursery:
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": django_settings.SETTINGS_MODULE}
     sys.stdout.flush()
     sys.stderr.flush()
-    with theirs, _held_back():
+    with theirs, _signals_blocked():
         process = subprocess.Popen(  # noqa: S603 - ourselves
-            _command("nursery_main", told),
+            _command("server_main", config),
             env=environment,
             pass_fds=(theirs.fileno(), memory),
             start_new_session=True,
         )
-    return Nursery(ours, memory, process.wait, quick_seconds=QUICK_SECONDS)
+    return ForkServer(ours, memory, process.wait, quick_seconds=QUICK_SECONDS)
 
 
-def nursery_main(told: dict[str, Any]) -> None:
-    """What the new nursery does."""
-    _begin(told)
-    sock = socket.socket(fileno=told["socket"])
+def server_main(config: dict[str, Any]) -> None:
+    """What the new server does."""
+    _inherit(config)
+    sock = socket.socket(fileno=config["socket"])
     sock.set_inheritable(False)
-    os.set_inheritable(told["memory"], True)  # noqa: FBT003 - its only way to say so
+    os.set_inheritable(config["memory"], True)  # noqa: FBT003 - its only way to say so
 
-    def bear(descriptor: int, slot: int, _let_go: Callable[[], None]) -> int:
+    def start_child(descriptor: int, slot: int, _close_own: Callable[[], None]) -> int:
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - as above
-        order = {**told, "socket": descriptor, "slot": slot, "parent": os.getpid()}
-        command = _command("child_main", order)
+        child = {**config, "socket": descriptor, "slot": slot, "parent": os.getpid()}
+        command = _command("child_main", child)
         return os.posix_spawn(command[0], command, os.environ, setsigmask=STOP_SIGNALS)
 
-    serve(sock, bear)
+    serve(sock, start_child)
 
 
-def child_main(told: dict[str, Any]) -> None:
+def child_main(config: dict[str, Any]) -> None:
     """What a new child does."""
-    _begin(told)
+    _inherit(config)
     leave_signals_to_parent()
-    for descriptor in (told["socket"], told["memory"]):
+    for descriptor in (config["socket"], config["memory"]):
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - as above
 
     def main(sock: socket.socket, slot: int, memory: int) -> None:
         django.setup()
         # Only now may anything be imported that knows models.
-        from django_jobs.backends.registry import backends  # noqa: PLC0415 - as said
-        from django_jobs.conf import get_settings  # noqa: PLC0415 - as said
-        from django_jobs.worker.build import build_executor  # noqa: PLC0415 - as said
-        from django_jobs.worker.pool import child  # noqa: PLC0415 - as said
-        from django_jobs.worker.pool.shared_memory import Places  # noqa: PLC0415 - as said
+        from django_jobs.backends.registry import backends  # noqa: PLC0415 - as above
+        from django_jobs.conf import get_settings  # noqa: PLC0415 - as above
+        from django_jobs.worker.build import build_executor  # noqa: PLC0415 - as above
+        from django_jobs.worker.pool import child  # noqa: PLC0415 - as above
+        from django_jobs.worker.pool.shared_memory import Places  # noqa: PLC0415 - as above
 
-        settings, backend = get_settings(), backends[told["backend"]]
-        places = Places(*told["places"])
+        settings, backend = get_settings(), backends[config["backend"]]
+        places = Places(*config["places"])
         run = child.child_main(
             lambda: build_executor(backend, settings), settings.kill_grace, places
         )
         run(sock, slot, memory)
 
-    live(told["socket"], told["slot"], main, told["memory"], parent=told["parent"])
+    run_child(config["socket"], config["slot"], main, config["memory"], parent=config["parent"])
 
 
-def _begin(told: dict[str, Any]) -> None:
+def _inherit(config: dict[str, Any]) -> None:
     """What a fork would have inherited."""
-    if told["kept_to_itself"]:
+    if config["kept_to_itself"]:
         stray_processes.keep_to_itself()
 
 
-def _command(main: str, told: dict[str, Any]) -> list[str]:
+def _command(main: str, config: dict[str, Any]) -> list[str]:
     flags = [f"-W{option}" for option in sys.warnoptions]
-    return [sys.executable, *flags, "-c", _CODE.format(main=main), json.dumps(told)]
+    return [sys.executable, *flags, "-c", _CODE.format(main=main), json.dumps(config)]
 
 
 @contextmanager
-def _held_back() -> Iterator[None]:
-    """A new process begins with signals held back, until it has said what they mean to it."""
+def _signals_blocked() -> Iterator[None]:
+    """A new process begins with signals blocked, until it has set its handlers for them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield

@@ -1,7 +1,8 @@
 """The parent's loop: pipes, signals and deadlines, and never a blocking call.
 
-What it hands to whom is in ``dispatch``, what it kills in ``clocks``, how children come
-and go in ``births``, what the store is told in ``desk`` and done in ``stores``.
+Which child gets which job is decided in ``dispatch``, what is killed in ``deadlines``, how
+processes come and go is in ``lifecycle``, what goes to the store in ``settlement``, and what
+the store's threads do in ``store_threads``.
 """
 
 from __future__ import annotations
@@ -17,11 +18,17 @@ from django_jobs.backends.base import Settled
 from django_jobs.telemetry import events
 from django_jobs.worker.events import tell_claimed
 from django_jobs.worker.pool import deadlines
-from django_jobs.worker.pool.children import Held, told_end
+from django_jobs.worker.pool.children import Held
 from django_jobs.worker.pool.dispatch import Dispatch
-from django_jobs.worker.pool.lifecycle import MOST_FAILURES, Births, Recycling, clear_desk
+from django_jobs.worker.pool.lifecycle import (
+    MOST_FAILURES,
+    ChildSlots,
+    Processes,
+    Recycling,
+    clear_desk,
+)
 from django_jobs.worker.pool.messages import SKIPPED, BadFrame
-from django_jobs.worker.pool.side_processes import Herald, Scheduler
+from django_jobs.worker.pool.side_processes import SchedulerProcess, SignalProcess
 from django_jobs.worker.pool.thread_messages import (
     NOT_IDLE,
     AllDone,
@@ -32,7 +39,7 @@ from django_jobs.worker.stop import NOTHING_DUE, ONE_CYCLE, EndConditions
 
 if TYPE_CHECKING:
     from django_jobs.worker.pool.children import Child
-    from django_jobs.worker.pool.forkserver import Nursery
+    from django_jobs.worker.pool.forkserver import ForkServer
     from django_jobs.worker.pool.lifecycle import ChildLimits
     from django_jobs.worker.pool.settlement import Desk
     from django_jobs.worker.pool.shared_memory import Places
@@ -51,7 +58,7 @@ class Supervisor:
     def __init__(
         self,
         *,
-        nursery: Nursery,
+        server: ForkServer,
         places: Places,
         child_limits: ChildLimits,
         store: StoreThreads,
@@ -61,20 +68,23 @@ class Supervisor:
         wake: WakePipe,
     ) -> None:
         self.broken = ""
-        self._nursery = nursery
+        self._server = server
         self._store = store
         self._desk = desk
         self._stop = stop
         self._limits = limits
         self._wake = wake
         self._selector = selectors.DefaultSelector()
-        self.herald = Herald(nursery, places.herald, self._selector)
-        self.scheduler = Scheduler(nursery, places.scheduler, wanted=bool(places.cron))
-        companions = (self.herald, self.scheduler)
-        self._births = Births(nursery, places, self._selector, self._on_child, companions)
-        self._children = self._births.children
+        self.signal_process = SignalProcess(server, places.signal_process, self._selector)
+        self._scheduler = SchedulerProcess(
+            server, places.scheduler_process, wanted=bool(places.cron)
+        )
+        self._slots = ChildSlots(server, places, self._selector, self._on_child, self._on_death)
+        self._failures = self._slots.failures
+        self._processes = Processes(server, [*self._slots, self.signal_process, self._scheduler])
+        self._children = self._slots.by_slot
         self._dispatch = Dispatch(self._children, desk, places, child_limits)
-        self._recycling = Recycling(child_limits, self._births, self._dispatch)
+        self._recycling = Recycling(child_limits, self._slots, self._dispatch)
         self._received = 0
         self._conditions = EndConditions(stop, limits)
         self._why = ""
@@ -82,12 +92,12 @@ class Supervisor:
         if limits.until_empty:
             store.wait_for_limits()
         for slot in range(places.processes):
-            self._births.wish(slot)
+            self._slots.request(slot)
 
     def run(self) -> str:
         """Work until told to stop or a limit is reached; why it ended."""
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_wake)
-        self._selector.register(self._nursery, selectors.EVENT_READ, self._on_nursery)
+        self._selector.register(self._server, selectors.EVENT_READ, self._on_news)
         signal.set_wakeup_fd(self._wake.writes, warn_on_full_buffer=False)
         try:
             while not self._is_over():
@@ -102,25 +112,25 @@ class Supervisor:
         if self._stop.urgent:
             for child in self._children.values():
                 child.kill("stop")
-            self.scheduler.hurry()
+            self._scheduler.hurry()
         if self._why:
             self._dispatch.return_all("the worker stops")
-            self.scheduler.leave()
+            self._scheduler.leave()
         else:
             self._recycling.step()
-            self._births.step()
+            self._slots.step()
             self._dispatch.lack_lanes = self._store.lacks_lanes
             self._dispatch.step()
-            self.scheduler.step()
-            self._births.wish_one_alone(needed=self._dispatch.lacks_one_alone)
+            self._scheduler.step()
+            self._slots.request_isolated(needed=self._dispatch.lacks_isolated)
         self._desk.flush()
-        self.herald.step()
+        self.signal_process.step()
         self._store.wish(self._received, *self._wanted())
         for child in self._children.values():
-            self._births.listen(child)
+            self._slots.listen(child)
         if self._dispatch.has_work_for(2 * REST_SECONDS):
-            # Each child has plenty to do and tells us of every job: to hear of many at once
-            # costs a fraction of being woken for each.
+            # Each child has plenty to do and reports every job: reading many reports at once
+            # costs a fraction of waking up for each.
             time.sleep(REST_SECONDS)
         pause = 0.0 if self._store.news else deadlines.select_timeout(self._children.values())
         for key, _ in self._selector.select(pause):
@@ -134,7 +144,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------- the end
 
     def _begun_to_end(self) -> str:
-        """A reason to end, once there is one; then it is told what still runs."""
+        """A reason to end, once there is one; then what still runs is logged."""
         if why := self._reason_to_end():
             lanes = (lane for child in self._children.values() for lane in child.lanes)
             if running := sum(bool(lane.begun()) for lane in lanes):
@@ -143,8 +153,8 @@ class Supervisor:
 
     def _reason_to_end(self) -> str:
         limits, processed = self._limits, self._desk.processed
-        if self._births.failures >= MOST_FAILURES:
-            self._break(f"children die as soon as they are born: {self._births.last_failure}")
+        if self._failures.count >= MOST_FAILURES:
+            self._break(f"children die as soon as they are born: {self._failures.last}")
         if self._store.failed is not None:
             self._break(f"the thread for the store ended: {self._store.failed!r}")
         asked = self._conditions.reason(processed, draining=self._store.draining)
@@ -174,13 +184,13 @@ class Supervisor:
         if not self._why:
             return False
         if not self._outstanding() or self._store.failed is not None:
-            if not self.scheduler.is_over():
+            if not self._scheduler.is_over():
                 return bool(self.broken)
-            return bool(self._stop.urgent or self.broken or self.herald.is_over())
+            return bool(self._stop.urgent or self.broken or self.signal_process.is_over())
         if not all(child.is_idle for child in self._children.values()):
             self._idle_since = 0.0
             return False
-        # Only the store is waited for. What it is not told in time, leases tell.
+        # Only the store is waited for. What does not reach it in time shows by leases that end.
         self._idle_since = self._idle_since or time.monotonic()
         return time.monotonic() - self._idle_since > self._patience()
 
@@ -188,11 +198,11 @@ class Supervisor:
         return URGENT_PATIENCE if self._stop.urgent else self._store.shortest_lease
 
     def _end(self) -> None:
-        self._births.close()
-        self.herald.close()
-        self.scheduler.kill()
+        self._slots.close()
+        self.signal_process.end()
+        self._scheduler.end()
         self._store.end(patience=URGENT_PATIENCE)
-        self._nursery.close()
+        self._server.close()
         self._selector.close()
 
     # ------------------------------------------------------------------------------ the store
@@ -228,8 +238,8 @@ class Supervisor:
                 ends = fact.asked_at + fact.lease_seconds
                 held = [Held.of(lease, fact.lease_seconds, ends) for lease in fact.leases]
                 if time.monotonic() > ends - fact.lease_seconds / 2:
-                    for one in held:
-                        self._desk.give_back(one, "its claim took half of the lease")
+                    for late in held:
+                        self._desk.give_back(late, "its claim took half of the lease")
                 else:
                     self._dispatch.receive(held)
                 tell_claimed(fact.leases)
@@ -256,17 +266,17 @@ class Supervisor:
     # --------------------------------------------------------------------------- the children
 
     def _on_child(self, child: Child) -> None:
-        if child.mute_since or self._children.get(child.slot) is not child:
-            return  # its death was told in the same breath
+        if child.disconnected_at or self._children.get(child.slot) is not child:
+            return  # it has ended meanwhile
         try:
             child.channel.flush()
             frames = child.channel.receive_ready()
         except (EOFError, OSError):
-            self._births.mute(child)
+            self._slots.disconnect(child)
         else:
             self._on_frames(child, frames)
         if not self._why:
-            self._recycling.look(child)
+            self._recycling.check(child)
 
     def _on_frames(self, child: Child, frames: list[Any]) -> None:
         """What comes before something that no child says counts; from there on nothing does."""
@@ -276,9 +286,9 @@ class Supervisor:
         except BadFrame as error:
             child.channel.garbled = str(error)
         if child.channel.garbled:
-            self._births.mute(child)
-            told = f"what it sent cannot be read: {child.channel.garbled}"
-            child.kill("garbled", fault=told)
+            self._slots.disconnect(child)
+            fault = f"what it sent cannot be read: {child.channel.garbled}"
+            child.kill("garbled", fault=fault)
 
     def _on_frame(self, child: Child, frame: Any) -> None:
         held, ran = child.heard(frame)
@@ -287,7 +297,8 @@ class Supervisor:
         if frame[2] == SKIPPED:
             self._dispatch.ready.appendleft(held)
             return
-        self._births.failures = 0
+        if self._failures.count:
+            self._failures.clear()
         child.ended += 1
         if ran is None:
             _, _, _, status, seconds = frame
@@ -298,21 +309,19 @@ class Supervisor:
         self._dispatch.observe(held, max(finished - started, 1) / 1e6)
         self._desk.ran(held, child, said, (started, finished))
 
-    def _on_nursery(self) -> None:
+    def _on_news(self) -> None:
         try:
-            for child, status in self._births.hear():
-                self._on_death(child, told_end(status))
+            self._processes.read_news()
         except (EOFError, OSError):
-            self._selector.unregister(self._nursery)
+            self._selector.unregister(self._server)
             self._break("the process from which children come ended")
-            for child in self._births.all_gone():
-                self._on_death(child, "the process was killed by SIGKILL")
+            self._slots.end_all()
 
     def _on_death(self, child: Child, how: str) -> None:
         with contextlib.suppress(OSError, BadFrame):
-            for frame in child.channel.receive_rest():  # what it said last still counts
+            for frame in child.channel.receive_rest():  # what it sent last still counts
                 self._on_frame(child, frame)
-        self._births.bury(child, how)
+        self._slots.remove(child, how)
         clear_desk(child, how, self._desk, self._dispatch)
-        if not (self._why or self.broken or child.alone or child.replaced):
-            self._births.wish(child.slot)
+        if not (self._why or self.broken or child.isolated or child.replaced):
+            self._slots.request(child.slot)

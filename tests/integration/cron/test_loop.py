@@ -81,7 +81,7 @@ def test_two_loops_share_the_seconds_and_end_when_told(site_environment: dict[st
 
 
 def child_that_ticks(parent: int) -> set[int]:
-    """The processes below the nursery of a worker, of which it has one beside its own child."""
+    """The processes below the fork server of a worker, of which it has one beside its own child."""
     found: set[int] = set()
     for line in subprocess.run(
         ["ps", "-eo", "pid=,ppid="], check=True, capture_output=True, text=True

@@ -61,7 +61,7 @@ def start(site_environment, tmp_path):
 
     yield start
     families = [pid for worker, _ in started for pid in children_of(worker.pid)]
-    families += [pid for nursery in families for pid in children_of(nursery)]
+    families += [pid for server in families for pid in children_of(server)]
     for worker, log in started:
         if worker.poll() is None:
             worker.send_signal(signal.SIGKILL)

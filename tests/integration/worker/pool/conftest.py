@@ -78,12 +78,12 @@ class Pool:
         return self._log.read_text()
 
     @property
-    def nursery(self):
+    def fork_server(self):
         return until(lambda: children_of(self.pid))[0]
 
     @property
     def family(self):
-        return [self.nursery, *children_of(self.nursery)]
+        return [self.fork_server, *children_of(self.fork_server)]
 
     def sleeps(self):
         """Whether each of its threads waits for something, at this moment."""
@@ -140,7 +140,7 @@ def start(site_environment, tmp_path):
 
     yield start
     families = [pid for pool in started for pid in [*children_of(pool.pid)]]
-    families += [pid for nursery in families for pid in children_of(nursery)]
+    families += [pid for server in families for pid in children_of(server)]
     for pool in started:
         with contextlib.suppress(ProcessLookupError):
             pool.process.send_signal(signal.SIGKILL)

@@ -44,10 +44,10 @@ def test_jobs_run_once_in_processes_that_are_no_copies(with_a_thread, start, dia
     census, *notes = sorted(diary.words, key=lambda word: word.startswith("n"))
     assert Counter(notes) == {f"n{number}": 1 for number in range(200)}
     assert threaded.NAME in census.split(",")  # the app's own, in each process anew
-    assert threads_of(pool.nursery) == 1
-    assert "afresh.nursery_main" in " ".join(command_of(pool.nursery))
-    for pid in children_of(pool.nursery):
-        assert "afresh.child_main" in " ".join(command_of(pid))
+    assert threads_of(pool.fork_server) == 1
+    assert "spawnserver.server_main" in " ".join(command_of(pool.fork_server))
+    for pid in children_of(pool.fork_server):
+        assert "spawnserver.child_main" in " ".join(command_of(pid))
     pool.signal(signal.SIGTERM)
     assert pool.ended() == 0
     assert "Traceback" not in pool.said
@@ -58,7 +58,7 @@ def test_without_such_a_thread_children_are_copies(start, diary):
     gang.note.enqueue(str(diary))
     pool = start()
     until(lambda: diary.words)
-    assert "jobs_work" in command_of(pool.nursery)
+    assert "jobs_work" in command_of(pool.fork_server)
     assert "jobs_work" in command_of(diary.pid("ran"))
 
 
@@ -66,7 +66,7 @@ def test_the_default_number_of_processes_is_that_of_the_cores(with_a_thread, sta
     gang.note.enqueue(str(diary))
     pool = start(processes=None)
     until(lambda: diary.words)
-    assert diary.pid("ran") in children_of(pool.nursery)
+    assert diary.pid("ran") in children_of(pool.fork_server)
 
 
 @pytest.mark.parametrize(("how", "told"), [("exit-1", "exit code 1"), ("killed", "SIGKILL")])
@@ -110,7 +110,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_does_not(with_a_thread, s
     assert JobResult.objects.count() == 4
 
 
-def test_a_killed_parent_takes_nursery_and_children_along(with_a_thread, start, diary):
+def test_a_killed_parent_takes_fork_server_and_children_along(with_a_thread, start, diary):
     enqueue_many([gang.hold.prepare(str(diary), str(diary.gate), f"h{n}") for n in range(2)])
     pool = start()
     until(lambda: len(diary.words) == 2)
@@ -120,12 +120,12 @@ def test_a_killed_parent_takes_nursery_and_children_along(with_a_thread, start, 
     until(lambda: not any(is_alive(pid) for pid in family), patience=3)
 
 
-def test_a_killed_nursery_ends_the_worker_and_the_children(with_a_thread, start, diary):
+def test_a_killed_fork_server_ends_the_worker_and_the_children(with_a_thread, start, diary):
     gang.hold.enqueue(str(diary), str(diary.gate))
     pool = start()
     until(lambda: diary.words)
     family = pool.family
-    os.kill(pool.nursery, signal.SIGKILL)
+    os.kill(pool.fork_server, signal.SIGKILL)
     assert pool.ended() == 1
     until(lambda: not any(is_alive(pid) for pid in family))
     assert Job.objects.get().crashes == 0
@@ -135,7 +135,7 @@ def test_a_child_has_nothing_open_but_its_own(with_a_thread, start, diary):
     gang.inventory.enqueue(str(diary))
     pool = start()
     told = until(lambda: [word for word in diary.words if "=" in word])[0].split(",")
-    assert len(children_of(pool.nursery)) == 2
+    assert len(children_of(pool.fork_server)) == 2
     assert "0=/dev/null" in told
     assert sum("memfd" in entry for entry in told) <= 1
     assert sum("=socket:" in entry for entry in told) <= 1 + (connection.vendor != "sqlite")

@@ -110,12 +110,12 @@ def test_an_idle_child_killed_from_outside_charges_nobody(start, diary):
     until(JobResult.objects.exists)
 
 
-def test_without_its_nursery_a_worker_gives_back_and_ends(start, diary):
+def test_without_its_fork_server_a_worker_gives_back_and_ends(start, diary):
     gang.hold.enqueue(str(diary), str(diary.gate))
     pool = start()
     until(lambda: diary.words)
     family = pool.family
-    os.kill(pool.nursery, signal.SIGKILL)
+    os.kill(pool.fork_server, signal.SIGKILL)
     assert pool.ended() == 1
     assert "the process from which children come ended" in pool.said
     assert not any(is_alive(pid) for pid in family)

@@ -185,7 +185,7 @@ def test_children_inherit_neither_each_others_ends_nor_a_terminal(start, diary):
     gang.hold.enqueue(str(diary), str(diary.gate))
     pool = start()
     told = until(lambda: [word for word in diary.words if "=" in word])[0].split(",")
-    pids = children_of(pool.nursery)
+    pids = children_of(pool.fork_server)
     assert len(pids) == 2
     assert "0=/dev/null" in told
     assert sum("memfd" in entry for entry in told) <= 1  # its marks

@@ -80,7 +80,7 @@ def test_h10_a_program_that_ignores_its_timeout_is_killed_with_its_offspring(
     define("shell", [stubborn, str(note)]).using(timeout=1).enqueue()
     pool = start("--concurrency", str(concurrency), processes=1, KILL_GRACE=2, **open_to_programs)
     until(lambda: len(pids(note)) == FAMILY)
-    (child,) = {pid for pid in children_of(pool.nursery) if children_of(pid)}
+    (child,) = {pid for pid in children_of(pool.fork_server) if children_of(pid)}
     dead = until(FailedJob.objects.first)
     assert (dead.reason, dead.attempts, dead.crashes) == ("timed-out", 1, 0)
     assert not any(map(is_alive, pids(note)))
@@ -88,18 +88,18 @@ def test_h10_a_program_that_ignores_its_timeout_is_killed_with_its_offspring(
 
 
 def kill_child(pool):
-    (child,) = children_of(pool.nursery)
+    (child,) = children_of(pool.fork_server)
     os.kill(child, signal.SIGKILL)
 
 
 def kill_group(pool):
     """As the parent does when a hard timeout is over."""
-    (child,) = children_of(pool.nursery)
+    (child,) = children_of(pool.fork_server)
     os.killpg(child, signal.SIGKILL)
 
 
-def kill_nursery(pool):
-    os.kill(pool.nursery, signal.SIGKILL)
+def kill_fork_server(pool):
+    os.kill(pool.fork_server, signal.SIGKILL)
 
 
 def kill_worker(pool):
@@ -110,7 +110,9 @@ def stop_at_once(pool):
     pool.stop_at_once()
 
 
-@pytest.mark.parametrize("end", [kill_child, kill_group, kill_nursery, kill_worker, stop_at_once])
+@pytest.mark.parametrize(
+    "end", [kill_child, kill_group, kill_fork_server, kill_worker, stop_at_once]
+)
 def test_h10_nothing_of_a_program_outlives_its_worker(start, open_to_programs, stubborn, note, end):
     define("shell", [stubborn, str(note)]).enqueue()
     pool = start(processes=1, **open_to_programs)
@@ -213,7 +215,7 @@ def test_a_signal_to_everybody_is_heeded_by_the_worker_and_not_by_a_launcher(
     define("shell", [stubborn, str(note)]).using(timeout=3).enqueue()
     pool = start(processes=1, **open_to_programs)
     until(lambda: len(pids(note)) == FAMILY)
-    (child,) = children_of(pool.nursery)
+    (child,) = children_of(pool.fork_server)
     (launcher,) = children_of(child)
     os.kill(launcher, signal.SIGTERM)
     os.kill(launcher, signal.SIGHUP)

@@ -90,7 +90,7 @@ def check_what_a_freeze_made_late_starts_anew(start, diary, backend, **settings)
     (pool,) = started(start, [{"processes": 2}], **settings)
     until(lambda: len(starts(diary)) == LIMIT)  # it knows by now that they are short
     until(lambda: backend.stats("limited").running == 0)
-    children = children_of(pool.nursery)
+    children = children_of(pool.fork_server)
     for child in children:
         os.kill(child, signal.SIGSTOP)
     put(diary, short=3 * LIMIT, first=LIMIT)

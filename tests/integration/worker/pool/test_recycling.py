@@ -36,11 +36,11 @@ def test_each_job_can_have_a_process_of_its_own(start, diary):
     pool = start("--child-max-jobs", "1", processes=3)
     until(lambda: JobResult.objects.count() == 40)
     assert len({pid for pid, _, _ in diary.lines}) == 40
-    until(lambda: len(children_of(pool.nursery)) == 3)
+    until(lambda: len(children_of(pool.fork_server)) == 3)
     open_before = len(os.listdir(f"/proc/{pool.pid}/fd"))  # noqa: PTH208 - a list of numbers
     enqueue_many([gang.note.prepare(str(diary), f"m{n}") for n in range(40)])
     until(lambda: JobResult.objects.count() == 80)
-    until(lambda: len(children_of(pool.nursery)) == 3)
+    until(lambda: len(children_of(pool.fork_server)) == 3)
     # The parent may have the last one's end still to close.
     until(lambda: len(os.listdir(f"/proc/{pool.pid}/fd")) <= open_before)  # noqa: PTH208 - as above
     assert "as soon as they are born" not in pool.said
@@ -72,7 +72,7 @@ def test_its_replacement_serves_while_a_worn_child_runs_its_last_job(start, diar
     pool = start("--child-max-memory", "180", "--concurrency", "2", processes=1)
     until(lambda: "hold-begins" in diary.words)
     gang.hoard.enqueue(str(diary), 200)
-    until(lambda: len(children_of(pool.nursery)) == 2)
+    until(lambda: len(children_of(pool.fork_server)) == 2)
     enqueue_many([gang.note.prepare(str(diary), f"n{n}") for n in range(20)])
     until(lambda: JobResult.objects.count() == 21)
     worn = diary.pid("hold-begins")
@@ -112,7 +112,7 @@ def test_what_a_worn_child_was_handed_and_has_not_begun_others_run(start, diary,
     assert diary.pid("last-begins") == diary.pid("much") != diary.pid("given-up")
     diary.gate.touch()
     until(lambda: JobResult.objects.count() == 64)
-    until(lambda: children_of(pool.nursery) == [diary.pid("given-up")])
+    until(lambda: children_of(pool.fork_server) == [diary.pid("given-up")])
 
 
 def test_with_several_at_once_few_more_run_than_allowed(start, diary):

@@ -65,7 +65,7 @@ def test_without_receivers_there_is_no_such_process(start, diary):
     until(FailedJob.objects.exists)
     gang.note.enqueue(str(diary))
     until(JobResult.objects.exists)
-    assert len(children_of(pool.nursery)) == 2
+    assert len(children_of(pool.fork_server)) == 2
 
 
 def test_it_leaves_when_there_is_nothing_to_tell_and_comes_again(
@@ -73,16 +73,16 @@ def test_it_leaves_when_there_is_nothing_to_tell_and_comes_again(
 ):
     pool = start(processes=1)
     gang.fail.enqueue("first")
-    herald = until(lambda: told(diary))[0][0]
-    assert is_alive(herald)
+    sender = until(lambda: told(diary))[0][0]
+    assert is_alive(sender)
     gang.fail.enqueue("second")
     until(lambda: len(told(diary)) == 2)
-    assert told(diary)[1][0] == herald
-    os.kill(herald, signal.SIGKILL)  # as good as any other way to go
-    until(lambda: herald not in children_of(pool.nursery))
+    assert told(diary)[1][0] == sender
+    os.kill(sender, signal.SIGKILL)  # as good as any other way to go
+    until(lambda: sender not in children_of(pool.fork_server))
     gang.fail.enqueue("third")
     until(lambda: len(told(diary)) == 3)
-    assert told(diary)[2][0] != herald
+    assert told(diary)[2][0] != sender
 
 
 @pytest.fixture
@@ -93,9 +93,9 @@ def impatient(monkeypatch):
 def test_it_does_not_stay_for_nothing(listening, impatient, start, diary):
     pool = start(processes=1)
     gang.fail.enqueue("first")
-    herald = until(lambda: told(diary))[0][0]
-    until(lambda: not is_alive(herald))
-    assert len(children_of(pool.nursery)) == 1
+    sender = until(lambda: told(diary))[0][0]
+    until(lambda: not is_alive(sender))
+    assert len(children_of(pool.fork_server)) == 1
     gang.fail.enqueue("second")
     until(lambda: len(told(diary)) == 2)
     assert "signal.lost" not in pool.said

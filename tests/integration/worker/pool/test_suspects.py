@@ -9,7 +9,7 @@ from django_jobs import enqueue_many
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
-from django_jobs.worker.pool.shared_memory import LEAST_ALONE
+from django_jobs.worker.pool.shared_memory import LEAST_ISOLATED
 from tests.integration.worker.pool.conftest import is_alive, until
 from tests.integration.worker.pool.gang import jobs as gang
 
@@ -73,7 +73,7 @@ def test_a_machine_that_dies_is_charged_for_what_ran_and_not_for_what_it_held(
     short = gang.note.using(priority=5)  # first, so that the worker looks ahead
     enqueue_many([short.prepare(str(diary)) for _ in range(100)])
     pool = start(*options, processes=1, environment=WRECK, LEASE_SECONDS=LEASE)
-    places = LEAST_ALONE if options else 1
+    places = LEAST_ISOLATED if options else 1
     begun = until(lambda: begins(diary) if len(begins(diary)) >= places else None)
     if options:
         until(lambda: put_off_for(0.3) == 25 - places)
@@ -111,10 +111,10 @@ def test_suspects_that_take_long_keep_no_other_job_waiting(start, diary):
     hold = gang.hold.using(priority=9)  # in front of everything
     suspects([hold.prepare(str(diary), str(diary.gate), f"s{n}") for n in range(30)])
     pool = start("--concurrency", "3", processes=1)
-    until(lambda: len(begins(diary)) == LEAST_ALONE)
+    until(lambda: len(begins(diary)) == LEAST_ISOLATED)
     enqueue_many(gang.async_nap.prepare(str(diary), 0.0, f"quick{n}") for n in range(20))
     until(lambda: len({word for word in diary.words if word.startswith("quick")}) == 2 * 20)
-    assert len(begins(diary) - {f"quick{n}-begins" for n in range(20)}) == LEAST_ALONE
+    assert len(begins(diary) - {f"quick{n}-begins" for n in range(20)}) == LEAST_ISOLATED
     assert put_off_for(0.0) > 0
     diary.gate.touch()
     until(lambda: JobResult.objects.count() == 50)
@@ -150,4 +150,4 @@ def test_for_one_suspect_only_one_child_is_born(start, diary, afresh):
     until(lambda: begins(diary))
     diary.gate.touch()
     until(JobResult.objects.exists)
-    assert len(pool.family) == 3  # the nursery, one for everything and one for the suspect
+    assert len(pool.family) == 3  # the fork server, one for everything and one for the suspect

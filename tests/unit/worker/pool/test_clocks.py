@@ -77,7 +77,7 @@ def test_one_that_does_not_begin_is_killed_in_time(child):
     looks(child, *every(100, 107))
     assert not child.killed
     looks(child, *every(107.3, 110))
-    assert (child.killed, child.blamed) == ("silent", 0)
+    assert (child.killed, child.culprit) == ("silent", 0)
 
 
 def test_time_in_which_the_parent_was_frozen_is_not_laid_on_a_child(child):
@@ -142,7 +142,7 @@ def test_a_loop_that_goes_on_and_does_not_come_to_a_job_is_given_no_more(child):
     for moment in every(100, 130):
         busy.marks.beat(moment)
         looks(child, moment)
-    assert child.worn
+    assert child.retiring
     assert not child.killed
 
 

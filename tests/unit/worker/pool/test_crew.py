@@ -14,8 +14,8 @@ from django_jobs.worker.pool.children import (
     Child,
     Held,
     Lane,
-    told_end,
 )
+from django_jobs.worker.pool.forkserver import describe_exit
 from django_jobs.worker.pool.messages import BadFrame
 from django_jobs.worker.pool.shared_memory import Board, shared_memory
 
@@ -59,7 +59,7 @@ def test_what_has_not_begun_is_taken_back_from_the_end(lane, marks):
     assert marks.begin(1)
     assert lane.running()[1].lease.id == "job1"
     assert ids(lane.take_back(2)) == ["job4", "job5"]
-    assert list(lane.given) == [1, 2, 3]
+    assert list(lane.held) == [1, 2, 3]
     assert not lane.accepts
 
 
@@ -99,7 +99,7 @@ def test_what_it_begins_meanwhile_stays_with_it(lane, marks):
 
     lane.marks = type("Late", (), {"started": 0, "take_back_from": staticmethod(late)})()
     assert ids(lane.take_back(2)) == ["job2"]
-    assert list(lane.given) == [1]
+    assert list(lane.held) == [1]
     lane.marks = marks
     assert lane.seen(1).lease.id == "job1"
 
@@ -117,7 +117,7 @@ def test_an_end_that_overtakes_another_is_not_believed(lane):
     lane.give([held(n) for n in (1, 2, 3)])
     with pytest.raises(BadFrame):
         lane.seen(2)
-    assert list(lane.given) == [1, 2, 3]
+    assert list(lane.held) == [1, 2, 3]
     assert lane.seen(9) is None
     assert ids([lane.seen(1), lane.seen(2), lane.seen(3)]) == ["job1", "job2", "job3"]
     assert lane.seen(3) is None
@@ -138,7 +138,7 @@ def test_nothing_is_taken_when_nothing_is_asked_for(lane):
     ],
 )
 def test_an_end_in_words(status, told):
-    assert told in told_end(status)
+    assert told in describe_exit(status)
 
 
 def test_killing_says_why_once_and_whom_it_was_for(child):
@@ -150,6 +150,6 @@ def test_killing_says_why_once_and_whom_it_was_for(child):
     child.pid = pid
     child.kill("timeout", 3)
     child.kill("stop", 4)
-    assert (child.killed, child.blamed) == ("timeout", 3)
+    assert (child.killed, child.culprit) == ("timeout", 3)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL

@@ -68,12 +68,12 @@ def test_a_lane_is_given_no_more_bytes_than_a_chunk_may_have(child, marks):
     dispatch.receive(large)
     for _ in range(3):
         dispatch.step()
-        assert len(child.lanes[0].given) == 2
+        assert len(child.lanes[0].held) == 2
     dispatch.ready.clear()
-    child.lanes[0].given.clear()
+    child.lanes[0].held.clear()
     dispatch.receive([held(9, size=2 * CHUNK_BYTES)])
     dispatch.step()
-    assert len(child.lanes[0].given) == 1  # one of any size has to run
+    assert len(child.lanes[0].held) == 1  # one of any size has to run
 
 
 def test_much_that_is_not_settled_yet_is_enough():
@@ -134,20 +134,20 @@ def test_a_suspect_that_cannot_begin_is_put_off_and_others_are_wanted_as_before(
     assert apart.dispatch.wanted() == 4
     for number in range(5):
         apart.suspect(number)
-    assert apart.dispatch.lacks_one_alone
+    assert apart.dispatch.lacks_isolated
     assert (list(apart.dispatch.ready), apart.dispatch.wanted()) == ([], 4)
     assert apart.delays == sorted(apart.delays)
     assert 0.0 < apart.delays[0] < apart.delays[-1] < 1.0
 
 
 def test_a_suspect_begins_at_once_in_a_child_that_runs_nothing_else(child, marks):
-    child.alone = True
+    child.isolated = True
     marks.beat(time.monotonic())
     apart = Apart({0: child})
     first = apart.suspect()
-    assert [given.lease.id for given in child.lanes[0].given.values()] == [first.lease.id]
+    assert [given.lease.id for given in child.lanes[0].held.values()] == [first.lease.id]
     assert (apart.delays, apart.dispatch.wanted()) == ([], 4)
-    assert not apart.dispatch.lacks_one_alone
+    assert not apart.dispatch.lacks_isolated
     child.lanes[0].given_at -= 3600  # the later, the longer that one has been running
     for number in range(2, 6):
         apart.suspect(number)
@@ -163,7 +163,7 @@ def test_a_suspect_is_given_to_no_child_that_runs_other_jobs(child, marks):
 
 
 def test_a_suspect_whose_lease_was_not_renewed_in_time_is_handed_to_nobody(child, marks):
-    child.alone = True
+    child.isolated = True
     marks.beat(time.monotonic())
     apart = Apart({0: child})
     late = held(1)
@@ -182,7 +182,7 @@ def test_where_a_store_cannot_wait_a_suspect_waits_here():
     apart = Apart({}, can_put_off=False)
     one = apart.suspect()
     assert (list(apart.dispatch.ready), apart.delays) == ([one], [])
-    assert apart.dispatch.lacks_one_alone
+    assert apart.dispatch.lacks_isolated
 
 
 def test_what_is_put_off_is_known_to_come_back_when_the_store_has_it():
@@ -198,15 +198,15 @@ def test_what_is_put_off_is_known_to_come_back_when_the_store_has_it():
 
 
 def test_a_child_for_what_runs_alone_leaves_when_there_is_nothing_for_a_while(child, marks):
-    child.alone = True
+    child.isolated = True
     marks.beat(time.monotonic())
     apart = Apart({0: child})
-    recycling = Recycling(ChildLimits(), SimpleNamespace(children={0: child}), apart.dispatch)
+    recycling = Recycling(ChildLimits(), SimpleNamespace(by_slot={0: child}), apart.dispatch)
     apart.suspect()
     apart.dispatch._suspect_at -= LONGEST_WAIT
     recycling.step()
     assert not child.dismissed  # it runs one
-    child.lanes[0].given.clear()
+    child.lanes[0].held.clear()
     recycling.step()
     assert (child.dismissed, child.replaced, child.is_free) == (True, False, False)
 
@@ -237,7 +237,7 @@ class Pool:
     @property
     def given(self):
         return [
-            [one.lease.id for one in child.lanes[0].given.values()]
+            [one.lease.id for one in child.lanes[0].held.values()]
             for child in self.children.values()
         ]
 
@@ -286,7 +286,7 @@ def test_a_job_of_a_limited_queue_never_waits_behind_one_of_another_queue(pool, 
     assert pool.given == [["job1"], ["job2", "job3"]]
     pool.step(limited(4))
     assert pool.given == [["job1"], ["job2", "job3"]]
-    pool.children[0].lanes[0].given.clear()
+    pool.children[0].lanes[0].held.clear()
     pool.step()
     assert pool.given == [["job4"], ["job2", "job3"]]
 
@@ -302,7 +302,7 @@ def test_a_job_of_a_limited_queue_starts_before_what_was_fetched_ahead(pool, clo
     pool.step(*(held(number) for number in range(3)))
     pool.step(limited(9))
     assert pool.given == [["job0"]]
-    pool.children[0].lanes[0].given.clear()
+    pool.children[0].lanes[0].held.clear()
     pool.step()
     assert pool.given == [["job9"]]
 
@@ -363,10 +363,10 @@ def test_jobs_of_other_queues_have_their_turn_between_those_of_a_limited_one(poo
         assert pool.given == [[]]
         pool.step(limited(9))
         assert pool.given == [["job9"]]
-        lane.given.clear()
+        lane.held.clear()
         pool.step()
         assert pool.given == [[f"job{number}"]]
-        lane.given.clear()
+        lane.held.clear()
         pool.step()
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from django_jobs.worker.pool.shared_memory import (
-    LEAST_ALONE,
+    LEAST_ISOLATED,
     Board,
     Places,
     shared_memory,
@@ -114,9 +114,12 @@ def test_every_lane_has_a_slot_of_its_own():
 
 @pytest.mark.parametrize(
     ("places", "lanes", "alone"),
-    [(Places(2), 2, 0), (Places(1, 20), 20, LEAST_ALONE), (Places(9, 20), 180, 9)],
+    [(Places(2), 2, 0), (Places(1, 20), 20, LEAST_ISOLATED), (Places(9, 20), 180, 9)],
 )
 def test_each_child_has_a_spare_place_and_so_has_what_runs_alone(places, lanes, alone):
-    assert (places.lanes, places.alone) == (lanes, alone)
+    assert (places.lanes, places.isolated) == (lanes, alone)
     assert len(places.children) == 2 * places.processes + alone
-    assert [places.herald, places.scheduler] == [len(places.children), len(places.children) + 1]
+    assert [places.signal_process, places.scheduler_process] == [
+        len(places.children),
+        len(places.children) + 1,
+    ]

@@ -170,7 +170,7 @@ UNSOUND = [
 def child():
     child = Child(slot=0, pid=1, channel=None)
     child.lanes.append(Lane(child, 0, marks=None))
-    child.lanes[0].given[1] = Held.of(LEASE, 30.0, 1e9)
+    child.lanes[0].held[1] = Held.of(LEASE, 30.0, 1e9)
     return child
 
 
@@ -186,4 +186,4 @@ def test_what_children_send_is_believed(child, retry):
 def test_what_no_child_sends_is_refused_before_anything_is_done_with_it(child, frame):
     with pytest.raises(BadFrame):
         child.heard(frame)
-    assert list(child.lanes[0].given) == [1]
+    assert list(child.lanes[0].held) == [1]

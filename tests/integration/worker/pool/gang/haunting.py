@@ -16,7 +16,7 @@ def hang_in(place):
 
 
 def haunt_children(place):
-    """Let every process that this one forks a fork of hang there: a child of the nursery."""
+    """Let every process that this one forks a fork of hang there: a child of the fork server."""
     generation = 0
 
     def forked():

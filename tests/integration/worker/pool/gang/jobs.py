@@ -132,7 +132,7 @@ def die(diary, how):
 
 
 def own_channel():
-    """The one that is open; that of the nursery, whose copy this process is, is closed here."""
+    """The one that is open; that of the fork server, whose copy this process is, is closed here."""
     found = (one for one in gc.get_objects() if isinstance(one, Channel))
     return next(one for one in found if one.fileno() >= 0)
 

@@ -1,6 +1,6 @@
 """Births that fail: of processes that die before they can work, or that cannot be forked.
 
-``dies:3`` lets the first three children die at birth, ``forks:3`` lets the nursery's first
+``dies:3`` lets the first three children die at birth, ``forks:3`` lets the fork server's first
 three forks fail; without a number all do. Each failure adds its moment to the tally.
 """
 
@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-NURSERY, CHILD = 1, 2
+FORK_SERVER, CHILD = 1, 2
 
 
 def prepare(what, tally):
@@ -28,7 +28,7 @@ class _Sabotage:
         self.generation += 1
         if self.how == "dies" and self.generation == CHILD and self.again():
             os._exit(9)
-        if self.how == "forks" and self.generation == NURSERY:
+        if self.how == "forks" and self.generation == FORK_SERVER:
             os.fork = self.refuse
 
     def refuse(self):
