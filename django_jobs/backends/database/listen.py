@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from importlib import import_module
 from selectors import EVENT_READ
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,6 @@ from django_jobs.backoff import Backoff
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from selectors import DefaultSelector
-
-
-psycopg: Any
-try:
-    psycopg = import_module("psycopg")
-except ImportError:  # no driver, or psycopg2, which does not let itself be waited on like this
-    psycopg = None
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
@@ -46,12 +38,14 @@ class Listener:
 
     def __init__(self, connection: Any, selector: DefaultSelector, backend: str) -> None:
         self._django = connection
+        # The driver that Django has loaded: no other database has to load it.
+        self._driver = connection.Database
         self._selector = selector
         self._backend = backend
         self._own: Any = None
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._try_at = 0.0
-        if psycopg is None or connection.Database is not psycopg:
+        if self._driver.__name__ != "psycopg":  # psycopg2 cannot be waited on like this
             self._try_at = float("inf")
 
     @property
@@ -70,13 +64,13 @@ class Listener:
         if self._own is not None or now < self._try_at:
             return False
         self._try_at = now + self._backoff.next()
-        with contextlib.suppress(psycopg.Error, OSError):
+        with contextlib.suppress(self._driver.Error, OSError):
             self._listen()
         return self._own is not None
 
     def _listen(self) -> None:
         params = {**_ALIVE, **self._django.get_connection_params()}
-        own = psycopg.connect(**params, autocommit=True)
+        own = self._driver.connect(**params, autocommit=True)
         try:
             channel, server_pid = own.execute(f"SELECT {CHANNEL}, pg_backend_pid()").fetchone()
             if own.info.backend_pid != server_pid:
@@ -103,7 +97,7 @@ class Listener:
             self._own.pgconn.consume_input()
             while (notification := self._own.pgconn.notifies()) is not None:
                 told.add(notification.extra.decode())
-        except (psycopg.Error, OSError):
+        except (self._driver.Error, OSError):
             self.close()
         if queues is None:
             return any(one.startswith(payload(self._backend, "")) for one in told)
