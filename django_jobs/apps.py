@@ -46,7 +46,7 @@ class DjangoJobsConfig(AppConfig):
         self._connect_tasks()
         autodiscover_modules("jobs", "tasks")
         configured, _problems = read_current()
-        register_built_in(registry, configured)
+        register_built_in(registry)
         self._register_configured(configured)
 
     def _connect_tasks(self) -> None:

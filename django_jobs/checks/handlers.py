@@ -80,10 +80,10 @@ def check_queues_of_jobs(
 ) -> Iterator[CheckMessage]:
     """A job is for a queue that there is. One that names none may be given one when enqueued."""
     refused: dict[str, list[str]] = {}
-    for key in registry:
-        queue = getattr(getattr(registry.get(key), "options", None), "queue", None)
+    for handler in registry.loaded():
+        queue = getattr(getattr(handler, "options", None), "queue", None)
         if queue and settings.queue_problem(queue):
-            refused.setdefault(queue, []).append(key)
+            refused.setdefault(queue, []).append(handler.key)
     for queue, keys in sorted(refused.items()):
         more = len(keys) - JOBS_NAMED
         named = ", ".join(sorted(keys)[:JOBS_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from django_jobs.handlers.command import CommandHandler
-from django_jobs.handlers.event import EventHandler
-from django_jobs.handlers.shell import ShellHandler
-from django_jobs.handlers.url import UrlHandler
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from django_jobs.conf import JobsSettings
-    from django_jobs.handlers.base import Handler
+    from collections.abc import Mapping
+
     from django_jobs.handlers.registry import Registry
 
+PATHS: Final[Mapping[str, str]] = {
+    "command": "django_jobs.handlers.command.CommandHandler",
+    "shell": "django_jobs.handlers.shell.handler.ShellHandler",
+    "event": "django_jobs.handlers.event.EventHandler",
+    "url": "django_jobs.handlers.url.handler.UrlHandler",
+    "django_jobs.carry_on": "django_jobs.jobs.carry_on",
+}
+"""By path, as most processes of a site only enqueue, and never need them."""
 
-def register_built_in(registry: Registry, settings: JobsSettings) -> None:
+
+def register_built_in(registry: Registry) -> None:
     """Register them; what their lists allow is looked up for each job."""
-    event = EventHandler()
-    event.resolve(settings)
-    handlers: tuple[Handler, ...] = (CommandHandler(), ShellHandler(), event, UrlHandler())
-    for handler in handlers:
-        registry.register(handler)
+    for key, path in PATHS.items():
+        registry.register_path(key, path)

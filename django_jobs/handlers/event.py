@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.dispatch import Signal
 from django.utils.module_loading import import_string
 
-from django_jobs.conf import get_settings
+from django_jobs.conf import get_settings, read_current
 from django_jobs.conf.model import nearest, shown
 from django_jobs.exceptions import ConfigurationError, EventFailed, HandlerRefused, InvalidPayload
 from django_jobs.execution.outcome import HandlerSignal
@@ -36,6 +36,7 @@ class EventHandler(Handler):
 
     def __init__(self) -> None:
         self._resolved: tuple[JobsSettings | None, Mapping[str, Signal]] = (None, {})
+        self.resolve(read_current()[0])  # a worker makes it before it forks: imported once for all
 
     def resolve(self, settings: JobsSettings) -> None:
         """Import the signals that settings name, those that can be; once per settings."""

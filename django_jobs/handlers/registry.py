@@ -31,6 +31,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._paths: dict[str, str] = {}
         # Finds the handler of a key that is not registered yet. Set when the app is ready.
         self.finder: Callable[[str], Handler | None] | None = None
         # Whether it would look for one, told without importing anything.
@@ -43,29 +44,56 @@ class Registry:
                 f"{handler!r} is not a Handler; make it a subclass of "
                 "django_jobs.handlers.base.Handler"
             )
-        known = self._handlers.get(handler.key)
-        if known is not None and not _same(known, handler):
-            raise ConfigurationError(
-                f"two handlers are registered under the key {handler.key!r}; "
-                "give one of them another with key="
-            )
-        self._handlers[handler.key] = handler
+        key = handler.key
+        if key in self._handlers:
+            is_same = _same(self._handlers[key], handler)
+        else:
+            is_same = key not in self._paths or _is_at(handler, self._paths[key])
+        if not is_same:
+            raise _second(key)
+        self._handlers[key] = handler
+
+    def register_path(self, key: str, path: str) -> None:
+        """Add a handler that is imported when it is first asked for.
+
+        The path names a handler class, or a job, in the module where it is written.
+        """
+        if key in self._handlers and not _is_at(self._handlers[key], path):
+            raise _second(key)
+        self._paths[key] = path
 
     def get(self, key: str) -> Handler | None:
-        return self._handlers.get(key)
+        handler = self._handlers.get(key)
+        if handler is None and key in self._paths:
+            return self._load(key)
+        return handler
+
+    def load(self) -> None:
+        """Import all handlers: for a process that runs jobs, before it forks."""
+        for key in self._paths:
+            self.get(key)
+
+    def loaded(self) -> list[Handler]:
+        """The handlers that have been imported, which all those of the site's own apps are."""
+        return list(self._handlers.values())
+
+    def _load(self, key: str) -> Handler:
+        target = import_string(self._paths[key])
+        handler: Handler = target() if isinstance(target, type) else target.handler
+        return self._handlers.setdefault(key, handler)  # another thread may have been faster
 
     def get_verified(self, key: str) -> Handler | None:
         """The handler of a key that a verified message names, which may have to be imported."""
-        known = self._handlers.get(key)
-        if known is None and self.finder is not None:
+        handler = self.get(key)
+        if handler is None and self.finder is not None:
             return self.finder(key)
-        return known
+        return handler
 
     def find(self, key: str) -> Handler:
         """The handler of a key; raises UnknownHandler naming the nearest one."""
-        handler = self._handlers.get(key)
+        handler = self.get(key)
         if handler is None:
-            near = difflib.get_close_matches(key, self._handlers, n=1)
+            near = difflib.get_close_matches(key, list(self), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise UnknownHandler(
                 f"no handler is registered as {key!r}{hint} (handlers are found in the "
@@ -75,18 +103,18 @@ class Registry:
 
     def options_of(self, key: str) -> Options:
         """What was said where a handler was declared, where anything was."""
-        handler = self._handlers.get(key)
+        handler = self.get(key)
         declared = None if handler is None else handler.options
         return declared if isinstance(declared, Options) else Options()
 
     def __contains__(self, key: object) -> bool:
-        return key in self._handlers
+        return key in self._handlers or key in self._paths
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._handlers)
+        return iter({**self._handlers, **self._paths})
 
     def __len__(self) -> int:
-        return len(self._handlers)
+        return len(self._handlers.keys() | self._paths.keys())
 
 
 def check_allowed(key: str, queue: str, allowed: Collection[str] | None) -> None:
@@ -104,6 +132,18 @@ def check_allowed(key: str, queue: str, allowed: Collection[str] | None) -> None
             f"the queue {queue!r} does not allow the handler {key!r} (it allows {listed}); "
             f"add it to QUEUES[{queue!r}]['HANDLERS']"
         )
+
+
+def _second(key: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"two handlers are registered under the key {key!r}; give one of them another with key="
+    )
+
+
+def _is_at(handler: Handler, path: str) -> bool:
+    """Whether a handler is written where a path leads to."""
+    written = getattr(handler, "function", type(handler))
+    return f"{written.__module__}.{written.__qualname__}" == path
 
 
 def _same(one: Handler, other: Handler) -> bool:

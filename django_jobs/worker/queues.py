@@ -180,7 +180,7 @@ def unheard_of(order: QueueOrder, backend: Backend, settings: JobsSettings) -> I
     """A sentence for each named queue that neither code, settings nor the store knows."""
     if order.watched is None:
         return
-    declared = {getattr(registry.get(key), "options", Options()).queue for key in registry}
+    declared = {getattr(each, "options", Options()).queue for each in registry.loaded()}
     known = {DEFAULT_QUEUE, *settings.queues, *_held_by(backend), *filter(None, declared)}
     counted = QueueMinute.objects.using(job_databases(settings)[0])
     for name in order.watched:

@@ -22,6 +22,7 @@ from django_jobs.exceptions import (
     StoreUnavailable,
     TablesMissing,
 )
+from django_jobs.handlers.registry import registry
 from django_jobs.management.arguments import positive_float, positive_int
 from django_jobs.management.base import refused
 from django_jobs.management.output import escaped
@@ -203,6 +204,7 @@ class Command(BaseCommand):
     def _worker(self, options: dict[str, Any]) -> InProcessWorker | PoolWorker:
         settings = get_settings()
         backend, queues = _asked_for(options)
+        registry.load()  # here, and not in each child
         limits = Limits(
             once=options["once"],
             until_empty=options["until_empty"],

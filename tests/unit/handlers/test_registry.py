@@ -210,3 +210,61 @@ def test_a_list_allows_what_it_names_and_nothing_else():
 def test_a_list_is_compared_letter_by_letter(key):
     with pytest.raises(HandlerRefused):
         check_allowed(key, "mail", ("shop.send", "*"))
+
+
+PATH = f"{__name__}.OtherHandler"
+
+
+class OtherHandler:
+    key = "other"
+
+    def validate(self, payload):
+        pass
+
+    def handle(self, context):
+        pass
+
+
+def test_a_handler_named_by_its_path_is_made_when_it_is_asked_for(registry):
+    registry.register_path("other", PATH)
+    assert "other" in registry
+    assert list(registry) == ["other"]
+    assert len(registry) == 1
+    assert registry.loaded() == []
+    handler = registry.find("other")
+    assert isinstance(handler, OtherHandler)
+    assert registry.get("other") is registry.get_verified("other") is handler
+    assert registry.loaded() == [handler]
+    assert len(registry) == len(list(registry)) == 1
+
+
+def test_all_handlers_named_by_their_paths_can_be_loaded_at_once(registry):
+    registry.register(made_from(send_mail))
+    registry.register_path("other", PATH)
+    registry.load()
+    assert [handler.key for handler in registry.loaded()] == ["shop.send", "other"]
+
+
+def test_a_path_leads_to_a_job_as_well():
+    from django_jobs.handlers.built_in import register_built_in  # noqa: PLC0415 - needs the apps
+
+    registry = Registry()
+    register_built_in(registry)
+    assert registry.find("django_jobs.carry_on").function.__name__ == "carry_on"
+
+
+def test_the_key_of_a_handler_named_by_its_path_is_taken(registry):
+    registry.register_path("other", PATH)
+    with pytest.raises(ConfigurationError, match="two handlers"):
+        registry.register(made_from(send_mail, "other"))
+    registry.register(OtherHandler())
+    registry.register_path("other", PATH)
+    registry.register(made_from(send_letter, "taken"))
+    with pytest.raises(ConfigurationError, match="two handlers"):
+        registry.register_path("taken", PATH)
+
+
+def test_a_near_key_is_named_also_where_its_handler_is_not_loaded(registry):
+    registry.register_path("other", PATH)
+    with pytest.raises(UnknownHandler, match="did you mean 'other'"):
+        registry.find("others")
