@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from django.apps import AppConfig
 from django.conf import settings
 from django.db.models.signals import post_migrate
-from django.utils.module_loading import autodiscover_modules
+from django.utils.module_loading import module_has_submodule
 
 if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
@@ -44,10 +45,21 @@ class DjangoJobsConfig(AppConfig):
         sync.run_lease = run_lease
         register_source(stored.schedules)
         self._connect_tasks()
-        autodiscover_modules("jobs", "tasks")
+        self._discover()
         configured, _problems = read_current()
         register_built_in(registry)
         self._register_configured(configured)
+
+    def _discover(self) -> None:
+        """Import ``jobs`` and ``tasks`` of the other apps, as autodiscover_modules() does.
+
+        Ours holds what few processes need; and the package ``django_jobs.tasks`` cannot be
+        imported where Django has no Tasks.
+        """
+        for config in self.apps.get_app_configs():
+            for name in ("jobs", "tasks"):
+                if config is not self and module_has_submodule(config.module, name):
+                    import_module(f"{config.name}.{name}")
 
     def _connect_tasks(self) -> None:
         """Bring in Django's Tasks, with their checks and signals, where they can be had."""
