@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.conf import settings
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import module_has_submodule
@@ -56,7 +56,7 @@ class DjangoJobsConfig(AppConfig):
         Ours holds what few processes need; and the package ``django_jobs.tasks`` cannot be
         imported where Django has no Tasks.
         """
-        for config in self.apps.get_app_configs():
+        for config in apps.get_app_configs():
             for name in ("jobs", "tasks"):
                 if config is not self and module_has_submodule(config.module, name):
                     import_module(f"{config.name}.{name}")

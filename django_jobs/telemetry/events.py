@@ -7,24 +7,62 @@ The sentences are in ``logs.py``.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from django_jobs.telemetry.errors import cleaned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 # What happens to single jobs. Everybody imports these from ``events``.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 class Event:
-    """Something that happened. ``key`` is stable: alerts and log queries rely on it."""
+    """Something that happened. ``key`` is stable: alerts and log queries rely on it.
+
+    Subclasses are written as frozen dataclasses with keyword arguments are, and are none:
+    ``@dataclass`` compiles the methods of each class when it is imported, and sixty of them
+    took a tenth of the start of every process.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ()
+    """The names of its fields, in their order."""
+    _defaults: ClassVar[Mapping[str, Any]] = {}
+    _all: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        own = tuple(cls.__annotations__)
+        cls.names = cls.names + own
+        cls._defaults = {**cls._defaults, **{n: vars(cls)[n] for n in own if n in vars(cls)}}
+        cls._all = frozenset(cls.names)
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(self._defaults, **fields)
+        if self.__dict__.keys() != self._all:
+            wrong = ", ".join(sorted(self.__dict__.keys() ^ self._all))
+            raise TypeError(f"{type(self).__name__}() lacks, or does not take: {wrong}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"an event cannot be changed: {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"an event cannot be changed: {name}")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(self.__dict__[name] for name in self.names)))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self.names)
+        return f"{type(self).__qualname__}({fields})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent(Event):
     """Something that happened to one job."""
 
@@ -35,17 +73,14 @@ class JobEvent(Event):
     trace_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobClaimed(JobEvent):
     """A worker has leased a job. It may give it back before it has started it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobStarted(JobEvent):
     """A handler is about to be called. Told where it runs: in a child, if there are any."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSucceeded(JobEvent):
     """A run ended well and was acked. It had ``waited`` so long since it was due."""
 
@@ -53,7 +88,6 @@ class JobSucceeded(JobEvent):
     waited: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRetried(JobEvent):
     """A run failed and the job waits for its next one."""
 
@@ -64,7 +98,6 @@ class JobRetried(JobEvent):
     waited: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobDied(JobEvent):
     """A job is a dead letter now."""
 
@@ -75,7 +108,6 @@ class JobDied(JobEvent):
     waited: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnded(JobEvent):
     """A job ended without a success and without a death: cancelled or skipped."""
 
@@ -83,7 +115,6 @@ class JobEnded(JobEvent):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobReturned(JobEvent):
     """A job was given back without consuming anything: snoozed or (``requeued``) interrupted."""
 
@@ -92,7 +123,6 @@ class JobReturned(JobEvent):
     status: str = "snoozed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobCrashed(JobEvent):
     """A job was to run alone and came to no verdict. It was charged a crash and runs again."""
 
@@ -101,38 +131,32 @@ class JobCrashed(JobEvent):
     delay: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLost(JobEvent):
     """A settle came too late: somebody else holds the job, or it is gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SettleUnknown(JobEvent):
     """The store did not say before the lease ended whether a settle counted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SettleRefused(JobEvent):
     """The store refused a settle as it was; it is settled without the texts that may not fit."""
 
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AfterHookFailed(JobEvent):
     """An after-hook raised; the outcome stands."""
 
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitHookFailed(JobEvent):
     """A function given to on_commit() by an ``atomic=True`` job raised; the job is done."""
 
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicyFailed(JobEvent):
     """A user's retry policy raised; the retry waits as with "exponential"."""
 
@@ -142,7 +166,6 @@ class RetryPolicyFailed(JobEvent):
 # What happens to schedules. Everybody imports these from ``events``.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TickDecided(Event):
     """A scheduler decided a tick. ``decision`` is one of the words of the history."""
 
@@ -153,7 +176,6 @@ class TickDecided(Event):
     job_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleFailed(Event):
     """A schedule could not be decided; it is looked at again at the next tick."""
 
@@ -161,7 +183,6 @@ class ScheduleFailed(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleUndecided(Event):
     """A tick has waited some seconds for a dependency that no scheduler decides; told once."""
 
@@ -169,7 +190,6 @@ class ScheduleUndecided(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClockWasAhead(Event):
     """Schedules were decided by a clock that was ahead of the store's: they begin anew.
 
@@ -180,7 +200,6 @@ class ClockWasAhead(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleUnreadable(Event):
     """A schedule of the admin was right when it was saved, and is so no more: it is left out."""
 
@@ -188,7 +207,6 @@ class ScheduleUnreadable(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleOfOtherCode(Event):
     """A schedule has the moments of other code: a newer one, or one that is gone."""
 
@@ -196,12 +214,10 @@ class ScheduleOfOtherCode(Event):
     what: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerStarted(Event):
     """A scheduler begins to tick."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerStopped(Event):
     """A scheduler has ended in good order."""
 
@@ -260,7 +276,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reaped(Event):
     """Jobs whose lease ended without a verdict were returned."""
 
@@ -268,7 +283,6 @@ class Reaped(Event):
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PushLost(Event):
     """A transaction was committed, and its jobs did not reach the broker."""
 
@@ -278,7 +292,6 @@ class PushLost(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RelayLost(Event):
     """A relay cannot move an outbox on, or one queue of it; told once per outage.
 
@@ -290,7 +303,6 @@ class RelayLost(Event):
     queue: str = "*"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RelayFound(Event):
     """A relay moves an outbox on again, or the queue of it that stood still."""
 
@@ -299,7 +311,6 @@ class RelayFound(Event):
     queue: str = "*"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PushRefused(Event):
     """A backend took other jobs of an outbox and refused this one, which is tried again."""
 
@@ -311,7 +322,6 @@ class PushRefused(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLost(Event):
     """The store does not answer, or answers with an error; told once per outage.
 
@@ -323,7 +333,6 @@ class StoreLost(Event):
     trouble: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFound(Event):
     """The store can be used again."""
 
@@ -331,7 +340,6 @@ class StoreFound(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerOpened(Event):
     """So much went wrong in a row that nothing passes for a while.
 
@@ -347,7 +355,6 @@ class BreakerOpened(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerClosed(Event):
     """A breaker lets everything pass again."""
 
@@ -356,7 +363,6 @@ class BreakerClosed(Event):
     subject: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerWaiting(Event):
     """A worker waits before it begins to serve; told once."""
 
@@ -364,7 +370,6 @@ class WorkerWaiting(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStarted(Event):
     """A worker begins to serve."""
 
@@ -372,7 +377,6 @@ class WorkerStarted(Event):
     queues: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStopping(Event):
     """A worker takes no more jobs and lets those end that run."""
 
@@ -380,7 +384,6 @@ class WorkerStopping(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStopped(Event):
     """A worker ends."""
 
@@ -389,7 +392,6 @@ class WorkerStopped(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerBroken(Event):
     """A worker has to end because its own machinery failed."""
 
@@ -397,7 +399,6 @@ class WorkerBroken(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChildDied(Event):
     """A child of a worker ended, of its own or because its parent killed it."""
 
@@ -408,7 +409,6 @@ class ChildDied(Event):
     returned: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChildRecycled(Event):
     """A child of a worker has reached a limit: it is replaced, and nothing is charged."""
 
@@ -417,7 +417,6 @@ class ChildRecycled(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExitHooksCut(Event):
     """What libraries registered with ``atexit`` took too long in a child, which ended without."""
 
@@ -425,7 +424,6 @@ class ExitHooksCut(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverFailed(Event):
     """A receiver of a public signal raised; the others were told all the same."""
 
@@ -435,7 +433,6 @@ class ReceiverFailed(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SignalLost(Event):
     """A public signal did not reach all of its receivers. It is not sent again."""
 
@@ -444,7 +441,6 @@ class SignalLost(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Unsaid(Event):
     """So much happened while nobody took it down that it could not all be kept."""
 
@@ -494,7 +490,6 @@ def emit(event: Event) -> None:
 # What went wrong beside the jobs and changes nothing for them: told, so that somebody looks.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerUnseen(Event):
     """A worker could not write its row, by which operators see it."""
 
@@ -502,7 +497,6 @@ class WorkerUnseen(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerUnregistered(Event):
     """A handler that ``HANDLERS`` names could not be registered."""
 
@@ -510,7 +504,6 @@ class HandlerUnregistered(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReceiverFailed(Event):
     """A receiver of one of Django's task signals raised what Django does not catch."""
 
@@ -518,7 +511,6 @@ class TaskReceiverFailed(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptsUnread(Event):
     """The earlier attempts of a task could not be read; it runs without them."""
 
@@ -526,7 +518,6 @@ class AttemptsUnread(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskModuleFailed(Event):
     """The module of a task that waits could not be imported."""
 
@@ -534,7 +525,6 @@ class TaskModuleFailed(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsUnread(Event):
     """The limits of queues could not be read; those known last hold on."""
 
@@ -542,7 +532,6 @@ class LimitsUnread(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RateUnread(Event):
     """The rate limit that was set for a queue cannot be read; that of the settings holds."""
 
@@ -551,7 +540,6 @@ class RateUnread(Event):
     rate: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DutyFailed(Event):
     """One of a worker's duties failed, and is tried again; its jobs and other duties go on."""
 
@@ -560,7 +548,6 @@ class DutyFailed(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PushPutOff(Event):
     """A relay cannot judge a job of the outbox, and leaves it for one that can."""
 
@@ -572,7 +559,6 @@ class PushPutOff(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsUnkept(Event):
     """A store without room settles jobs without results and records of failed runs."""
 
@@ -581,7 +567,6 @@ class RecordsUnkept(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterStays(Event):
     """A dead letter could not be copied from Redis, where it is kept."""
 
@@ -589,7 +574,6 @@ class DeadLetterStays(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLettersUnswept(Event):
     """Dead letters older than ``DEAD_LETTER_TTL`` could not be deleted; it is tried again."""
 
@@ -597,7 +581,6 @@ class DeadLettersUnswept(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesUnfit(Event):
     """A worker that starts would not run some of the messages that wait, all for one reason."""
 
@@ -610,7 +593,6 @@ class MessagesUnfit(Event):
     way_out: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesUnseen(Event):
     """A worker that starts could not look at the messages that wait; it works all the same."""
 
@@ -618,7 +600,6 @@ class MessagesUnseen(Event):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSilent(Event):
     """A backend did not tell an operator of a queue, or of its queues."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -362,7 +361,7 @@ def in_words(event: Event) -> str:
 
 
 def _facts(event: Event) -> dict[str, object]:
-    facts = {one.name: _plain(one.name, getattr(event, one.name)) for one in fields(event)}
+    facts = {name: _plain(name, getattr(event, name)) for name in event.names}
     if "error_message" in facts:  # not every death has an exception: a process may be killed
         told = (facts["error_type"], facts["error_message"])
         facts["wrong"] = ": ".join(str(part) for part in told if part)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from django_jobs import signals
@@ -78,8 +77,8 @@ def announce(event: events.Event) -> None:
     if wants(type(event)):
         name = _KINDS[type(event)]
         left_out = _FOR_FIGURES if isinstance(event, events.JobEvent) else ()
-        told = [field.name for field in fields(event) if field.name not in left_out]
-        _send(name, {fact: getattr(event, fact) for fact in told})
+        facts = {fact: getattr(event, fact) for fact in event.names if fact not in left_out}
+        _send(name, facts)
 
 
 @contextmanager
