@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from django.apps import AppConfig, apps
-from django.conf import settings
+from django.conf import global_settings, settings
 from django.db.models.signals import post_migrate
-from django.utils.module_loading import module_has_submodule
+from django.utils.functional import SimpleLazyObject
+from django.utils.module_loading import import_string, module_has_submodule
+
+from django_jobs.lazy import LazyFunction
 
 if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
+
+
+# What a process that only enqueues is not to load: named here, imported by those who need it.
+SUBSCRIBERS = {
+    "django_jobs.telemetry.logs.write": "django_jobs.telemetry.logs.wants",
+    "django_jobs.telemetry.metrics.count": "django_jobs.telemetry.metrics.wants",
+    "django_jobs.worker.signals.announce": "django_jobs.worker.signals.wants",
+}
+"""What is told of events, and what says which."""
+GAUGES = "django_jobs.operations.gauges.store_gauges"
 
 
 class DjangoJobsConfig(AppConfig):
@@ -25,25 +39,16 @@ class DjangoJobsConfig(AppConfig):
 
     def ready(self) -> None:
         from django_jobs import checks  # noqa: F401, PLC0415 - registers them; needs loaded apps
-        from django_jobs.backends import sync  # noqa: PLC0415 - as above
         from django_jobs.conf import read_current  # noqa: PLC0415 - as above
-        from django_jobs.cron import stored  # noqa: PLC0415 - as above
-        from django_jobs.cron.registry import register_source  # noqa: PLC0415 - as above
         from django_jobs.handlers.built_in import register_built_in  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
-        from django_jobs.operations.gauges import store_gauges  # noqa: PLC0415 - as above
         from django_jobs.routers import tell_of_tables_not_made  # noqa: PLC0415 - as above
-        from django_jobs.telemetry import events, logs, metrics  # noqa: PLC0415 - as above
-        from django_jobs.worker import signals  # noqa: PLC0415 - as above
-        from django_jobs.worker.build import run_lease  # noqa: PLC0415 - as above
+        from django_jobs.telemetry import events, metrics  # noqa: PLC0415 - as above
 
         post_migrate.connect(tell_of_tables_not_made, sender=self)
-        events.subscribe(logs.write, logs.wants)
-        events.subscribe(metrics.count, metrics.wants)
-        events.subscribe(signals.announce, signals.wants)
-        metrics.gauges = store_gauges
-        sync.run_lease = run_lease
-        register_source(stored.schedules)
+        for path, wants in SUBSCRIBERS.items():
+            events.subscribe_path(path, wants)
+        metrics.gauges = SimpleLazyObject(partial(import_string, GAUGES))
         self._connect_tasks()
         self._discover()
         configured, _problems = read_current()
@@ -64,16 +69,23 @@ class DjangoJobsConfig(AppConfig):
     def _connect_tasks(self) -> None:
         """Bring in Django's Tasks, with their checks and signals, where they can be had."""
         # The package for Django 5.2 may be there for somebody else; then TASKS is not ours.
-        wanted = getattr(settings, "TASKS", None) and find_spec("django_tasks")
-        if not (find_spec("django.tasks") or wanted):
+        default = getattr(global_settings, "TASKS", None)
+        configured = getattr(settings, "TASKS", None) is not default
+        if find_spec("django.tasks"):
+            package = "django.tasks"
+        elif configured and find_spec("django_tasks"):
+            package = "django_tasks"
+        else:
             return
         from django_jobs import decorators  # noqa: PLC0415 - as above
         from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
-        from django_jobs.tasks import declared, finder  # noqa: PLC0415 - as above
 
-        registry.finder = finder.find
-        registry.may_find = finder.may_find
-        decorators.task_of = declared.task_of_job
+        registry.finder = LazyFunction("django_jobs.tasks.finder.find")
+        registry.may_find = LazyFunction("django_jobs.tasks.finder.may_find")
+        decorators.task_of = LazyFunction("django_jobs.tasks.declared.task_of_job")
+        if configured:
+            import_module(f"{package}.checks")
+            import_module(f"{package}.signals")
 
     def _register_configured(self, configured: JobsSettings) -> None:
         from django_jobs.handlers import registry as handlers  # noqa: PLC0415 - as above

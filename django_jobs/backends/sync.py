@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Charge, Failure, OnConflict, Settled
 from django_jobs.backends.database import DatabaseBackend
+from django_jobs.lazy import LazyFunction
 from django_jobs.telemetry.events import JobDied, emit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from django_jobs.backends.base import AttemptRecord, Enqueued, Evidence, Lease
     from django_jobs.wire.envelope import Outgoing
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 SYNC_LEASE_SECONDS = 3600.0
 MOST_SNOOZES = 100
 
-run_lease: Callable[[SyncBackend, Lease, float], object] | None = None
-"""Takes a lease to its end. Set when the app is ready: backends do not import the worker."""
+_run_lease = LazyFunction("django_jobs.worker.build.run_lease")
+"""Takes a lease to its end. By its path: backends do not import the worker."""
 
 
 class SyncBackend(DatabaseBackend):
@@ -73,14 +74,12 @@ class SyncBackend(DatabaseBackend):
         """What is to run at once cannot be held back."""
 
     def _run(self, job_id: str) -> None:
-        if run_lease is None:
-            raise RuntimeError("the sync backend was used before Django's app registry was ready")
         snoozes = 0
         while leases := self._claim(1, SYNC_LEASE_SECONDS).only(job_id):
             if snoozes >= MOST_SNOOZES:
                 self._give_up(leases[0], f"it asked {snoozes} times to be run later")
                 return
-            report = run_lease(self, leases[0], SYNC_LEASE_SECONDS)
+            report = _run_lease(self, leases[0], SYNC_LEASE_SECONDS)
             snoozes += getattr(report, "status", "") == "snoozed"
 
     def _give_up(self, lease: Lease, why: str) -> None:

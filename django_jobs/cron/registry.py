@@ -18,6 +18,7 @@ from django_jobs.cron import configured
 from django_jobs.cron.problems import unreadable
 from django_jobs.cron.schedule import Origin, Schedule
 from django_jobs.exceptions import InvalidSchedule, JobsError, UnknownSchedule
+from django_jobs.lazy import LazyFunction
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -240,6 +241,7 @@ def _problems_of_order(found: _Found) -> Iterator[Problem]:
 
 
 registry = Schedules()
+registry.register_source(LazyFunction("django_jobs.cron.stored.schedules"))
 
 declared = registry.declared
 problems = registry.problems

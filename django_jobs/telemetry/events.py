@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
+from django.utils.module_loading import import_string
+
 from django_jobs.telemetry.errors import cleaned
 
 if TYPE_CHECKING:
@@ -272,6 +274,7 @@ __all__ = [
     "emit",
     "is_wanted",
     "subscribe",
+    "subscribe_path",
     "unsubscribe",
 ]
 
@@ -448,6 +451,8 @@ class Unsaid(Event):
 
 
 _subscribers: dict[Callable[[Event], None], Callable[[type[Event]], bool]] = {}
+_paths: list[tuple[str, str]] = []
+"""Subscribers that are not imported yet, and their ``wants``."""
 
 
 def _everything(_kind: type[Event]) -> bool:
@@ -461,6 +466,17 @@ def subscribe(
     _subscribers.setdefault(subscriber, wants)
 
 
+def subscribe_path(subscriber: str, wants: str) -> None:
+    """The same for functions that are imported when there is an event, or a question for one."""
+    _paths.append((subscriber, wants))
+
+
+def _import_subscribers() -> None:
+    for subscriber, wants in tuple(_paths):
+        subscribe(import_string(subscriber), import_string(wants))
+    _paths.clear()  # at last, so that no other thread misses one of them meanwhile
+
+
 def unsubscribe(subscriber: Callable[[Event], None]) -> None:
     """Tell it no more."""
     _subscribers.pop(subscriber, None)
@@ -468,6 +484,8 @@ def unsubscribe(subscriber: Callable[[Event], None]) -> None:
 
 def is_wanted(kind: type[Event]) -> bool:
     """Whether an event of a kind would mean anything to anybody; what comes often asks first."""
+    if _paths:
+        _import_subscribers()
     for wants in _subscribers.values():  # noqa: SIM110 - asked for every job; any() takes thrice as long
         if wants(kind):
             return True
@@ -476,6 +494,8 @@ def is_wanted(kind: type[Event]) -> bool:
 
 def emit(event: Event) -> None:
     """Tell every subscriber."""
+    if _paths:
+        _import_subscribers()
     for subscriber in tuple(_subscribers):
         try:
             subscriber(event)

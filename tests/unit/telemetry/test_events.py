@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from django_jobs.telemetry import events
+from django_jobs.telemetry import events, logs
 
 JOB = {"job_id": "0190", "queue": "mail", "handler": "shop.send"}
 
@@ -63,3 +63,15 @@ def test_it_can_be_copied_and_sent_to_another_process():
     event = events.JobEnded(**JOB, status="cancelled")
     assert pickle.loads(pickle.dumps(event)) == event  # noqa: S301 - our own
     assert copy.copy(event) == copy.deepcopy(event) == event
+
+
+def test_a_subscriber_named_by_its_path_is_imported_with_the_first_event(monkeypatch, caplog):
+    monkeypatch.setattr(events, "_subscribers", {})
+    monkeypatch.setattr(events, "_paths", [])
+    events.subscribe_path("django_jobs.telemetry.logs.write", "django_jobs.telemetry.logs.wants")
+    assert events._subscribers == {}
+    with caplog.at_level("WARNING", "django_jobs"):
+        assert not events.is_wanted(events.JobClaimed)
+        events.emit(events.Reaped(backend="database", count=2))
+    assert events._subscribers == {logs.write: logs.wants}
+    assert [record.key for record in caplog.records] == ["lease.reaped"]
