@@ -1,8 +1,4 @@
-"""System checks: every set-up that is unsafe or cannot work and can be seen without a job.
-
-One generator function per matter, one stable id per message. None of them opens a
-connection, so all of them run with every ``manage.py check``.
-"""
+"""System checks. What they need is imported when they run, which few processes do."""
 
 from __future__ import annotations
 
@@ -10,11 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.checks import register
 
-from django_jobs.checks.databases import DATABASE_CHECKS
-from django_jobs.checks.handlers import HANDLER_CHECKS, REACH_CHECKS, URL_CHECKS
-from django_jobs.checks.schedules import SCHEDULE_CHECKS
-from django_jobs.checks.settings import CONFIGURATION_CHECKS, SECURITY_CHECKS
-from django_jobs.conf import read_current
+from django_jobs.lazy import LazyFunction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,16 +14,9 @@ if TYPE_CHECKING:
     from django.apps import AppConfig
     from django.core.checks import CheckMessage
 
-__all__ = ["TAG", "check_jobs"]
-
 TAG = "jobs"
-_CHECKS = (
-    *CONFIGURATION_CHECKS,
-    *SECURITY_CHECKS,
-    *HANDLER_CHECKS,
-    *REACH_CHECKS,
-    *DATABASE_CHECKS,
-)
+
+_messages = LazyFunction("django_jobs.checks.messages.messages")
 
 
 @register(TAG)
@@ -41,14 +26,5 @@ def check_jobs(
     """Everything that can be said of DJANGO_JOBS and the databases it names."""
     if app_configs is not None and all(app.label != "django_jobs" for app in app_configs):
         return []
-    seen = read_current()
-    checks = (
-        *CONFIGURATION_CHECKS,
-        *SECURITY_CHECKS,
-        *HANDLER_CHECKS,
-        *REACH_CHECKS,
-        *URL_CHECKS,
-        *DATABASE_CHECKS,
-        *SCHEDULE_CHECKS,
-    )
-    return [message for check in checks for message in check(*seen)]
+    found: list[CheckMessage] = _messages()
+    return found
