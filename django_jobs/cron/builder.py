@@ -10,9 +10,8 @@ from __future__ import annotations
 from datetime import time
 from typing import TYPE_CHECKING, Any, Unpack
 
-from django_jobs.cron.decorator import definition_of
+from django_jobs.cron.decorator import Declaration, definition_of
 from django_jobs.cron.options import checked, checked_name
-from django_jobs.cron.registry import Declaration
 from django_jobs.cron.schedule import Origin
 from django_jobs.definition import UNSET
 from django_jobs.enqueue import DefinedJob, define

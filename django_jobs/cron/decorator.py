@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
 from django_jobs.cron.options import ScheduleOptions, checked_name, split
-from django_jobs.cron.registry import Declaration, registry
 from django_jobs.cron.schedule import Origin
 from django_jobs.decorators import HandlerJob, JobFunction, JobHandler
 from django_jobs.definition import UNSET, JobDefinition, QueueOptions, RunOptions
@@ -17,6 +16,24 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 J = TypeVar("J")
+
+
+class Declaration(NamedTuple):
+    """A schedule as it was declared, before the settings are asked for its time zone.
+
+    ``own`` holds fields of Schedule, ``where`` tells people where it was written.
+    """
+
+    name: str
+    expression: str
+    job: JobDefinition
+    own: Mapping[str, Any]
+    origin: Origin
+    where: str
+
+
+DECLARED: list[Declaration] = []
+"""What ``@cron`` declared in this process. Schedulers read it; nothing else looks at it."""
 
 
 class CronOptions(ScheduleOptions, RunOptions, QueueOptions, total=False):
@@ -48,7 +65,7 @@ def cron(
     def decorate(target: J) -> J:
         job = definition_of(target, args, kwargs or {}, payload, of_jobs)
         chosen = checked_name((job.options.name or job.handler) if name is None else name)
-        registry.declare(Declaration(chosen, expression, job, own, Origin.CODE, job.handler))
+        DECLARED.append(Declaration(chosen, expression, job, own, Origin.CODE, job.handler))
         return target
 
     return decorate

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.apps import apps
 from django.utils.timezone import get_default_timezone_name
@@ -15,6 +15,7 @@ from django.utils.timezone import get_default_timezone_name
 from django_jobs.conf import Kind, Problem, get_settings, read_current
 from django_jobs.conf.model import nearest
 from django_jobs.cron import configured
+from django_jobs.cron.decorator import DECLARED, Declaration
 from django_jobs.cron.problems import unreadable
 from django_jobs.cron.schedule import Origin, Schedule
 from django_jobs.exceptions import InvalidSchedule, JobsError, UnknownSchedule
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from django_jobs.conf import JobsSettings
-    from django_jobs.definition import JobDefinition
 
 
 # Which schedule goes first: those that others depend on.
@@ -83,29 +83,19 @@ Source = Callable[[], Iterable[Schedule]]
 """Gives schedules that may change while the process runs; asked at each ``all_schedules()``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """A schedule as it was declared, before the settings are asked for its time zone.
-
-    ``own`` holds fields of Schedule, ``where`` tells people where it was written.
-    """
-
-    name: str
-    expression: str
-    job: JobDefinition
-    own: Mapping[str, Any]
-    origin: Origin
-    where: str
-
-    def schedule(self) -> Schedule:
-        own = {**self.own, "timezone": self.own.get("timezone") or get_default_timezone_name()}
-        return Schedule(
-            name=self.name,
-            expression=self.expression,
-            job=self.job,
-            origin=self.origin,
-            **own,
-        )
+def _schedule_of(declaration: Declaration) -> Schedule:
+    """The schedule that was declared, now that the settings can be asked for its time zone."""
+    own = {
+        **declaration.own,
+        "timezone": declaration.own.get("timezone") or get_default_timezone_name(),
+    }
+    return Schedule(
+        name=declaration.name,
+        expression=declaration.expression,
+        job=declaration.job,
+        origin=declaration.origin,
+        **own,
+    )
 
 
 @dataclass(slots=True)
@@ -132,7 +122,7 @@ class _Found:
             )
             return
         self.where[name] = declaration.where
-        schedule = declaration.schedule()
+        schedule = _schedule_of(declaration)
         if problem := unreadable(schedule, declaration.where):
             self.problems.append(problem)
         else:
@@ -142,14 +132,10 @@ class _Found:
 class Schedules:
     """The schedules of this process."""
 
-    def __init__(self) -> None:
-        self._of_code: list[Declaration] = []
+    def __init__(self, of_code: list[Declaration] | None = None) -> None:
+        self._of_code = [] if of_code is None else of_code
         self._sources: list[Source] = []
         self._found: _Found | None = None
-
-    def declare(self, declaration: Declaration) -> None:
-        """Add one that stands in code."""
-        self._of_code.append(declaration)
 
     def register_source(self, source: Source) -> None:
         """Have ``all_schedules()`` ask ``source`` too. The same one twice counts once."""
@@ -240,7 +226,7 @@ def _problems_of_order(found: _Found) -> Iterator[Problem]:
         yield Problem("", circle, hint, Kind.SCHEDULE_ORDER)
 
 
-registry = Schedules()
+registry = Schedules(DECLARED)
 registry.register_source(LazyFunction("django_jobs.cron.stored.schedules"))
 
 declared = registry.declared

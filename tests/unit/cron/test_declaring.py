@@ -41,8 +41,9 @@ class SendMail(JobHandler[Mail, None]):
 def schedules(monkeypatch, settings):
     """A registry of the test's own."""
     settings.DJANGO_JOBS = {}
-    own = registry.Schedules()
-    monkeypatch.setattr(decorator, "registry", own)
+    declared = []
+    monkeypatch.setattr(decorator, "DECLARED", declared)
+    own = registry.Schedules(declared)
     return own
 
 
