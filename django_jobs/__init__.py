@@ -11,7 +11,7 @@ from django_jobs.enqueue import (
     define,
     enqueue_many,
 )
-from django_jobs.execution.outcome import Cancel, Retry, Snooze
+from django_jobs.execution.control import Cancel, Retry, Snooze
 from django_jobs.handle import Handle
 from django_jobs.handlers.base import JobContext
 from django_jobs.handlers.classes import TypedContext

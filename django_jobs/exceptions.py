@@ -34,7 +34,7 @@
     └── JobFailed                   a result was asked for of a job that did not succeed
 
 Control flow is kept apart: what a handler raises to steer its own job lives in
-``django_jobs.execution.outcome``.
+``django_jobs.execution.control``.
 """
 
 from __future__ import annotations

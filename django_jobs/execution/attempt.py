@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.execution.connections import doubt_connections
+from django_jobs.execution.control import Cancel, Retry, Snooze
 from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import error_text, fingerprint, shown
 from django_jobs.execution.outcome import (
-    Cancel,
     Cancelled,
     Failed,
     Interrupted,
     Outcome,
-    Retry,
-    Snooze,
     Snoozed,
     Succeeded,
 )

@@ -1,4 +1,4 @@
-"""How a run can end, and what a handler raises to steer its own job.
+"""How a run can end.
 
 The union is closed: settling matches it exhaustively, and a type checker complains when
 a member is forgotten. Whether a failure is worth retrying, and after how long, is data
@@ -8,7 +8,6 @@ that the attempt hands back; what follows from it is decided elsewhere, once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 ASKED_TO_STOP = "an operator asked it to stop"
@@ -116,57 +115,3 @@ def called_off(outcome: Outcome) -> Outcome:
             return Cancelled(f"{ASKED_TO_STOP}, and it ended with {told}", outcome.output)
         case _:
             return Cancelled(ASKED_TO_STOP)
-
-
-class JobTimeout(BaseException):
-    """The handler's time is up. No ``Exception``, so that ``except Exception`` lets it pass."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"the job exceeded its timeout of {seconds:g} seconds")
-        self.seconds = seconds
-
-
-class HandlerSignal(Exception):
-    """Base of what a handler raises on purpose to steer its own job."""
-
-
-class Retry(HandlerSignal):
-    """Fail this attempt and run again after ``delay`` (seconds or timedelta).
-
-    Without a delay the job's own retry policy decides.
-    """
-
-    def __init__(self, delay: float | timedelta | None = None, reason: str = "") -> None:
-        super().__init__(reason or "the handler asked to be retried")
-        self.delay = _seconds(delay)
-        self.reason = reason
-
-
-class Snooze(HandlerSignal):
-    """Put the job back for ``delay`` (seconds or timedelta) without consuming an attempt.
-
-    It waits for a second at least: it may be repeated without end.
-    """
-
-    def __init__(self, delay: float | timedelta, reason: str = "") -> None:
-        super().__init__(reason or "the handler asked to be run later")
-        self.delay = _seconds(delay) or 0.0
-        self.reason = reason
-
-
-class Cancel(HandlerSignal):
-    """End the job here: neither a success nor a failure to be retried."""
-
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason or "the handler called the job off")
-        self.reason = reason
-
-
-def _seconds(delay: float | timedelta | None) -> float | None:
-    """A float and nothing like one: it goes to another process, and to drivers of databases."""
-    if delay is None:
-        return None
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
-    if not seconds >= 0:
-        raise ValueError(f"a delay of {delay!r} seconds lies in the past; give 0 or more")
-    return seconds

@@ -15,8 +15,8 @@ from django.apps import apps
 
 from django_jobs.definition import Options
 from django_jobs.execution.attempt import StopNow
+from django_jobs.execution.control import Cancel, Retry, Snooze
 from django_jobs.execution.errors import error_text
-from django_jobs.execution.outcome import Cancel, Retry, Snooze
 from django_jobs.execution.return_value import Encoded, encoded_value
 from django_jobs.execution.timeout import JobTimeout
 from django_jobs.handlers.base import Conduct

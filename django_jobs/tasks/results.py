@@ -269,7 +269,7 @@ def _legible(text: str | None) -> dict[str, Any]:
 def _errors(account: Account) -> list[JobsTaskError]:
     errors = [task_error(one.error_type, one.traceback) for one in account.attempts]
     if account.status == "cancelled":
-        errors.append(task_error("django_jobs.execution.outcome.Cancel", account.reason))
+        errors.append(task_error("django_jobs.execution.control.Cancel", account.reason))
     elif account.status == "dead" and not (account.error_type and errors):
         told = ": ".join(part for part in (account.reason, account.error_message) if part)
         path = account.error_type or "django_jobs.exceptions.JobFailed"

@@ -15,16 +15,8 @@ from django_jobs.execution.attempt import (
     StopNow,
     is_running,
 )
-from django_jobs.execution.outcome import (
-    Cancel,
-    Cancelled,
-    Failed,
-    Interrupted,
-    Retry,
-    Snooze,
-    Snoozed,
-    Succeeded,
-)
+from django_jobs.execution.control import Cancel, Retry, Snooze
+from django_jobs.execution.outcome import Cancelled, Failed, Interrupted, Snoozed, Succeeded
 from django_jobs.execution.retry import LONGEST_DELAY
 from django_jobs.handlers.base import Conduct, JobContext
 from django_jobs.handlers.function import FunctionHandler
@@ -277,7 +269,7 @@ def test_a_coroutine_is_cancelled_when_its_time_is_up():
 
     outcome = run(handler, timeout=0.05)
     assert outcome.timed_out
-    assert outcome.error.type == "django_jobs.execution.outcome.JobTimeout"
+    assert outcome.error.type == "django_jobs.execution.control.JobTimeout"
     assert ended
 
 
