@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_jobs.checks import handlers
+from django_jobs.checks import reach
 from django_jobs.conf import read
 
 
@@ -11,7 +11,7 @@ def found(**jobs):
     assert problems == []
     return [
         (message.id.removeprefix("django_jobs."), message.msg)
-        for check in handlers.REACH_CHECKS
+        for check in reach.REACH_CHECKS
         for message in check(parsed, problems)
     ]
 
@@ -49,8 +49,8 @@ def test_a_link_is_followed_before_its_name_is_judged(program):
     "name", ["sh", "bash", "zsh", "python3.13", "python", "perl", "xargs", "find", "gawk", "sudo"]
 )
 def test_programs_that_run_others_are_known(name):
-    assert handlers.RUNS_OTHERS.fullmatch(name)
-    assert not handlers.RUNS_OTHERS.fullmatch(f"{name}-report")
+    assert reach.RUNS_OTHERS.fullmatch(name)
+    assert not reach.RUNS_OTHERS.fullmatch(f"{name}-report")
 
 
 def test_a_program_held_to_certain_arguments_may_be_any():
@@ -59,7 +59,7 @@ def test_a_program_held_to_certain_arguments_may_be_any():
 
 
 def test_on_another_system_programs_are_an_error(monkeypatch):
-    monkeypatch.setattr(handlers, "ON_POSIX", False)
+    monkeypatch.setattr(reach, "ON_POSIX", False)
     assert [check for check, _ in found(ALLOWED_SHELL_COMMANDS=["/usr/bin/date"])] == ["E021"]
     assert found(ALLOWED_COMMANDS=["clearsessions"]) == []
 
