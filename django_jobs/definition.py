@@ -16,9 +16,9 @@ from django_jobs.clock import from_datetime, to_datetime
 from django_jobs.exceptions import InvalidOption, UnknownOption
 from django_jobs.execution.retry import InvalidRetry, normalised
 from django_jobs.queue_names import queue_name_problem
+from django_jobs.texts import shortened
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
-from django_jobs.wire.opening import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

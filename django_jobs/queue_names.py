@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from string import ascii_lowercase, ascii_uppercase, digits
 
-from django_jobs.wire.opening import shortened
+from django_jobs.texts import shortened
 
 QUEUE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _ESCAPED_QUEUE = "tq--"

@@ -19,8 +19,9 @@ _ODD = (
     "\U000e0001\U000e0020-\U000e007f"
 )
 # What a form sends has \r\n at the ends of its lines. Asked afterwards, when few are left to ask.
-_ODD_IN_LINES = re.compile(rf"[{_ODD}](?<!\r(?=\n))")
-_ODD_IN_A_LINE = re.compile(f"[\t\n{_ODD}]")
+# Compiled when there is something odd: few processes ever see it.
+_ODD_IN_LINES = rf"[{_ODD}](?<!\r(?=\n))"
+_ODD_IN_A_LINE = f"[\t\n{_ODD}]"
 
 
 def printable(text: str) -> str:
@@ -37,11 +38,9 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def rewritten(
-    text: str, write: Callable[[str], str] = _escaped, odd: re.Pattern[str] = _ODD_IN_LINES
-) -> str:
+def rewritten(text: str, write: Callable[[str], str] = _escaped, odd: str = _ODD_IN_LINES) -> str:
     """A text with its odd characters as ``write`` has them."""
-    return odd.sub(lambda found: write(found[0]), text)
+    return re.sub(odd, lambda found: write(found[0]), text)
 
 
 def capped(text: str, limit: int) -> str:
@@ -50,3 +49,11 @@ def capped(text: str, limit: int) -> str:
         return text
     half = (limit - len(_CUT)) // 2
     return f"{text[:half]}{_CUT}{text[-half:]}"
+
+
+SHOWN_LENGTH = 80
+
+
+def shortened(text: str) -> str:
+    """A text that fits an error message."""
+    return text if len(text) <= SHOWN_LENGTH else f"{text[: SHOWN_LENGTH - 3]}..."

@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import FrameType, FunctionType, TracebackType
 from typing import TYPE_CHECKING
 
-from django_jobs.redaction import scrubbed
+from django_jobs.lazy import LazyFunction
 from django_jobs.texts import capped, one_line
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 LONGEST_TEXT = 4096
 MOST_EXCEPTIONS = 100
+
+# Its many patterns are compiled by the processes in which something goes wrong.
+_scrubbed = LazyFunction("django_jobs.redaction.scrubbed")
 
 
 def sentence_of(error: object) -> str:
@@ -30,7 +33,7 @@ def sentence_of(error: object) -> str:
 
 def in_sentence(text: str) -> str:
     """The same for a text that may have come from one."""
-    return one_line(scrubbed(capped(text, LONGEST_TEXT)))
+    return one_line(_scrubbed(capped(text, LONGEST_TEXT)))
 
 
 def cleaned(error: BaseException) -> BaseException:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.exceptions import Rejection
 from django_jobs.ids import is_canonical
+from django_jobs.texts import shortened
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import (
     MAX_MOMENT,
@@ -299,12 +300,6 @@ def _shown(value: Any) -> str:
     return shortened(repr(value))
 
 
-def shortened(text: str) -> str:
-    """A text that fits an error message."""
-    return text if len(text) <= SHOWN_LENGTH else f"{text[: SHOWN_LENGTH - 3]}..."
-
-
-SHOWN_LENGTH = 80
 # How a body begins that Seal wrote; its tests hold the two together.
 _HEAD = frozenset({"v", "identifier", "payload", "enqueuedAt"})
 _BEFORE_ID = f'{{"v":{VERSION},"identifier":"'
