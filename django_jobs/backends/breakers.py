@@ -11,8 +11,7 @@ import os
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from django.core.signals import setting_changed
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Outgoing
 
 
-@dataclass(frozen=True, slots=True)
-class Circuit:
+class Circuit(NamedTuple):
     """Where a breaker stands. Moments and lengths of time are of one unit, whichever."""
 
     failures: int = 0
@@ -54,7 +52,7 @@ class Circuit:
 
     def probed_by(self, token: str) -> Circuit:
         """With its one probe under way. Whoever lets it pass has seen that the last one is over."""
-        return replace(self, probe=token)
+        return self._replace(probe=token)
 
     def failed(self, token: str, now: int, threshold: int) -> Circuit:
         """After a failure of what passed with a token."""

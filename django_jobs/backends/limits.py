@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from django_jobs.backends.rates import Rate
 from django_jobs.conf import get_settings
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 UNLIMITED = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """What holds for a queue now.
 
     ``unread``: a rate that an operator is said to have set, and that nobody here can read. Then

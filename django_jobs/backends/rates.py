@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from django_jobs.clock import SECOND
 
@@ -29,8 +28,7 @@ _SLOT = re.compile(r"[0-9]{1,18}")
 _RATE = re.compile(r"([1-9]\d{0,8})/([smhd])")
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(NamedTuple):
     """A limit per window, in microseconds."""
 
     limit: int
@@ -55,8 +53,7 @@ class Rate:
         return min(max(self.slot, LEAST_LATE), MOST_LATE)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Starts by slot, of those slots that still count."""
 
     rate: Rate

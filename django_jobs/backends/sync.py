@@ -7,7 +7,6 @@ wait is refused, unless ``OPTIONS["RUN_DELAYED_AT_ONCE"]`` says not to wait for 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Charge, Failure, OnConflict, Settled
@@ -38,8 +37,8 @@ class SyncBackend(DatabaseBackend):
         super().__init__(alias, options)
         self._notifies = False  # its jobs wait for no worker
         self.runs_delayed = bool(self.options.get("RUN_DELAYED_AT_ONCE", False))
-        self.capabilities = replace(
-            type(self).capabilities, delay=self.runs_delayed, breakers=False
+        self.capabilities = type(self).capabilities._replace(
+            delay=self.runs_delayed, breakers=False
         )
 
     def enqueue(

@@ -6,7 +6,7 @@ What is made for every job is a named tuple, which costs a third of a frozen dat
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """What a backend can do. What it cannot is refused when a job asks for it."""
 
     delay: bool = False
@@ -37,7 +36,7 @@ class Capabilities:
     breakers: bool = False
 
     def names(self) -> frozenset[str]:
-        return frozenset(field.name for field in fields(self) if getattr(self, field.name))
+        return frozenset(name for name in self._fields if getattr(self, name))
 
 
 class Settled(Enum):
@@ -164,8 +163,7 @@ class Lease(NamedTuple):
         return self.start_by is not None and time.monotonic() > self.start_by
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRecord:
+class AttemptRecord(NamedTuple):
     """One finished run that did not succeed, as it is kept for people to read."""
 
     number: int
@@ -179,8 +177,7 @@ class AttemptRecord:
     worker: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(NamedTuple):
     """Why a job is dead. ``reason`` is one of the stable words of the dead-letter page."""
 
     reason: str
@@ -205,8 +202,7 @@ class ResultRecord(NamedTuple):
     ttl_seconds: float = 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueStats:
+class QueueStats(NamedTuple):
     """How much waits in a queue, and for how long the oldest ready job has.
 
     ``at_least``: the names of the counts that stop where counting did; there may be more.
@@ -234,8 +230,7 @@ class Glimpse:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(NamedTuple):
     """How a job ended: ``succeeded``, ``skipped``, ``cancelled`` or ``dead``."""
 
     status: str
@@ -263,8 +258,7 @@ def reason_of(status: str, output: str) -> str:
     return "" if status == "succeeded" else output.partition("\n")[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(NamedTuple):
     """All that a store knows of one job, from its enqueue to its end.
 
     ``attempts`` are the failed runs of which a record is kept, the first one first;

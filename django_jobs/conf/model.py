@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from django_jobs.definition import UNSET, Unset
 from django_jobs.queue_names import queue_name_problem
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 # How far the built-in handlers reach, as frozen objects.
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(NamedTuple):
     """The arguments that an allowed name may be given.
 
     ``forms`` are lists of patterns, one pattern for each argument; None allows any.
@@ -54,8 +53,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 ANY = Arguments()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShellConfig:
+class ShellConfig(NamedTuple):
     """The surroundings of every program that the handler ``shell`` starts.
 
     A limit of None leaves what the worker has. ``environment`` names variables of the
@@ -123,8 +121,7 @@ class BackendConfig:
     outbox: bool | str = False
 
 
-@dataclass(frozen=True, slots=True)
-class QueueConfig:
+class QueueConfig(NamedTuple):
     """One entry of QUEUES; what is None or UNSET is as the site's settings say.
 
     ``handlers`` is different: None lets every ``@job`` and task run, ``()`` none.
@@ -140,8 +137,7 @@ class QueueConfig:
     outbox: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UrlEntry:
+class UrlEntry(NamedTuple):
     """One entry of ALLOWED_URLS as it was written; the handler ``url`` gives it its meaning."""
 
     url: str
@@ -154,8 +150,7 @@ class UrlEntry:
     ca_file: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerBreakerConfig:
+class HandlerBreakerConfig(NamedTuple):
     """The breaker of a handler; what is None is as that of backends."""
 
     threshold: int | None = None
@@ -174,8 +169,7 @@ def _nothing() -> Mapping[str, Any]:
     return _fixed({})
 
 
-@dataclass(frozen=True, slots=True)
-class CircuitBreakerConfig:
+class CircuitBreakerConfig(NamedTuple):
     """After ``threshold`` errors of a backend in a row, nothing for ``cooldown`` seconds.
 
     ``rejections``: so many refused messages of a queue in a row do the same; None: none do.
@@ -184,7 +178,7 @@ class CircuitBreakerConfig:
     threshold: int = 5
     cooldown: float = 60.0
     rejections: int | None = 10
-    handlers: Mapping[str, HandlerBreakerConfig] = field(default_factory=_nothing)
+    handlers: Mapping[str, HandlerBreakerConfig] = _nothing()
 
 
 # Compared by identity: whoever remembers something per settings asks "still the same?".
@@ -224,7 +218,7 @@ class JobsSettings:
     idempotency_ttl: float = 86_400.0
     dead_letter_ttl: float | None = None
 
-    circuit_breaker: CircuitBreakerConfig = CircuitBreakerConfig()
+    circuit_breaker: CircuitBreakerConfig = field(default_factory=CircuitBreakerConfig)
     unknown_handler: UnknownHandlerPolicy = UnknownHandlerPolicy.SNOOZE
     unknown_patience: float = 86_400.0
     schedule: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)

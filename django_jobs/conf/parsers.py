@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django_jobs.conf.model import UnknownHandlerPolicy, nearest, shown
 from django_jobs.execution.retry import RetrySpec, normalised
@@ -37,8 +37,7 @@ class Kind(StrEnum):
     SCHEDULE_JOB = "django_jobs.E044"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing that is wrong in a setting or a schedule, and the way out."""
 
     subject: str

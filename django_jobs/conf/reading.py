@@ -122,7 +122,7 @@ def _options(place: Place, value: object) -> Mapping[str, Any]:
 
 def _queues(place: Place, value: object) -> Mapping[str, QueueConfig]:
     found = place.entries(value, _queue_name, _queue)
-    return MappingProxyType({name: replace(queue, name=name) for name, queue in found.items()})
+    return MappingProxyType({name: queue._replace(name=name) for name, queue in found.items()})
 
 
 def _queue(place: Place, value: object) -> QueueConfig:

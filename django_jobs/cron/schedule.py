@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from datetime import time
@@ -82,8 +82,7 @@ class Daylight(StrEnum):
     INTERVAL = "interval"
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """A part of the day, in the zone of its schedule: from ``start`` until before ``end``.
 
     A window whose end is not after its start goes over midnight.

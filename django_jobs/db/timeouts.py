@@ -11,8 +11,7 @@ every time. The settings travel in front of the first statement, so they cost no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 _IDLE = 0  # libpq's PQTRANS_IDLE: no transaction was begun
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Seconds that a statement may wait for a lock, may last, and that a transaction may idle."""
 
     lock: float

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,8 @@ class RetryPolicy(Protocol):
     def delay(self, retry_number: int) -> float | None: ...
 
 
-@dataclass(frozen=True, slots=True)
+# No named tuple: without fields it would be false.
+@dataclass(frozen=True)
 class NoBackoff:
     """Again at once."""
 
@@ -43,8 +44,7 @@ class NoBackoff:
         return 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(NamedTuple):
     """Always the same wait; no cap and no jitter."""
 
     base: float = DEFAULT_BASE
@@ -53,8 +53,7 @@ class Fixed:
         return _clamped(self.base)
 
 
-@dataclass(frozen=True, slots=True)
-class Exponential:
+class Exponential(NamedTuple):
     """base, base·multiplier, base·multiplier², … never above maximum.
 
     Jitter spreads a delay by up to 15 % either way; the cap is applied after it, so that
@@ -80,8 +79,7 @@ class Exponential:
         return _clamped(min(seconds, maximum))
 
 
-@dataclass(frozen=True, slots=True)
-class Delays:
+class Delays(NamedTuple):
     """A list of waits; the last one repeats."""
 
     seconds: tuple[float, ...]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_jobs.definition import Options
 from django_jobs.exceptions import InvalidCall, InvalidJob, InvalidPayload
@@ -28,8 +28,7 @@ OPTIONS_BY_ANOTHER_NAME = {
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
+class _Shape(NamedTuple):
     """A signature of plain parameters only: most calls of it can be judged at a glance.
 
     It only ever says yes. Whatever it does not recognise is for ``Signature.bind``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -212,11 +212,11 @@ def _plain(name: str, value: Any) -> Any:
     """A value as JSON can say it."""
     if name == "options":
         return {key: _option(key, option) for key, option in value.items()}
-    if is_dataclass(value):
-        said = {field.name: getattr(value, field.name) for field in fields(value)}
+    if names := _names_of_fields(value):
+        items = ((key, getattr(value, key)) for key in names)
         return {
             _WRITTEN.get(key, key.upper()): _plain(key, item)
-            for key, item in said.items()
+            for key, item in items
             if item is not UNSET and key not in _ALSO_THE_KEY
         }
     if isinstance(value, Mapping):
@@ -226,6 +226,13 @@ def _plain(name: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     return str(value)
+
+
+def _names_of_fields(value: Any) -> Sequence[str]:
+    """Those of a dataclass or a named tuple."""
+    if is_dataclass(value):
+        return [field.name for field in fields(value)]
+    return getattr(value, "_fields", ())
 
 
 def _option(key: str, value: Any) -> Any:

@@ -7,7 +7,6 @@ figure belongs to none.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from django.utils.module_loading import import_string
@@ -246,8 +245,7 @@ GAUGES: Final[Mapping[str, Kind]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge:
+class Gauge(NamedTuple):
     """One figure: a name of ``GAUGES``, and a value for each of its labels."""
 
     name: str

@@ -2,7 +2,6 @@
 
 import json
 import uuid
-from dataclasses import replace
 
 import pytest
 from django.urls import reverse
@@ -26,7 +25,7 @@ class Broker(MemoryBackend):
 
     shown: tuple[Glimpse, ...] = ()
     kept: Account | None = None
-    capabilities = replace(MemoryBackend.capabilities, accounts=True)
+    capabilities = MemoryBackend.capabilities._replace(accounts=True)
 
     def peek(self, queue, limit=20):
         return list(self.shown)

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 
@@ -373,8 +373,8 @@ def plain(value):
     """A default as somebody would write it in DJANGO_JOBS."""
     if isinstance(value, conf.BackendConfig):
         return {"BACKEND": value.path}
-    if is_dataclass(value):
-        return {f.name.upper(): plain(getattr(value, f.name)) for f in fields(value)}
+    if hasattr(value, "_asdict"):
+        return {name.upper(): plain(inner) for name, inner in value._asdict().items()}
     if hasattr(value, "items"):
         return {key: plain(inner) for key, inner in value.items()}
     return list(value) if isinstance(value, tuple) else value
@@ -401,4 +401,4 @@ def test_the_docs_list_every_key_of_a_queue():
     documented = set(
         re.findall(r"^\| `QUEUES\[…\]\['([A-Z_]+)'\]` \|", DOCS.read_text(), re.MULTILINE)
     )
-    assert documented == {field.name.upper() for field in fields(QueueConfig)} - {"NAME"}
+    assert documented == {name.upper() for name in QueueConfig._fields} - {"NAME"}

@@ -169,7 +169,7 @@ class Reader:
                 account = _account_of(job_id, queue, told)
                 if not account.failed_attempts:
                     return account
-                return replace(account, attempts=self._attempts(queue, job_id))
+                return account._replace(attempts=self._attempts(queue, job_id))
         return None
 
     def _live(self, job_id: str) -> Account | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -235,7 +234,7 @@ TEXT_BYTES = 1_000_000
 
 def attempt_text(attempt: AttemptRecord | None) -> str:
     """A run that did not succeed, for the store."""
-    return "" if attempt is None else json.dumps(asdict(attempt))
+    return "" if attempt is None else json.dumps(attempt._asdict())
 
 
 def attempts_of(raw: list[bytes]) -> tuple[AttemptRecord, ...]:
@@ -253,7 +252,7 @@ def attempts_of(raw: list[bytes]) -> tuple[AttemptRecord, ...]:
 
 def _is_record(record: AttemptRecord) -> bool:
     """Whether it could be written as a row."""
-    told = asdict(record)
+    told = record._asdict()
     numbers = [told.pop("number"), told.pop("started_at"), told.pop("finished_at")]
     return all(isinstance(text, str) for text in told.values()) and all(
         type(value) is int and 0 <= value <= most

@@ -43,8 +43,7 @@ def schedules(monkeypatch, settings):
     settings.DJANGO_JOBS = {}
     declared = []
     monkeypatch.setattr(decorator, "DECLARED", declared)
-    own = registry.Schedules(declared)
-    return own
+    return registry.Schedules(declared)
 
 
 def only(schedules):

@@ -3,7 +3,6 @@
 import json
 import math
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -184,7 +183,7 @@ def test_a_snooze_waits_and_consumes_nothing(delay):
 
 
 def test_where_nothing_can_wait_a_snooze_is_a_dead_letter():
-    desk = Desk(capabilities=lambda can: replace(can, delay=False))
+    desk = Desk(capabilities=lambda can: can._replace(delay=False))
     verdict = desk.settle(Snoozed(12.0, "later"))
     assert (verdict.status, verdict.dead) == ("dead-lettered", True)
     assert desk.dead.failure.reason == "cannot-wait"
@@ -208,7 +207,7 @@ def test_an_interrupted_suspect_stays_one_and_is_charged_nothing():
 
 @pytest.mark.parametrize(("can_wait", "delay"), [(True, 7.0), (False, 0.0)])
 def test_a_suspect_that_is_put_off_stays_one_and_waits_where_its_store_can(can_wait, delay):
-    desk = Desk(capabilities=lambda can: replace(can, delay=can_wait))
+    desk = Desk(capabilities=lambda can: can._replace(delay=can_wait))
     desk.live.suspect = True
     due = desk.live.due
     verdict = desk.settle(Interrupted("others first", suspect=True, delay=7.0))
@@ -241,7 +240,7 @@ def test_crashes_are_counted_apart_from_attempts_up_to_their_own_limit(own, allo
 
 
 def test_a_crash_is_run_again_at_once_where_the_backend_cannot_wait():
-    desk = Desk(capabilities=lambda can: replace(can, delay=False))
+    desk = Desk(capabilities=lambda can: can._replace(delay=False))
     verdict = desk.settle(Crashed("signal 9"))
     assert (verdict.delay, desk.live.state, desk.live.crashes) == (0.0, "ready", 1)
 

@@ -77,9 +77,7 @@ def test_every_key_of_an_entry_is_listed_with_its_default():
     rows = re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", section("What may be called"), re.MULTILINE)
     defaults = {
         name: str(list(value) if isinstance(value, tuple) else value).replace("'", '"')
-        for name, value in (
-            (name, getattr(UrlEntry(url=""), name)) for name in UrlEntry.__dataclass_fields__
-        )
+        for name, value in ((name, getattr(UrlEntry(url=""), name)) for name in UrlEntry._fields)
     }
     listed = {name.lower(): default.strip("`") for name, default in rows}
     expected = {**defaults, "url": "required", "timeout": "30"}
