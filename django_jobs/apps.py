@@ -40,8 +40,7 @@ class DjangoJobsConfig(AppConfig):
     def ready(self) -> None:
         from django_jobs import checks  # noqa: F401, PLC0415 - registers them; needs loaded apps
         from django_jobs.conf import read_current  # noqa: PLC0415 - as above
-        from django_jobs.handlers.built_in import register_built_in  # noqa: PLC0415 - as above
-        from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
+        from django_jobs.handlers import registry as handlers  # noqa: PLC0415 - as above
         from django_jobs.routers import tell_of_tables_not_made  # noqa: PLC0415 - as above
         from django_jobs.telemetry import events, metrics  # noqa: PLC0415 - as above
 
@@ -52,7 +51,7 @@ class DjangoJobsConfig(AppConfig):
         self._connect_tasks()
         self._discover()
         configured, _problems = read_current()
-        register_built_in(registry)
+        handlers.register_built_in(handlers.registry)
         self._register_configured(configured)
 
     def _discover(self) -> None:

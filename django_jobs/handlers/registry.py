@@ -22,8 +22,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
 
-BUILT_IN_KEYS = frozenset({"command", "shell", "event", "url"})
+BUILT_IN = {
+    "command": "django_jobs.handlers.command.CommandHandler",
+    "shell": "django_jobs.handlers.shell.handler.ShellHandler",
+    "event": "django_jobs.handlers.event.EventHandler",
+    "url": "django_jobs.handlers.url.handler.UrlHandler",
+}
+"""By path, as most processes of a site only enqueue, and never need them."""
+BUILT_IN_KEYS = frozenset(BUILT_IN)
 """Handlers that reach far: they run only on queues that name them."""
+OWN_JOBS = {"django_jobs.carry_on": "django_jobs.jobs.carry_on"}
+"""Jobs that the package itself enqueues."""
 
 
 class Registry:
@@ -162,6 +171,12 @@ def _origin(function: Any) -> tuple[str, str, int] | None:
 
 
 registry = Registry()
+
+
+def register_built_in(registry: Registry) -> None:
+    """Register the package's own; what their lists allow is looked up for each job."""
+    for key, path in {**BUILT_IN, **OWN_JOBS}.items():
+        registry.register_path(key, path)
 
 
 # Handlers named in settings: ``HANDLERS = {"key": "dotted.path"}``.

@@ -6,7 +6,7 @@ from django_jobs.definition import Options
 from django_jobs.exceptions import ConfigurationError, HandlerRefused, UnknownHandler
 from django_jobs.handlers.base import Handler
 from django_jobs.handlers.function import FunctionHandler
-from django_jobs.handlers.registry import BUILT_IN_KEYS, Registry, check_allowed
+from django_jobs.handlers.registry import BUILT_IN_KEYS, Registry, check_allowed, register_built_in
 
 
 def send_mail():
@@ -246,8 +246,6 @@ def test_all_handlers_named_by_their_paths_can_be_loaded_at_once(registry):
 
 
 def test_a_path_leads_to_a_job_as_well():
-    from django_jobs.handlers.built_in import register_built_in  # noqa: PLC0415 - needs the apps
-
     registry = Registry()
     register_built_in(registry)
     assert registry.find("django_jobs.carry_on").function.__name__ == "carry_on"
