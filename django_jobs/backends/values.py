@@ -6,8 +6,8 @@ What is made for every job is a named tuple, which costs a third of a frozen dat
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -217,8 +217,7 @@ class QueueStats(NamedTuple):
     at_least: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Glimpse:
+class Glimpse(NamedTuple):
     """A waiting message as seen without leasing it."""
 
     id: str
@@ -227,7 +226,7 @@ class Glimpse:
     due: int
     message: Message
     lease_expires: int | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = MappingProxyType({})
 
 
 class Ended(NamedTuple):

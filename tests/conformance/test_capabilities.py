@@ -20,7 +20,7 @@ PATHS = {
     "memory": "django_jobs.backends.memory.MemoryBackend",
     "redis": "django_jobs.backends.redis.RedisBackend",
 }
-EVERYTHING = dict.fromkeys(Capabilities.__dataclass_fields__, True)
+EVERYTHING = dict.fromkeys(Capabilities._fields, True)
 
 
 @pytest.mark.parametrize("name", REQUIRED)

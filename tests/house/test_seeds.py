@@ -97,7 +97,7 @@ def is_a_setting(name):
 
 
 def is_a_setting_of_queues(name):
-    known = {field.upper() for field in conf.QueueConfig.__dataclass_fields__} - {"NAME"}
+    known = {field.upper() for field in conf.QueueConfig._fields} - {"NAME"}
     return name in known
 
 

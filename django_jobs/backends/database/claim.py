@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,8 +67,7 @@ class Place(NamedTuple):
     id: str
 
 
-@dataclass(slots=True)
-class _Cursor:
+class _Cursor(NamedTuple):
     until: float
     place: Place
 
@@ -102,7 +100,7 @@ class Cursors:
         if last is None:
             del self._cursors[queue]
         else:
-            self._cursors[queue].place = last
+            self._cursors[queue] = self._cursors[queue]._replace(place=last)
 
 
 # The claim as one statement, for PostgreSQL: a single round trip, parsed and committed once.

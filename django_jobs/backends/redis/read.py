@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -98,7 +97,7 @@ class Reader:
             lease_expires=round(min(max(float(ends), 0.0), MAX_MOMENT)) if ends else None,
         )
         more = {"asked_to_stop": bool(int(asked)), "seen_at": int(now)}
-        return replace(seen, extra={**seen.extra, **more})
+        return seen._replace(extra={**seen.extra, **more})
 
     def known(self, jobs: Mapping[str, str]) -> set[str]:
         """Those of some jobs, by id with their queues, that are here, or were pushed lately."""
