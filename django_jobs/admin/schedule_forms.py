@@ -17,9 +17,10 @@ from django_jobs.admin.payloads import in_editor, laid_out
 from django_jobs.backends.home import jobs_database, record, store_now
 from django_jobs.clock import to_datetime
 from django_jobs.cron import stored
+from django_jobs.cron.options import Missed, Overlap
 from django_jobs.cron.problems import unreadable
 from django_jobs.cron.registry import declared, exposed_handlers
-from django_jobs.cron.schedule import Missed, Overlap, Schedule
+from django_jobs.cron.schedule import Schedule
 from django_jobs.cron.zones import zone_of
 from django_jobs.definition import JobDefinition
 from django_jobs.exceptions import InvalidPayload

@@ -19,8 +19,8 @@ from django_jobs.backends.home import clock_of
 from django_jobs.clock import SECOND, from_datetime, to_datetime
 from django_jobs.cron.history import locked
 from django_jobs.cron.occurrences import between, latest, next_after
+from django_jobs.cron.options import Missed
 from django_jobs.cron.registry import all_schedules, in_order
-from django_jobs.cron.schedule import Missed
 from django_jobs.db.clock import for_people
 from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, schedule_key

@@ -11,8 +11,7 @@ from datetime import time
 from typing import TYPE_CHECKING, Any, Unpack
 
 from django_jobs.cron.decorator import Declaration, definition_of
-from django_jobs.cron.options import checked, checked_name
-from django_jobs.cron.schedule import Origin
+from django_jobs.cron.options import Origin, checked, checked_name
 from django_jobs.definition import UNSET
 from django_jobs.enqueue import DefinedJob, define
 from django_jobs.exceptions import InvalidSchedule
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Self
 
-    from django_jobs.cron.options import ScheduleOptions, WindowSpec
-    from django_jobs.cron.schedule import When
+    from django_jobs.cron.options import ScheduleOptions, When, WindowSpec
     from django_jobs.definition import JobDefinition, JobOptions
 
 

@@ -14,7 +14,7 @@ from django_jobs.cron import history
 from django_jobs.cron.child_process import WHEN_SECONDS, Child, wait_for_any
 from django_jobs.cron.gates import shut
 from django_jobs.cron.occurrences import next_after
-from django_jobs.cron.schedule import Dependency, Overlap
+from django_jobs.cron.options import Dependency, Overlap
 from django_jobs.models import (
     ScheduleState,
     ScheduleTick,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
-from django_jobs.cron.options import ScheduleOptions, checked_name, split
-from django_jobs.cron.schedule import Origin
+from django_jobs.cron.options import Origin, ScheduleOptions, checked_name, split
 from django_jobs.decorators import HandlerJob, JobFunction, JobHandler
 from django_jobs.definition import UNSET, JobDefinition, QueueOptions, RunOptions
 from django_jobs.enqueue import DefinedJob

@@ -11,7 +11,8 @@ from django.db import transaction
 from django_jobs.clock import to_datetime
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import INLINE_QUEUE
-from django_jobs.cron.schedule import Overlap, keeping_results
+from django_jobs.cron.options import Overlap
+from django_jobs.cron.schedule import keeping_results
 from django_jobs.enqueue import DefinedJob
 from django_jobs.exceptions import EnqueueOutcomeUnknown
 from django_jobs.models import Job, ScheduleTick, TickDecision, TickOutcome

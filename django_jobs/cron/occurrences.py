@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from django_jobs.cron.expression import parsed
-from django_jobs.cron.schedule import Daylight
+from django_jobs.cron.options import Daylight
 from django_jobs.cron.zones import last_transition, next_transition, offset, zone_of
 
 if TYPE_CHECKING:

@@ -4,17 +4,100 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import time, timedelta
-from typing import TYPE_CHECKING, Any, TypedDict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from django_jobs.conf.model import nearest, shown
-from django_jobs.cron.schedule import Daylight, Dependency, Missed, Overlap, Window
 from django_jobs.exceptions import InvalidOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from enum import StrEnum
 
-    from django_jobs.cron.schedule import When
+
+When = Callable[[], Any] | str
+"""The gate ``when``: a function without arguments, or the dotted path of one."""
+
+
+class Origin(StrEnum):
+    """Where a schedule was declared."""
+
+    CODE = "code"
+    SETTINGS = "settings"
+    HOOK = "hook"
+    ADMIN = "admin"
+
+
+class Missed(StrEnum):
+    """What becomes of ticks that passed while no scheduler ran.
+
+    ``skip``: none of them runs. ``latest``: the last of them, once. ``all``: each of them, the
+    oldest first, at most ``missed_limit`` of the latest.
+    """
+
+    SKIP = "skip"
+    LATEST = "latest"
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """What becomes of a tick while the job of an earlier one still waits or runs.
+
+    ``allow``: it is enqueued beside it. ``skip``: it is left out. ``queue-one``: it is enqueued
+    to run after it, unless one waits for that already.
+    """
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    QUEUE_ONE = "queue-one"
+
+
+class Dependency(StrEnum):
+    """What ``depends_on`` asks for.
+
+    ``order``: in the same tick, theirs are enqueued first. ``succeeded``: their runs of this tick
+    must have ended well; where one failed, this one is skipped.
+    """
+
+    ORDER = "order"
+    SUCCEEDED = "succeeded"
+
+
+class Daylight(StrEnum):
+    """How an expression is read on days on which the clocks are changed.
+
+    ``fixed``: a time that comes twice counts once, the first time; one that does not come at all
+    counts at the first moment after the gap. ``interval``: whenever the clock on the wall shows
+    the time, so twice or not at all. ``auto``: ``interval`` where the field of the hour, minute
+    or second has a ``*`` or a step, or names every value there is; ``fixed`` otherwise.
+    """
+
+    AUTO = "auto"
+    FIXED = "fixed"
+    INTERVAL = "interval"
+
+
+class Window(NamedTuple):
+    """A part of the day, in the zone of its schedule: from ``start`` until before ``end``.
+
+    A window whose end is not after its start goes over midnight.
+    """
+
+    start: time
+    end: time
+
+    def holds(self, moment: time) -> bool:
+        """True while the window is open."""
+        if self.start < self.end:
+            return self.start <= moment < self.end
+        return moment >= self.start or moment < self.end
+
+    def __str__(self) -> str:
+        return f"{_shown(self.start)}-{_shown(self.end)}"
+
+
+def _shown(moment: time) -> str:
+    return moment.isoformat("seconds" if moment.second else "minutes")
+
 
 LONGEST_NAME = 255
 MOST_MISSED = 10_000

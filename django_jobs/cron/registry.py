@@ -16,8 +16,9 @@ from django_jobs.conf import Kind, Problem, get_settings, read_current
 from django_jobs.conf.model import nearest
 from django_jobs.cron import configured
 from django_jobs.cron.decorator import DECLARED, Declaration
+from django_jobs.cron.options import Origin
 from django_jobs.cron.problems import unreadable
-from django_jobs.cron.schedule import Origin, Schedule
+from django_jobs.cron.schedule import Schedule
 from django_jobs.exceptions import InvalidSchedule, JobsError, UnknownSchedule
 from django_jobs.lazy import LazyFunction
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.db.models import Count, Max
 
 from django_jobs.backends.home import jobs_database, store_now
+from django_jobs.cron.options import Missed, Origin, Overlap
 from django_jobs.cron.problems import unreadable, unrunnable
 from django_jobs.cron.registry import exposed_handlers
-from django_jobs.cron.schedule import Missed, Origin, Overlap, Schedule
+from django_jobs.cron.schedule import Schedule
 from django_jobs.db.clock import for_people
 from django_jobs.db.transactions import in_reading
 from django_jobs.definition import JobDefinition

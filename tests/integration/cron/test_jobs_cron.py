@@ -8,7 +8,8 @@ import pytest
 
 from django_jobs.clock import ManualClock
 from django_jobs.cron import loop
-from django_jobs.cron.schedule import Schedule, Window
+from django_jobs.cron.options import Window
+from django_jobs.cron.schedule import Schedule
 from django_jobs.models import Job, OperatorEvent, ScheduleTick
 
 pytestmark = pytest.mark.django_db

@@ -11,8 +11,9 @@ from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.conf import get_settings
 from django_jobs.cron.history import Outcomes
+from django_jobs.cron.options import Dependency, Overlap
 from django_jobs.cron.problems import unrunnable
-from django_jobs.cron.schedule import Dependency, Overlap, Schedule, keeping_results
+from django_jobs.cron.schedule import Schedule, keeping_results
 from django_jobs.cron.tick import Ticker
 from django_jobs.db.clock import StoreClock
 from django_jobs.definition import Options

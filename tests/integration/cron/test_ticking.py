@@ -8,7 +8,8 @@ import pytest
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.cron.book import due_after
-from django_jobs.cron.schedule import Daylight, Dependency, Missed, Overlap, Schedule
+from django_jobs.cron.options import Daylight, Dependency, Missed, Overlap
+from django_jobs.cron.schedule import Schedule
 from django_jobs.cron.tick import Ticker
 from django_jobs.models import Job, JobState, ScheduleState, ScheduleTick
 from django_jobs.worker.build import process_once

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 from django_jobs.cron.occurrences import between
-from django_jobs.cron.schedule import Daylight, Schedule
+from django_jobs.cron.options import Daylight
+from django_jobs.cron.schedule import Schedule
 from django_jobs.definition import JobDefinition
 from tests.unit.cron import oracle
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from django_jobs.cron.occurrences import between, latest, next_after
-from django_jobs.cron.schedule import Daylight
+from django_jobs.cron.options import Daylight
 from tests.unit.cron import oracle
 from tests.unit.cron.comparing import (
     BY_SECOND,

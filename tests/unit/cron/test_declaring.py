@@ -11,7 +11,7 @@ from django.apps import apps
 from django_jobs import JobHandler, cron, define, job
 from django_jobs.conf import Kind
 from django_jobs.cron import decorator, registry
-from django_jobs.cron.schedule import Daylight, Dependency, Missed, Origin, Overlap, Window
+from django_jobs.cron.options import Daylight, Dependency, Missed, Origin, Overlap, Window
 from django_jobs.exceptions import InvalidJob, InvalidOption, InvalidPayload, UnknownSchedule
 from django_jobs.handlers.registry import registry as handlers
 

@@ -5,8 +5,9 @@ from datetime import UTC, datetime, time
 import pytest
 
 from django_jobs.cron.gates import asked, shut
+from django_jobs.cron.options import Window
 from django_jobs.cron.registry import circle_among, in_order
-from django_jobs.cron.schedule import Schedule, Window
+from django_jobs.cron.schedule import Schedule
 from django_jobs.definition import JobDefinition
 from django_jobs.exceptions import InvalidSchedule
 
