@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from django_jobs.definition import Options
 from django_jobs.handlers.base import Conduct, Handler, JobContext
 from django_jobs.handlers.function import refuse_generator, refuse_hooks
-from django_jobs.handlers.payload_types import Payload
+from django_jobs.lazy import LazyFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django_jobs.handlers.payload_types import Payload
+
 P = TypeVar("P")
+
+_payload_of = LazyFunction("django_jobs.handlers.payload_types.Payload")
+"""For handlers with a typed payload, which few sites have."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -96,7 +101,7 @@ def class_handler(
     key: str, made: type[Any], conduct: Conduct | None = None, options: Options | None = None
 ) -> ClassHandler:
     """The handler of a class; where it tells its ``payload_type``, with typed payloads."""
-    payload = Payload(key, made.payload_type) if hasattr(made, "payload_type") else None
+    payload = _payload_of(key, made.payload_type) if hasattr(made, "payload_type") else None
     handler = ClassHandler(key, made(), payload=payload, conduct=conduct, options=options)
     registered_as = getattr(made, "registered_as", None)
     if registered_as is not None:
