@@ -330,7 +330,7 @@ class BuriesBeforeItLooks(MemoryBackend):
 @caught_by("test_a_dead_letter_counts_the_run_that_ended_it")
 class DoesNotCountTheLastRun(MemoryBackend):
     def abandon(self, lease, failure):
-        return super().abandon(lease, replace(failure, charge=Charge.NOTHING))
+        return super().abandon(lease, failure._replace(charge=Charge.NOTHING))
 
 
 @caught_by("test_a_body_comes_back_byte_for_byte")
