@@ -215,7 +215,7 @@ def test_a_list_is_compared_letter_by_letter(key):
 PATH = f"{__name__}.OtherHandler"
 
 
-class OtherHandler:
+class OtherHandler(Handler):
     key = "other"
 
     def validate(self, payload):
