@@ -492,7 +492,7 @@ class HidesWhenItBecameDue(MemoryBackend):
 
 @caught_by("test_a_backend_is_all_that_it_claims")
 class ClaimsWhatItHasNoVerbsFor(MemoryBackend):
-    capabilities = replace(MemoryBackend.capabilities, breakers=True)
+    capabilities = MemoryBackend.capabilities._replace(breakers=True)
 
 
 @caught_by("test_it_joins_transactions_on_its_own_database_and_no_other")
@@ -503,7 +503,7 @@ class JoinsEveryTransaction(MemoryBackend):
 
 @caught_by("test_it_joins_transactions_on_its_own_database_and_no_other")
 class JoinsNoneThatItClaims(MemoryBackend):
-    capabilities = replace(MemoryBackend.capabilities, transactional_enqueue=True)
+    capabilities = MemoryBackend.capabilities._replace(transactional_enqueue=True)
 
 
 @caught_by("test_outcomes_tell_what_lives_and_how_the_others_ended")

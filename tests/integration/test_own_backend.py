@@ -1,6 +1,5 @@
 """A backend of a site's own gets what the shipped ones get, by what it declares."""
 
-from dataclasses import replace
 
 import pytest
 
@@ -23,7 +22,7 @@ class AtHome(MemoryBackend):
 
     home = "default"
     ends_with_process = False
-    capabilities = replace(MemoryBackend.capabilities, transactional_enqueue=True)
+    capabilities = MemoryBackend.capabilities._replace(transactional_enqueue=True)
 
 
 class AtOnce(AtHome):
@@ -45,7 +44,7 @@ class Bare(Backend):
 
 
 class Boastful(Bare):
-    capabilities = replace(Bare.capabilities, cancel=True)
+    capabilities = Bare.capabilities._replace(cancel=True)
 
 
 @pytest.fixture
