@@ -1,4 +1,4 @@
-"""What operators see and do in Django's admin. Everything that changes calls ``operations``."""
+"""The pages of Django's admin for operators. Every change goes through ``operations``."""
 
 from __future__ import annotations
 

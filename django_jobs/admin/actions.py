@@ -1,4 +1,7 @@
-"""What operators do on a page: asked about first, with counts; then done once, and reported."""
+"""Actions of operators: a confirmation page with counts, one execution, and a report.
+
+The first part serves every page with such actions, the second replays and discards dead letters.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ from django.utils.translation import ngettext
 
 from django_jobs.admin.base import (
     ReadOnlyAdmin,
+    database_note,
     home_of,
     place,
-    told_in,
     within,
 )
 from django_jobs.backends.home import jobs_database
@@ -56,7 +59,7 @@ _LEFT_ALONE = "{} left alone: you lack the permission."
 
 
 def reason_field(kept: str) -> forms.CharField:
-    """Why it is done. ``kept``: where that can be read later."""
+    """The field for the reason of an action. ``kept``: where the reason can be read later."""
     return forms.CharField(
         required=False,
         max_length=LONGEST_REASON,
@@ -67,22 +70,22 @@ def reason_field(kept: str) -> forms.CharField:
 
 
 class WhyForm(forms.Form):
-    """Why it is done; kept in both logs."""
+    """The reason of an action, kept in both logs."""
 
     reason = reason_field("Kept in the history and among the operator events.")
 
 
 def some_ids(chosen: QuerySet[Any]) -> list[str]:
-    """The keys of what was chosen, as many as are needed to see that it is too much."""
+    """The keys of the selected rows, at most one more than a page accepts at once."""
     return [str(pk) for pk in chosen.values_list("pk", flat=True)[: MOST_AT_ONCE + 1]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a verb is applied to.
+    """An object that a verb is applied to.
 
-    ``kind``: the cells under which it is counted, none if it is not counted. ``row``: what a
-    permission may depend on.
+    ``kind``: the cells under which the confirmation page counts it; empty if it is not counted.
+    ``row``: the row that a permission may depend on.
     """
 
     id: str
@@ -94,11 +97,11 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """Something that an operator can do.
+    """An action that an operator can take.
 
-    ``sentences``: the message for each status that ``perform`` of the page may answer, with
-    ``{}`` for what it was done to; a status without one has no message. ``done`` are the
-    statuses of success, ``failed`` those of an error. ``note``: what will happen.
+    ``sentences``: the message for each status that the page's ``perform`` can return, with ``{}``
+    for the subjects; a status without a sentence has no message. ``done``: the statuses of
+    success, ``failed``: those of an error. ``note``: what will happen.
     """
 
     label: str
@@ -121,7 +124,7 @@ class Verb:
 
 
 class ActingAdmin(ReadOnlyAdmin):
-    """A page with verbs. Each is POSTed, has its own permission, and is asked about first."""
+    """A page with verbs. Each has its own permission, asks for confirmation, and runs on POST."""
 
     change_form_template = "admin/django_jobs/acting_detail.html"
     in_each_database = True
@@ -132,54 +135,54 @@ class ActingAdmin(ReadOnlyAdmin):
     back_field: ClassVar[str] = "back"
     none_left: ClassVar[str] = "Nothing of what was chosen is there any more."
 
-    # Each page's own; a ModelAdmin has no room for an ABC.
+    # Every page implements these two; a ModelAdmin cannot be an ABC as well.
 
     def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
-        """What is there of what was chosen."""
+        """The selected objects that still exist."""
         raise NotImplementedError
 
     def perform(
         self, verb: str, subject: Subject, data: dict[str, Any], log: Log
     ) -> tuple[str, str]:
-        """Do it; a status of the verb, and a word about it if there is one."""
+        """Apply the verb; return its status, and an explanation or an empty text."""
         raise NotImplementedError
 
-    # What a page may say in another way.
+    # A page may override these.
 
     def may(self, request: HttpRequest, verb: str, row: Any = None) -> bool:
-        """Whether the user may look at this page and do this, to a certain row if one is named."""
+        """Whether the user may see this page and apply the verb, to ``row`` if it is given."""
         allowed = self.has_view_permission(request, row)
         return allowed and request.user.has_perm(f"django_jobs.{self.verbs[verb].permission}")
 
     def question(
         self, request: HttpRequest, verb: str, subjects: Sequence[Subject]
     ) -> dict[str, Any]:
-        """What the page that asks shows: at least its title and its button.
+        """The context of the confirmation page: at least its title and its button.
 
-        Without a label on the button nothing can be done. ``facts``: names, values, and
-        whether they are code. ``warnings``: sentences with the counted reasons of each.
+        An empty ``button`` leaves the button out. ``facts``: names, values, and whether a value
+        is code. ``warnings``: sentences, each with its reasons and their counts.
         """
         label = self.verbs[verb].label
         return {"title": f"{label}?", "button": f"{label}: {len(subjects)}"}
 
     def named(self, subjects: Sequence[Subject]) -> str:
-        """Some subjects in a message."""
+        """How a message names the subjects."""
         return str(len(subjects))
 
     def subject_id(self, row: Any) -> str:
-        """The id under which a row is a subject."""
+        """The id of a row as a subject."""
         return str(row.pk)
 
     def form_url(self, request: HttpRequest, verb: str, ids: Sequence[str]) -> str:
-        """Where the form that asks is sent to."""
+        """The URL that the confirmation form posts to."""
         return self.url_of(verb)
 
     def back_from(self, request: HttpRequest) -> str:
-        """What the form carries to find its way back, if nothing else was asked for."""
+        """The default of the hidden field that leads back from the confirmation page."""
         return ""
 
     def back_url(self, back: str, ids: Sequence[str]) -> str:
-        """Where the page that asks leads if it is not done. ``back``: as its form carries it."""
+        """The URL to return to on cancelling. ``back``: the value of the form's hidden field."""
         if back in BACK_TO:
             return reverse(BACK_TO[back])
         if back == "page" and len(ids) == 1:
@@ -190,10 +193,10 @@ class ActingAdmin(ReadOnlyAdmin):
         return reverse(f"admin:{self.url_name}_changelist")
 
     def done_url(self, request: HttpRequest, back: str, ids: Sequence[str]) -> str:
-        """Where it leads if it is done."""
+        """The URL to go to after the action."""
         return self.back_url(back, ids)
 
-    # The frame.
+    # The views.
 
     def change_view(
         self,
@@ -213,7 +216,7 @@ class ActingAdmin(ReadOnlyAdmin):
         return super().change_view(request, object_id, form_url, context)
 
     def url_of(self, verb: str, *key: str) -> str:
-        """Where a verb is asked about."""
+        """The URL of a verb's confirmation page."""
         return reverse(f"admin:{self.url_name}_{verb}", args=key)
 
     def get_urls(self) -> list[URLPattern]:
@@ -233,7 +236,7 @@ class ActingAdmin(ReadOnlyAdmin):
         return f"{self.opts.app_label}_{self.opts.model_name}"
 
     def act_view(self, verb: str, request: HttpRequest, key: str = "") -> HttpResponse:
-        """GET asks about what ``ids`` or the address names; POST with ``confirmed`` does it."""
+        """GET asks for confirmation for ``ids`` or the URL's key; POST with ``confirmed`` acts."""
         if key:
             return self.ask(request, verb, [unquote(key)], "page", request.POST or None)
         data = request.POST if request.method == "POST" else request.GET
@@ -249,7 +252,7 @@ class ActingAdmin(ReadOnlyAdmin):
         back: str = "",
         bound: Mapping[str, Any] | None = None,
     ) -> HttpResponse:
-        """The page that says what is going to happen; with a valid form, it happens."""
+        """Show the confirmation page; with a valid form, act and redirect."""
         self.demand(request, verb)
         back = back or self.back_from(request)
         if len(ids) > MOST_AT_ONCE:
@@ -298,7 +301,7 @@ class ActingAdmin(ReadOnlyAdmin):
     def do(
         self, request: HttpRequest, verb: str, subjects: Sequence[Subject], data: dict[str, Any]
     ) -> None:
-        """Do it to each of them, and say in messages what came of it."""
+        """Apply the verb to each subject, and report the outcomes as messages."""
         doing, notes = self.verbs[verb], []
         outcomes: dict[str, list[Subject]] = {}
         for subject in subjects:
@@ -326,7 +329,7 @@ class ActingAdmin(ReadOnlyAdmin):
 
 
 class Log:
-    """Writes the admin's log entry, in the same transaction where that can be."""
+    """Writes the admin's log entry, in the transaction of the action where possible."""
 
     def __init__(self, page: ReadOnlyAdmin, request: HttpRequest, reason: str) -> None:
         self.by = request.user.get_username()
@@ -336,11 +339,11 @@ class Log:
         self._later: Callable[[], object] | None = None
 
     def write(self, row: Model, what: str, *, added: bool = False) -> None:
-        """To be called in the transaction that does it."""
+        """Write the entry; call it in the transaction of the action."""
         because = f"Reason: {self.reason}" if self.reason else "No reason given."
         entry = self._page.log_addition if added else self._page.log_change
         write = partial(entry, self._request, row, f"{what} {because}")
-        # In another database a failure of this transaction would leave the entry behind.
+        # An entry in another database would survive a rollback of this transaction.
         database = row._state.db or jobs_database()  # noqa: SLF001 - where it is from
         if router.db_for_write(LogEntry) == database:
             write()
@@ -348,19 +351,18 @@ class Log:
             self._later = write
 
     def outside(self) -> None:
-        """To be called after that transaction."""
+        """Write an entry that had to wait; call it after that transaction."""
         if self._later is not None:
             self._later()
 
 
-# Replay and discard of dead letters.
-
+# Replaying and discarding dead letters.
 
 _KEY = re.compile(r"[0-9]{1,18}")
 
 
 class LetterForm(WhyForm):
-    """Why it is done; kept with the dead letter too."""
+    """The reason of an action, kept with the dead letter as well."""
 
     reason = reason_field(
         "Kept with the dead letter, in its history and among the operator events."
@@ -403,7 +405,7 @@ DISCARD = Verb(
 
 
 class ResolvingAdmin(ActingAdmin):
-    """The two verbs of the dead-letter page."""
+    """A page with the two verbs for dead letters."""
 
     as_cards = False
     verbs: ClassVar[dict[str, Verb]] = {"replay": REPLAY, "discard": DISCARD}
@@ -428,7 +430,7 @@ class ResolvingAdmin(ActingAdmin):
         return [self.subject_of(row) for row in rows.order_by("pk")]
 
     def subject_of(self, row: FailedJob) -> Subject:
-        """A dead letter; only open ones are counted."""
+        """A dead letter as a subject; only open ones are counted."""
         kind = () if row.resolution else (row.handler, row.queue, row.reason)
         return Subject(id=str(row.pk), kind=kind, row=row)
 
@@ -492,7 +494,7 @@ class ResolvingAdmin(ActingAdmin):
         return within(page, self._alias(request))
 
     def _letters(self, request: HttpRequest, ids: Sequence[str]) -> QuerySet[FailedJob]:
-        """With all columns: a list leaves out what a verdict needs."""
+        """Dead letters with all columns: a list defers columns that a verdict needs."""
         letters: QuerySet[FailedJob] = self.get_queryset(request).defer(None)
         return letters.filter(pk__in=[int(number) for number in ids])
 
@@ -502,22 +504,22 @@ class ResolvingAdmin(ActingAdmin):
     def _page(
         self, request: HttpRequest, template: str, context: dict[str, Any]
     ) -> TemplateResponse:
-        """One of the pages beside the list."""
+        """A page beside the list, such as the form of a run."""
         here = urlencode(place(self._alias(request)))
         return self.page_of(request, f"failedjob/{template}", {"here": here, **context})
 
 
 def _resolved(failed: FailedJob, before: str, *, edited: bool) -> str:
-    """What the log says of a dead letter that was resolved."""
+    """The log entry of a dead letter that was resolved."""
     what = failed.resolution.capitalize()
     if failed.replayed_as is not None:
         what = f"{what} as {failed.replayed_as}{' with edited arguments' if edited else ''}"
-    return f"{what}; it was {before or 'open'}.{told_in(home_of(failed))}"
+    return f"{what}; it was {before or 'open'}.{database_note(home_of(failed))}"
 
 
 def _outcome(answer: Replayed | Discarded) -> tuple[str, str]:
-    """The status, and the sentence that the status alone does not say."""
-    # Of a replay during which the dead letter was discarded or purged.
+    """The status, and an explanation where the status alone is not enough."""
+    # The dead letter was discarded or purged while it was replayed.
     new_id = getattr(answer, "new_id", None)
     crossed = new_id is not None and answer.status in {"discarded", "replayed"}
     if not answer.why or not (crossed or answer.status == "refused"):

@@ -1,4 +1,7 @@
-"""Lists that nobody can edit and that stay quick when their tables are large."""
+"""Base classes of the admin's pages, and the cells of their tables.
+
+The pages are read-only, show every character of a text, and stay quick on large tables.
+"""
 
 from __future__ import annotations
 
@@ -31,77 +34,82 @@ from django_jobs.routers import database_of, job_databases
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
+    from django.contrib.admin.models import LogEntry
     from django.contrib.admin.views.main import ChangeList
-    from django.db.models import Model, QuerySet
+    from django.contrib.auth.models import AnonymousUser, User
+    from django.db.models import Field, Model, QuerySet
     from django.http import HttpRequest
 
+    AnyPaginator = Paginator[Any]
+else:
+    AnyPaginator = Paginator  # generic in its type stubs only
 
-# In which database a page looks, where jobs are in several.
 
+# The database that a page reads, for jobs in several databases.
 
 PARAMETER = "database"
 
 
 def all_databases() -> tuple[str, ...]:
-    """Those that hold jobs; the first is the one to look into unless told otherwise."""
+    """The aliases of the databases with jobs; the first is the default of a page."""
     return job_databases(get_settings())
 
 
-def asked_for(request: HttpRequest) -> str:
-    """The database that a list was narrowed to, also on the pages that it leads to."""
-    given = request.GET.get(PARAMETER)
-    if given is None:
-        given = QueryDict(request.GET.get("_changelist_filters", "")).get(PARAMETER)
-    known = all_databases()
-    return given if given in known else known[0]
+def chosen_database(request: HttpRequest) -> str:
+    """The database that a list is narrowed to, also on the pages linked from it."""
+    alias = request.GET.get(PARAMETER)
+    if alias is None:
+        alias = QueryDict(request.GET.get("_changelist_filters", "")).get(PARAMETER)
+    aliases = all_databases()
+    return alias if alias in aliases else aliases[0]
 
 
 def narrowed_to(backend: str) -> dict[str, str]:
-    """What a link to a list says, so that the rows of a backend are in it."""
+    """The parameters of a link to a list that shows the rows of a backend."""
     config = get_settings().backends.get(backend)
     alias = None if config is None else database_of(config)
     return {} if alias is None else place(alias)
 
 
 def place(alias: str) -> dict[str, str]:
-    """What the address of a page says of the database it is about."""
+    """The parameters that name a database in a URL; none for the default one."""
     return {} if alias == all_databases()[0] else {PARAMETER: alias}
 
 
 def within(url: str, alias: str) -> str:
-    """An address with its database: what is numbered has the same numbers in each."""
-    told = urlencode(place(alias))
-    return f"{url}{'&' if '?' in url else '?'}{told}" if told else url
+    """A URL with its database: numbers of rows repeat from database to database."""
+    query = urlencode(place(alias))
+    return f"{url}{'&' if '?' in url else '?'}{query}" if query else url
 
 
 def home_of(row: Model) -> str:
     """The database that a row was read from."""
-    return row._state.db or all_databases()[0]  # noqa: SLF001 - it has no other name
+    return row._state.db or all_databases()[0]  # noqa: SLF001 - there is no public name for it
 
 
-def told_in(alias: str) -> str:
-    """What an entry of the admin's log says of the database: the log has but the number."""
+def database_note(alias: str) -> str:
+    """The database as a sentence for the admin's log, which stores only a row's number."""
     return f" In the database {alias}." if place(alias) else ""
 
 
 def jobs_url(backend: str, queue: str, state: str = "") -> str:
-    """Where the live jobs of a queue are listed; nothing where nobody can list them."""
+    """The URL of the list of a queue's live jobs; empty where they cannot be listed."""
     config = get_settings().backends.get(backend)
-    told = {"state": state} if state else {}
+    query = {"state": state} if state else {}
     if config is None or database_of(config) is not None:
-        told |= {"queue": queue, **narrowed_to(backend)}
-        return f"{reverse('admin:django_jobs_job_changelist')}?{urlencode(told)}"
+        query |= {"queue": queue, **narrowed_to(backend)}
+        return f"{reverse('admin:django_jobs_job_changelist')}?{urlencode(query)}"
     if not backends[backend].capabilities.peek:
         return ""
-    told = {"backend": backend, "queue": queue, **told}
-    return f"{reverse('admin:django_jobs_job_broker')}?{urlencode(told)}"
+    query = {"backend": backend, "queue": queue, **query}
+    return f"{reverse('admin:django_jobs_job_broker')}?{urlencode(query)}"
 
 
 class DatabaseFilter(admin.SimpleListFilter):
-    """Offered where there is a choice; never all at once, for a list is one query."""
+    """Offers the databases with jobs if there are several; a list is one query, so it shows one."""
 
     title = "database"
     parameter_name = PARAMETER
@@ -109,8 +117,8 @@ class DatabaseFilter(admin.SimpleListFilter):
     def lookups(
         self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
     ) -> list[tuple[str, str]]:
-        known = all_databases()
-        return [(alias, alias) for alias in known] if len(known) > 1 else []
+        aliases = all_databases()
+        return [(alias, alias) for alias in aliases] if len(aliases) > 1 else []
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         chosen = self.value() or all_databases()[0]
@@ -122,27 +130,17 @@ class DatabaseFilter(admin.SimpleListFilter):
             }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset  # the page has chosen it before
+        return queryset  # the page's get_queryset has chosen the database
 
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.contrib.admin.models import LogEntry
-    from django.contrib.auth.models import AnonymousUser, User
-    from django.db.models import Field, Model, QuerySet
-    from django.http import HttpRequest
-
-    AnyPaginator = Paginator[Any]
-else:
-    AnyPaginator = Paginator  # generic in its type stubs only
+# Read-only pages.
 
 COUNTED_AT_MOST = 10_000
 RECENT_ROWS = 2_000
 
 
 class CappedPaginator(AnyPaginator):
-    """Counts no further than somebody will turn pages; a COUNT of millions takes seconds."""
+    """Counts only the pages that are worth turning; a COUNT of millions takes seconds."""
 
     limit = COUNTED_AT_MOST
 
@@ -153,7 +151,7 @@ class CappedPaginator(AnyPaginator):
 
 
 class LegibleAdmin(OfferingAdmin):
-    """Pages on which every text from a table shows all its characters."""
+    """Pages that make every character of a text from a table visible."""
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         return self._legible(super().get_list_display(request))
@@ -175,7 +173,7 @@ class LegibleAdmin(OfferingAdmin):
     def page_of(
         self, request: HttpRequest, template: str, context: dict[str, Any], **as_it_is: Any
     ) -> TemplateResponse:
-        """A page of our own in the site's frame. ``as_it_is``: what a form sends back, unseen."""
+        """A page of our own in the site's frame. ``as_it_is``: what a form sends back."""
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -196,7 +194,7 @@ class LegibleAdmin(OfferingAdmin):
 
 @cache
 def _text_of(field: Field[Any, Any]) -> Callable[[Model], str]:
-    """A column of texts, as a column that the admin asks for."""
+    """A callable column for the admin that shows a text or JSON field."""
 
     @admin.display(description=field.verbose_name, ordering=field.name)
     def text(row: Model) -> str:
@@ -210,7 +208,7 @@ def _text_of(field: Field[Any, Any]) -> Callable[[Model], str]:
 
 
 class ReadOnlyAdmin(LegibleAdmin):
-    """A table to look at, in the database that carries the jobs."""
+    """A read-only table from the database that carries the jobs."""
 
     actions_on_top = True
     list_per_page = 50
@@ -227,7 +225,7 @@ class ReadOnlyAdmin(LegibleAdmin):
         css = {"all": ("django_jobs/admin.css",)}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        alias = asked_for(request) if self.in_each_database else jobs_database()
+        alias = chosen_database(request) if self.in_each_database else jobs_database()
         return super().get_queryset(request).using(alias)
 
     def get_list_filter(self, request: HttpRequest) -> list[Any]:
@@ -237,17 +235,17 @@ class ReadOnlyAdmin(LegibleAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> Any:
-        """A row of the database that was asked for; what no other row has as a key, of any."""
+        """A row of the chosen database; with a UUID as its key, of any database."""
         if "\0" in object_id:
-            return None  # no key has it, and PostgreSQL does not even look for it
+            return None  # no key contains NUL, and PostgreSQL rejects it
         row = super().get_object(request, object_id, from_field)
         unique = isinstance(self.opts.pk, UUIDField)
         if row is not None or not (self.in_each_database and unique):
             return row
         key = parse_id(object_id)
         rows = super().get_queryset(request).filter(pk=key)
-        found = (rows.using(alias).first() for alias in (all_databases() if key else ()))
-        return next((row for row in found if row is not None), None)
+        candidates = (rows.using(alias).first() for alias in (all_databases() if key else ()))
+        return next((row for row in candidates if row is not None), None)
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
         columns = [field.name for field in self.opts.concrete_fields]
@@ -268,7 +266,7 @@ class ReadOnlyAdmin(LegibleAdmin):
         return False
 
     def looked_at(self, request: HttpRequest, object_id: str) -> Any:
-        """The row that a page is about, or the answer where there is nothing to show."""
+        """The row of a page, or the response if there is nothing to show."""
         if request.method not in {"GET", "HEAD"}:
             return HttpResponseNotAllowed(["GET", "HEAD"])
         row = self.row_of(request, unquote(object_id))
@@ -277,22 +275,22 @@ class ReadOnlyAdmin(LegibleAdmin):
         return row or self.not_there(request, object_id)
 
     def row_of(self, request: HttpRequest, key: str) -> Any:
-        """What a page is about, if it is there."""
+        """The row of a page, if it exists."""
         return self.get_object(request, key)
 
     def not_there(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Say so, and go to the index of the admin."""
+        """Report a missing row, and redirect to the index of the admin."""
         return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return] # not in the stubs
 
 
 class DetailAdmin(ReadOnlyAdmin):
-    """A table of which each row has a page of our own."""
+    """A table whose rows have pages of our own."""
 
     detail_page: ClassVar[str]
 
     def detail(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """What that page shows."""
-        raise NotImplementedError  # each page's own; a ModelAdmin has no room for an ABC
+        """The context of a row's page."""
+        raise NotImplementedError  # a ModelAdmin cannot be an ABC as well
 
     def change_view(
         self,
@@ -309,7 +307,7 @@ class DetailAdmin(ReadOnlyAdmin):
 
 
 def recent_values(name: str) -> type[admin.SimpleListFilter]:
-    """A filter that offers the values of a column among the latest rows, and no others."""
+    """A filter that offers the values of a column in the latest rows only."""
 
     class RecentValuesFilter(admin.SimpleListFilter):
         title = name
@@ -319,10 +317,10 @@ def recent_values(name: str) -> type[admin.SimpleListFilter]:
             self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
         ) -> list[tuple[str, str]]:
             latest = model_admin.get_queryset(request).order_by(*model_admin.ordering or ("-pk",))
-            found = set(latest.values_list(name, flat=True)[:RECENT_ROWS])
+            values = set(latest.values_list(name, flat=True)[:RECENT_ROWS])
             if self.value():
-                found.add(self.value())
-            texts = sorted(value for value in found if isinstance(value, str))
+                values.add(self.value())
+            texts = sorted(value for value in values if isinstance(value, str))
             return [(value, printable(value)) for value in texts]
 
         def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -333,19 +331,18 @@ def recent_values(name: str) -> type[admin.SimpleListFilter]:
 
 
 def may_view_payload(user: User | AnonymousUser) -> bool:
-    """Whether somebody may see what jobs were given and gave back."""
+    """Whether a user may see the payloads and results of jobs."""
     return user.has_perm("django_jobs.view_payload")
 
 
-# Table cells with a second, smaller line. Whatever comes from a job is escaped.
-
+# Cells of tables. Every text that comes from a job is escaped.
 
 NOTHING = "–"
 A_MOMENT = 60
 
 
 def two_lines(above: str, below: str, title: str = "") -> str:
-    """A cell of two lines; with a title, the whole of what its first line shortens."""
+    """A cell of two lines. ``title``: the full text, where the first line shortens it."""
     return format_html(
         '<span class="dj-main" title="{}">{}</span> <span class="dj-where">{}</span>',
         printable(title or above),
@@ -355,13 +352,13 @@ def two_lines(above: str, below: str, title: str = "") -> str:
 
 
 def handler_cell(handler: str) -> str:
-    """The function of a handler, its module below."""
+    """A cell with the function of a handler, and its module below."""
     module, _, function = handler.rpartition(".")
     return two_lines(function, module, handler)
 
 
 def moment_cell(moment: datetime | None) -> str:
-    """A moment, and how far it is from now."""
+    """A cell with a moment, and its distance from now below."""
     if moment is None:
         return NOTHING
     local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
@@ -369,7 +366,7 @@ def moment_cell(moment: datetime | None) -> str:
 
 
 def away(moment: datetime) -> str:
-    """How far a moment is from now, in its largest unit."""
+    """The distance of a moment from now, in its largest unit."""
     now = timezone.now()
     if abs((moment - now).total_seconds()) < A_MOMENT:
         return "just now"
@@ -390,14 +387,14 @@ def badge(word: str) -> str:
 
 
 def moment_of(microseconds: int | None) -> datetime | None:
-    """A moment on the store's clock, for people."""
+    """A moment on the store's clock as a datetime in the site's time zone."""
     return None if microseconds is None else for_people(microseconds)
 
 
 def in_full(moment: datetime | None) -> str:
-    """A moment as the site writes it."""
+    """A moment in the site's format, with its time zone."""
     if moment is None:
         return NOTHING
     local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
-    # Other times on the same page may be of UTC, and say so.
+    # Other times on the same page may be in UTC, and name it.
     return f"{date_format(local, 'DATETIME_FORMAT')} {date_format(local, 'T')}"

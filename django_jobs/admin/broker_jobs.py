@@ -1,4 +1,4 @@
-"""The jobs of a broker, which are in no table: found, listed, and looked at as others are."""
+"""Jobs of a broker, which are in no table, as unsaved rows for the admin's pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STATES = {str(state.label): int(state) for state in JobState}
 
 
 def job_of(backend: str, seen: Glimpse) -> Job:
-    """A row, never to be saved, of what a broker shows."""
+    """A job of a broker as a row that is never saved."""
     index, header = seen.message.index, seen.message.header
     return Job(
         id=UUID(seen.id),
@@ -48,18 +48,18 @@ def job_of(backend: str, seen: Glimpse) -> Job:
     )
 
 
-def found(job_id: str) -> Job | None:
-    """The live job of this id, if a broker has it."""
+def live_job(job_id: str) -> Job | None:
+    """The live job with this id, if a broker has it."""
     seen = brokers.find(job_id)
     return None if seen is None else job_of(*seen)
 
 
-def result(job_id: str) -> JobResult | None:
-    """How a job ended, where a broker keeps that: a row, never to be saved."""
-    told = brokers.account_of(job_id)
-    if told is None or told[1].status not in ENDED_WELL:
-        return None  # of the dead there are dead letters
-    backend, account = told
+def stored_result(job_id: str) -> JobResult | None:
+    """The result of a job that a broker keeps, as a row that is never saved."""
+    answer = brokers.account_of(job_id)
+    if answer is None or answer[1].status not in ENDED_WELL:
+        return None  # a dead job has a dead letter
+    backend, account = answer
     return JobResult(
         job_id=UUID(account.id),
         backend=backend,
@@ -77,7 +77,7 @@ def result(job_id: str) -> JobResult | None:
 
 
 class BrokerJobsAdmin(ReadOnlyAdmin):
-    """The page that lists what a broker holds of one queue."""
+    """Adds the page that lists the jobs of one queue of a broker."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.broker_view)
@@ -85,26 +85,26 @@ class BrokerJobsAdmin(ReadOnlyAdmin):
         return [path("broker/", view, name=name), *super().get_urls()]
 
     def broker_view(self, request: HttpRequest) -> HttpResponse:
-        """The first jobs of a queue, as its broker tells of them."""
+        """List the first jobs of a queue of a broker."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         backend, queue = (request.GET.get(name, "") for name in ("backend", "queue"))
         state = request.GET.get("state", "")
-        told = brokers.peeked(backend, queue, SHOWN)
-        seen = [] if isinstance(told, str) else told
+        answer = brokers.peeked(backend, queue, SHOWN)
+        glimpses = [] if isinstance(answer, str) else answer
         context = {
             "title": f"Jobs in {queue} on {backend}",
             "original": f"{queue} on {backend}",
-            "problem": told if isinstance(told, str) else "",
-            # What somebody put there by hand may have no id to ask about it by.
+            "problem": answer if isinstance(answer, str) else "",
+            # A message that was put there by hand may have no id, and then no page.
             "jobs": [
-                self._row(job_of(backend, one))
-                for one in seen
-                if state in {"", one.state} and parse_id(one.id)
+                self._row(job_of(backend, glimpse))
+                for glimpse in glimpses
+                if state in {"", glimpse.state} and parse_id(glimpse.id)
             ],
             "state": state,
             "whole": f"?{self._without_state(request)}",
-            "shown": SHOWN if len(seen) >= SHOWN else 0,
+            "shown": SHOWN if len(glimpses) >= SHOWN else 0,
         }
         return self.page_of(request, "job/broker.html", context)
 

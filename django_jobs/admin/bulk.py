@@ -1,4 +1,4 @@
-"""Runs through dead letters: how far they are, and how to stop them."""
+"""Runs that replay or discard many dead letters: starting, watching and stopping them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from django_jobs.admin.base import (
     DetailAdmin,
     away,
     badge,
+    database_note,
     home_of,
     moment_cell,
     place,
     recent_values,
-    told_in,
     two_lines,
     within,
 )
@@ -51,21 +51,23 @@ if TYPE_CHECKING:
     from django_jobs.operations.dead_letters import Foreseen, Matching
 
 
-# The admin's log of runs through dead letters.
+# Entries in the admin's log.
 
 
 def log_begun(log: Log, run: ResolutionRun) -> None:
-    """That a run was begun, and through what."""
+    """Log the start of a run, and what it is narrowed to."""
     pace = f", at most {run.rate:g} a second" if run.rate else ""
     through = ", ".join(f"{name} {value}" for name, value in run.matching.items() if name != "keys")
     letters = f"{run.total} dead letters ({through or 'all open ones'})"
-    log.write(run, f"Began to {run.verb} {letters}{pace}.{told_in(home_of(run))}", added=True)
+    log.write(run, f"Began to {run.verb} {letters}{pace}.{database_note(home_of(run))}", added=True)
 
 
 def log_stopped(log: Log, run: ResolutionRun) -> None:
-    """That a run was stopped."""
-    log.write(run, f"Stopped after {run.dealt_with} of {run.total}.{told_in(home_of(run))}")
+    """Log that a run was stopped."""
+    log.write(run, f"Stopped after {run.dealt_with} of {run.total}.{database_note(home_of(run))}")
 
+
+# The page of a run.
 
 STEP_SECONDS = 0.5
 _LIVE = {str(state.label) for state in JobState}
@@ -73,7 +75,7 @@ _LIVE = {str(state.label) for state in JobState}
 
 @admin.register(ResolutionRun)
 class ResolutionRunAdmin(DetailAdmin):
-    """Who may see dead letters may see what is done to them."""
+    """The runs. Seeing them takes the permission to see dead letters."""
 
     detail_page = "resolutionrun/run.html"
     as_cards = True
@@ -122,7 +124,7 @@ class ResolutionRunAdmin(DetailAdmin):
         return moment_cell(run.started_at)
 
     def detail(self, request: HttpRequest, run: ResolutionRun) -> dict[str, Any]:
-        """How far a run is; the page asks again by itself."""
+        """The progress of a run; the page refreshes it by itself."""
         return {
             "title": f"{run.verb.capitalize()} {run.total:,} dead letters",
             "original": f"Run {run.pk}",
@@ -137,7 +139,7 @@ class ResolutionRunAdmin(DetailAdmin):
         }
 
     def progress_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """How far a run is, for the page's script. A POST makes a short step before."""
+        """The progress of a run, for the page's script. A POST makes a short step first."""
         run = self._seen(request, object_id)
         if run is None:
             return JsonResponse({"state": "gone"}, status=404)
@@ -148,7 +150,7 @@ class ResolutionRunAdmin(DetailAdmin):
         return JsonResponse(_progress(run))
 
     def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """End a run where it is."""
+        """Stop a run; what it has done stays done."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         run = self._changeable(request, object_id)
@@ -164,7 +166,7 @@ class ResolutionRunAdmin(DetailAdmin):
         return self._back(run)
 
     def carry_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Enqueue the job of a run anew, if it has none any more."""
+        """Enqueue a new job for a run whose job is gone."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         run = self._changeable(request, object_id)
@@ -210,14 +212,14 @@ def _progress(run: ResolutionRun) -> dict[str, Any]:
 
 
 def _carried(request: HttpRequest, run: ResolutionRun) -> dict[str, Any]:
-    """Why the job that carries a run on does not run, and where it is to be seen."""
+    """Why the job of a run is not running, and the URL of that job."""
     if run.state != ResolutionRun.State.RUNNING or not run.carrier:
         return {"causes": (), "carrier_url": ""}
-    told = explain(run.carrier)
-    live = told.state in _LIVE
+    explanation = explain(run.carrier)
+    live = explanation.state in _LIVE
     seen = live and request.user.has_perm("django_jobs.view_job")
     return {
-        "causes": [cause for cause in told.causes if cause.kind != "leased"],
+        "causes": [cause for cause in explanation.causes if cause.kind != "leased"],
         "ended": not live,
         "carrier_url": reverse("admin:django_jobs_job_change", args=[run.carrier]) if seen else "",
     }
@@ -230,15 +232,14 @@ def _narrowed(run: ResolutionRun) -> list[tuple[str, Any]]:
     ]
 
 
-# Replaying or discarding all that a narrowed list holds: the page that asks and begins.
-
+# Starting a run through all dead letters of a filtered list.
 
 PACED_FROM = 100
 PACE = 10
 
 
 class RunForm(LetterForm):
-    """How fast, and why. The token makes one run of a form that is sent twice."""
+    """The rate and the reason. A form that is sent twice starts one run, by its token."""
 
     field_order = ("rate", "reason", "token")
     rate = forms.FloatField(
@@ -253,7 +254,7 @@ class RunForm(LetterForm):
 
 
 class BeginningAdmin(ResolvingAdmin):
-    """Adds a page for each verb, whose address is that of the list it is about."""
+    """Adds a page for each verb, which takes the filters of the list from its URL."""
 
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
@@ -270,14 +271,14 @@ class BeginningAdmin(ResolvingAdmin):
     def ask_about_selected(
         self, request: HttpRequest, verb: str, letters: QuerySet[FailedJob]
     ) -> HttpResponse:
-        """What the list's own actions lead to: few are named, all of a list are a run."""
+        """Confirm the selected dead letters one by one, or all of the list as a run."""
         if request.POST.get("select_across") == "1":
             url = reverse(f"admin:{self.url_name}_{verb}_all")
             return HttpResponseRedirect(f"{url}?{request.GET.urlencode()}")
         return self.ask(request, verb, some_ids(letters), request.GET.urlencode())
 
     def begin_view(self, verb: str, request: HttpRequest) -> HttpResponse:
-        """GET asks; POST tries it out (``dry_run``) or begins."""
+        """GET shows the form; POST makes a dry run (``dry_run``) or starts the run."""
         self.demand(request, verb)
         alias = self._alias(request)
         try:
@@ -306,7 +307,7 @@ class BeginningAdmin(ResolvingAdmin):
             "total": total,
             "conditions": _conditions(matching),
             "by_search": matching.keys is not None and len(matching.keys) >= FOUND_AT_MOST,
-            "seen": None if seen is None else _told(seen, total),
+            "seen": None if seen is None else _dry_run_counts(seen, total),
             "url": f"{request.path}?{narrowed}",
             "back_url": self.back_url(narrowed, ()),
         }
@@ -332,8 +333,8 @@ class BeginningAdmin(ResolvingAdmin):
 
 
 def _conditions(matching: Matching) -> list[tuple[str, str]]:
-    """What a run is narrowed to, in words."""
-    said = [
+    """The filters of a run, with labels for people."""
+    conditions = [
         ("Queue", matching.queue),
         ("Handler", matching.handler),
         ("Reason", matching.reason),
@@ -342,10 +343,10 @@ def _conditions(matching: Matching) -> list[tuple[str, str]]:
         ("Failed before", matching.until and str(matching.until)),
         ("Search", None if matching.keys is None else f"{len(matching.keys):,} found by it"),
     ]
-    return [(name, value) for name, value in said if value]
+    return [(name, value) for name, value in conditions if value]
 
 
-def _told(seen: Foreseen, total: int) -> dict[str, Any]:
+def _dry_run_counts(seen: Foreseen, total: int) -> dict[str, Any]:
     return {
         "looked": seen.looked,
         "partly": total > LOOKED_AT_MOST,

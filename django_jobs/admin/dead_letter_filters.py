@@ -1,4 +1,4 @@
-"""How the list of dead letters is narrowed, and what a filtered list means for a run."""
+"""The filters of the list of dead letters, and their translation for a run."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ _NO_MATTER = {PAGE_VAR, ORDER_VAR, ALL_VAR, ERROR_FLAG, PARAMETER}
 
 
 class LetterList(OfferedList):
-    """Finds the keys of a page first, and reads the dead letters of those keys then.
+    """Finds the keys of a page first, then reads the dead letters with these keys.
 
-    All that a list is narrowed and ordered by stands in the indexes, so keys are found
-    without the table. Asked for whole rows, PostgreSQL takes the index in whose order they
-    lie in the table instead, and reads very many rows that do not fit.
+    Indexes cover all columns that a list is filtered and ordered by, so finding the keys does
+    not read the table. For whole rows PostgreSQL prefers the index in whose order the rows lie
+    in the table, and reads very many rows that do not match.
     """
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        found: Any = self.result_list
-        page = self.root_queryset.filter(pk__in=list(found.values_list("pk", flat=True)))
+        rows: Any = self.result_list
+        page = self.root_queryset.filter(pk__in=list(rows.values_list("pk", flat=True)))
         self.result_list = page.order_by(*self.get_ordering(request, page))
 
 
 class ResolutionFilter(admin.SimpleListFilter):
-    """Open ones unless said otherwise; a search looks among all of them."""
+    """Shows open dead letters by default; a search covers all of them."""
 
     title = "resolution"
     parameter_name = "resolution"
@@ -76,16 +76,16 @@ class ResolutionFilter(admin.SimpleListFilter):
 
 
 class OfferedFilter(admin.SimpleListFilter):
-    """Offers what the latest rows hold, which one query finds for all such filters."""
+    """Offers the values in the latest rows; one query serves all filters of this kind."""
 
     def lookups(
         self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
     ) -> list[tuple[str, str]]:
         place = OFFERED.index(str(self.parameter_name))
-        found = {row[place] for row in _latest(request, model_admin)}
+        values = {row[place] for row in _latest(request, model_admin)}
         if chosen := self.value():
-            found.add(chosen)
-        return [(value, printable(value)) for value in sorted(found)]
+            values.add(chosen)
+        return [(value, printable(value)) for value in sorted(values)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
@@ -93,21 +93,21 @@ class OfferedFilter(admin.SimpleListFilter):
 
 
 def offered(name: str) -> type[OfferedFilter]:
-    """The filter of one of the columns that are OFFERED."""
+    """A filter for one of the columns in OFFERED."""
     return type("Offered", (OfferedFilter,), {"title": name, "parameter_name": name})
 
 
 def _latest(request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> list[tuple[str, ...]]:
-    known: list[tuple[str, ...]] | None = getattr(request, "_dj_latest", None)
-    if known is None:
+    rows: list[tuple[str, ...]] | None = getattr(request, "_dj_latest", None)
+    if rows is None:
         latest = model_admin.get_queryset(request).order_by("-failed_at", "-pk")
-        known = list(set(latest.values_list(*OFFERED)[:RECENT_ROWS]))
-        request._dj_latest = known  # type: ignore[attr-defined]  # noqa: SLF001 - ours, for this request
-    return known
+        rows = list(set(latest.values_list(*OFFERED)[:RECENT_ROWS]))
+        request._dj_latest = rows  # type: ignore[attr-defined]  # noqa: SLF001 - ours, for this request
+    return rows
 
 
 class GroupFilter(admin.SimpleListFilter):
-    """The errors that most open dead letters share."""
+    """Offers the errors with the most open dead letters."""
 
     title = "error group"
     parameter_name = "fingerprint"
@@ -132,29 +132,30 @@ def _label(group: Any) -> str:
     return printable(f"{what} in {function} ({group.open:,})")
 
 
-def matching_of(given: QueryDict, alias: str, request: HttpRequest) -> Matching:
-    """What a run through a list would go through that was narrowed like this.
+def matching_of(query: QueryDict, alias: str, request: HttpRequest) -> Matching:
+    """The dead letters of a list with these filters, for a run.
 
-    Raises ValueError for what a run cannot be narrowed by: it must not be more than was seen.
+    Raises ValueError for a filter that a run does not have: the run must not cover more than
+    the list showed.
     """
-    if unknown := set(given) - _RUN_BY - _NO_MATTER:
+    if unknown := set(query) - _RUN_BY - _NO_MATTER:
         raise ValueError(f"a run cannot be narrowed by {', '.join(sorted(unknown))}")
-    if impossible := [name for name in sorted(given) if "\0" in given[name]]:
-        raise ValueError(f"{impossible[0]} is {given[impossible[0]]!r}, which no column holds")
-    said: dict[str, Any] = {name: given.get(name) or None for name in (*OFFERED, "fingerprint")}
-    since, until = _moment(given.get("failed_at__gte")), _moment(given.get("failed_at__lt"))
-    matching = Matching(**said, since=since, until=until)
-    if given.get("resolution", "open") in {"replayed", "discarded"}:
-        return replace(matching, keys=())  # a run takes open ones only
-    text = given.get("q", "").strip()[:LONGEST_TEXT]
+    if impossible := [name for name in sorted(query) if "\0" in query[name]]:
+        raise ValueError(f"{impossible[0]} is {query[impossible[0]]!r}, which no column holds")
+    columns: dict[str, Any] = {name: query.get(name) or None for name in (*OFFERED, "fingerprint")}
+    since, until = _moment(query.get("failed_at__gte")), _moment(query.get("failed_at__lt"))
+    matching = Matching(**columns, since=since, until=until)
+    if query.get("resolution", "open") in {"replayed", "discarded"}:
+        return replace(matching, keys=())  # a run takes open dead letters only
+    text = query.get("q", "").strip()[:LONGEST_TEXT]
     if not text:
         return matching
-    found = search(matching.letters(alias), text, payloads=may_view_payload(request.user))
-    if not found.fingerprint:
-        return replace(matching, keys=tuple(found.keys))
-    if matching.fingerprint not in {None, found.fingerprint}:
+    result = search(matching.letters(alias), text, payloads=may_view_payload(request.user))
+    if not result.fingerprint:
+        return replace(matching, keys=tuple(result.keys))
+    if matching.fingerprint not in {None, result.fingerprint}:
         return replace(matching, keys=())
-    return replace(matching, fingerprint=found.fingerprint)
+    return replace(matching, fingerprint=result.fingerprint)
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -1,4 +1,4 @@
-"""The dead-letter page: what died, why, and what to do about it."""
+"""Dead letters: the list, the page of each with its cause, and replaying with edited arguments."""
 
 from __future__ import annotations
 
@@ -64,14 +64,13 @@ if TYPE_CHECKING:
     from django_jobs.operations.search import Found
 
 
-# One dead letter, to be read from the top: why, what it was given, what happened.
-
+# The page of a dead letter.
 
 ATTEMPTS_SHOWN = 50
 
 
-def told(request: HttpRequest, failed: FailedJob) -> dict[str, Any]:
-    """What its page shows of a dead letter to somebody."""
+def letter_context(request: HttpRequest, failed: FailedJob) -> dict[str, Any]:
+    """The context of a dead letter's page, without what the user may not see."""
     may_view = may_view_payload(request.user)
     attempts = JobAttempt.objects.using(home_of(failed)).filter(job_id=failed.job_id)
     return {
@@ -88,8 +87,8 @@ def told(request: HttpRequest, failed: FailedJob) -> dict[str, Any]:
         "output": failed.output,
         "attempts": [_attempt(row) for row in attempts.order_by("-number", "-pk")[:ATTEMPTS_SHOWN]],
         "age": away(failed.failed_at),
-        "replay_of": _whereabouts(failed.replay_of, home_of(failed)),
-        "replayed_as": _whereabouts(failed.replayed_as, home_of(failed)),
+        "replay_of": _related_job(failed.replay_of, home_of(failed)),
+        "replayed_as": _related_job(failed.replayed_as, home_of(failed)),
         "same_error": _same_error(failed),
     }
 
@@ -108,15 +107,15 @@ def _attempt(row: JobAttempt) -> dict[str, Any]:
 
 
 def _same_error(failed: FailedJob) -> str:
-    """Where to see all open dead letters with this error."""
+    """The URL of the list of open dead letters with the same error."""
     if not failed.fingerprint:
         return ""
-    told = urlencode({"fingerprint": failed.fingerprint, **place(home_of(failed))})
-    return f"{reverse('admin:django_jobs_failedjob_changelist')}?{told}"
+    query = urlencode({"fingerprint": failed.fingerprint, **place(home_of(failed))})
+    return f"{reverse('admin:django_jobs_failedjob_changelist')}?{query}"
 
 
-def _whereabouts(job_id: UUID | None, alias: str) -> dict[str, str] | None:
-    """Where another job of the same lineage can be looked at, and how it stands."""
+def _related_job(job_id: UUID | None, alias: str) -> dict[str, str] | None:
+    """The URL and the state of a job that this one replays, or is replayed as."""
     if job_id is None:
         return None
     if live := Job.objects.using(alias).filter(pk=job_id).first():
@@ -131,11 +130,11 @@ def _whereabouts(job_id: UUID | None, alias: str) -> dict[str, str] | None:
     return {"id": str(job_id), "url": "", "state": "ended, and nothing of it was kept"}
 
 
-# Replaying a dead letter with other arguments than it died with.
+# Replaying a dead letter with edited arguments.
 
 
 class EditForm(LetterForm):
-    """The arguments as JSON, and why."""
+    """The arguments as JSON, and the reason."""
 
     field_order = ("payload", "reason")
     payload = forms.CharField(
@@ -157,7 +156,7 @@ class EditForm(LetterForm):
         self.failed = failed
 
     def clean_payload(self) -> Edited:
-        """What the handler takes; anything else comes back with its complaint."""
+        """Check the arguments with the handler; its error becomes that of the field."""
         try:
             edited = Edited(from_editor(self.cleaned_data["payload"]))
             checked(self.failed, edited)
@@ -167,7 +166,7 @@ class EditForm(LetterForm):
 
 
 class EditingAdmin(ResolvingAdmin):
-    """Adds the page on which arguments are edited. It needs three permissions."""
+    """Adds the page for editing arguments, which requires three permissions."""
 
     def has_edit_permission(self, request: HttpRequest, obj: FailedJob | None = None) -> bool:
         may = request.user.has_perm("django_jobs.edit_payload")
@@ -181,7 +180,7 @@ class EditingAdmin(ResolvingAdmin):
         ]
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """GET shows the arguments, POST replays the dead letter with those given."""
+        """GET shows the arguments, POST replays the dead letter with the new ones."""
         failed = self.get_object(request, unquote(object_id))
         allowed = self.has_view_permission(request, failed)
         if not (allowed and self.has_edit_permission(request, failed)):
@@ -211,13 +210,15 @@ class EditingAdmin(ResolvingAdmin):
         return self._page(request, "edit.html", context)
 
 
+# The list.
+
 GROUPS_SHOWN = 200
 NOT_IN_LISTS = ("body", "traceback", "output", "meta", "signature")
 
 
 @admin.register(FailedJob)
 class FailedJobAdmin(DetailAdmin, BeginningAdmin, EditingAdmin):
-    """Read-only but for two verbs."""
+    """The list of dead letters, which can be replayed and discarded."""
 
     detail_page = "failedjob/detail.html"
     actions = ("replay_selected", "discard_selected")
@@ -246,10 +247,10 @@ class FailedJobAdmin(DetailAdmin, BeginningAdmin, EditingAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[FailedJob]:
-        found: QuerySet[FailedJob] = super().get_queryset(request)
+        letters: QuerySet[FailedJob] = super().get_queryset(request)
         match = request.resolver_match
         in_a_list = match is None or not str(match.url_name).endswith(("_change", "_edit"))
-        return found.defer(*NOT_IN_LISTS) if in_a_list else found
+        return letters.defer(*NOT_IN_LISTS) if in_a_list else letters
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LetterList]:
         return LetterList
@@ -264,18 +265,18 @@ class FailedJobAdmin(DetailAdmin, BeginningAdmin, EditingAdmin):
         text = search_term.strip()[:LONGEST_TEXT]
         if not text:
             return queryset, False
-        found = search(queryset, text, payloads=may_view_payload(request.user))
-        request._dj_found = found  # type: ignore[attr-defined]  # noqa: SLF001 - ours, for this request
-        return queryset.filter(found.wanted), False
+        result = search(queryset, text, payloads=may_view_payload(request.user))
+        request._dj_search = result  # type: ignore[attr-defined]  # noqa: SLF001 - ours, for this request
+        return queryset.filter(result.wanted), False
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         answer = super().changelist_view(request, extra_context)
         if isinstance(answer, TemplateResponse) and answer.context_data is not None:
-            found = getattr(request, "_dj_found", None)
+            result = getattr(request, "_dj_search", None)
             answer.context_data |= {
-                "searched": "" if found is None else _searched(found, request),
+                "searched": "" if result is None else _searched(result, request),
                 "narrowed": request.GET.urlencode(),
                 "here": urlencode(place(self._alias(request))),
                 "may": self._may(request),
@@ -283,11 +284,11 @@ class FailedJobAdmin(DetailAdmin, BeginningAdmin, EditingAdmin):
         return answer
 
     def groups_view(self, request: HttpRequest) -> HttpResponse:
-        """Which errors there are, and how often."""
+        """List the groups of dead letters with the same error."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         resolved = request.GET.get("resolution") == "all"
-        found = groups(limit=GROUPS_SHOWN + 1, resolved=resolved, using=self._alias(request))
+        largest = groups(limit=GROUPS_SHOWN + 1, resolved=resolved, using=self._alias(request))
         context = {
             "title": "Error groups",
             "original": "Error groups",
@@ -298,9 +299,9 @@ class FailedJobAdmin(DetailAdmin, BeginningAdmin, EditingAdmin):
                     "first": away(group.first_seen),
                     "last": away(group.last_seen),
                 }
-                for group in found[:GROUPS_SHOWN]
+                for group in largest[:GROUPS_SHOWN]
             ],
-            "more": len(found) > GROUPS_SHOWN,
+            "more": len(largest) > GROUPS_SHOWN,
             "resolved": resolved,
             "may": self._may(request),
         }
@@ -338,7 +339,7 @@ class FailedJobAdmin(DetailAdmin, BeginningAdmin, EditingAdmin):
 
     def detail(self, request: HttpRequest, failed: FailedJob) -> dict[str, Any]:
         """One dead letter."""
-        context = told(request, failed)
+        context = letter_context(request, failed)
         verdict, is_open = context["verdict"], not failed.resolution
         may_replay = is_open and self.may(request, "replay", failed)
         return {
@@ -352,17 +353,17 @@ class FailedJobAdmin(DetailAdmin, BeginningAdmin, EditingAdmin):
         }
 
 
-def _searched(found: Found, request: HttpRequest) -> str:
-    """What a search looked at, in words."""
-    told = "Found by name: an id, a trace id or a fingerprint."
-    if found.by_text:
+def _searched(result: Found, request: HttpRequest) -> str:
+    """What a search covered, as a sentence."""
+    sentence = "Found by name: an id, a trace id or a fingerprint."
+    if result.by_text:
         where = "errors and handlers"
         if may_view_payload(request.user):
             where = "errors, handlers and payloads as they are shown"
-        window = f"the latest {TEXT_WINDOW:,} of this list" if found.since else "all of this list"
-        names = f"{found.named:,} found by name" if found.named else "Nothing has that name"
+        window = f"the latest {TEXT_WINDOW:,} of this list" if result.since else "all of this list"
+        names = f"{result.named:,} found by name" if result.named else "Nothing has that name"
         also = (
-            "; it was also looked for as text" if found.named else ", so it was looked for as text"
+            "; it was also looked for as text" if result.named else ", so it was looked for as text"
         )
-        told = f"{names}{also} in the {where} of {window}."
-    return f"{told} Only the first {FOUND_AT_MOST:,} are shown." if found.more else told
+        sentence = f"{names}{also} in the {where} of {window}."
+    return f"{sentence} Only the first {FOUND_AT_MOST:,} are shown." if result.more else sentence

@@ -1,4 +1,4 @@
-"""Live jobs: what waits and runs, why it does not, and calling it off."""
+"""Live jobs: the list, the page of each, and cancelling."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ CANCEL = Verb(
 
 
 class StateFilter(admin.SimpleListFilter):
-    """By state, and those that run alone."""
+    """Filters by state, and by being a suspect."""
 
     title = "state"
     parameter_name = "state"
@@ -100,8 +100,8 @@ class StateFilter(admin.SimpleListFilter):
 def _few_in(state: JobState, alias: str) -> list[Any] | None:
     """Keys of all jobs in a state, or None for more than a few.
 
-    The list shows the latest first, by their keys. Where a state is rare among millions, the
-    database would read all others on its way from one of its jobs to the next.
+    The list is ordered by key, latest first. If a state is rare among millions of jobs, the
+    database would read all the other rows to find the next job in that state.
     """
     keys: list[Any] = []
     for name in all_queues(alias):
@@ -114,7 +114,7 @@ def _few_in(state: JobState, alias: str) -> list[Any] | None:
 
 @admin.register(Job)
 class JobAdmin(DetailAdmin, ActingAdmin, BrokerJobsAdmin, OfAJob):
-    """Jobs that have not ended."""
+    """The jobs that have not ended."""
 
     id_field = "pk"
     detail_page = "job/detail.html"
@@ -135,13 +135,13 @@ class JobAdmin(DetailAdmin, ActingAdmin, BrokerJobsAdmin, OfAJob):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
         match = request.resolver_match
-        found: QuerySet[Job] = super().get_queryset(request)
+        jobs: QuerySet[Job] = super().get_queryset(request)
         in_a_list = match is None or not str(match.url_name).endswith("_change")
-        found = of_known_kinds(found)
+        jobs = of_known_kinds(jobs)
         unread = (
             ("body", "signature", "meta", "created_at") if in_a_list else ("meta", "created_at")
         )
-        return found.defer(*unread)
+        return jobs.defer(*unread)
 
     @admin.display(description="state")
     def shown_state(self, job: Job) -> str:
@@ -170,19 +170,19 @@ class JobAdmin(DetailAdmin, ActingAdmin, BrokerJobsAdmin, OfAJob):
         return self.ask(request, "cancel", some_ids(chosen))
 
     def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
-        keys = list(dict.fromkeys(key for one in ids if (key := parse_id(one))))
+        keys = list(dict.fromkeys(key for text in ids if (key := parse_id(text))))
         rows = [
             job
             for alias in all_databases()
             for job in self.get_queryset(request).using(alias).filter(pk__in=keys).order_by("pk")
         ]
         there = {str(job.pk) for job in rows}
-        rows += [job for key in keys if key not in there and (job := broker_jobs.found(key))]
+        rows += [job for key in keys if key not in there and (job := broker_jobs.live_job(key))]
         return [
             Subject(
                 id=str(job.pk),
                 kind=(JobState.label_of(job.state), job.handler, job.queue),
-                database=job._state.db or "",  # noqa: SLF001 - none for what is with a broker
+                database=job._state.db or "",  # noqa: SLF001 - none for a job of a broker
             )
             for job in rows
         ]
@@ -198,11 +198,11 @@ class JobAdmin(DetailAdmin, ActingAdmin, BrokerJobsAdmin, OfAJob):
                 raise
             return None
         if row is not None and not of_known_kinds(_same(row)).exists():
-            return None  # a worker makes a dead letter of it
-        return row or (broker_jobs.found(key) if key else None)
+            return None  # unreadable: a worker turns it into a dead letter
+        return row or (broker_jobs.live_job(key) if key else None)
 
     def not_there(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """It has ended, most likely: then its result tells how."""
+        """Redirect to the result of a job that has ended in the meantime."""
         key = parse_id(unquote(object_id))
         seen = key and request.user.has_perm("django_jobs.view_jobresult")
         if key and seen and (is_kept(key) or with_a_broker(key)):
@@ -226,9 +226,9 @@ class JobAdmin(DetailAdmin, ActingAdmin, BrokerJobsAdmin, OfAJob):
         return called.status, ""
 
     def detail(self, request: HttpRequest, job: Job) -> dict[str, Any]:
-        """Why it does not run, what it was given, what happened so far."""
+        """Why the job is not running, its payload, and its attempts so far."""
         may_view = may_view_payload(request.user)
-        database = job._state.db  # noqa: SLF001 - none for what is with a broker
+        database = job._state.db  # noqa: SLF001 - none for a job of a broker
         attempts = JobAttempt.objects.using(database or jobs_database()).filter(job_id=job.pk)
         return {
             "original": job.name or job.handler,
@@ -254,7 +254,7 @@ def _same(row: Job) -> QuerySet[Job]:
 
 
 def _created(job: Job) -> datetime | None:
-    """When a job was enqueued, where its row tells a moment that there is."""
+    """When a job was enqueued; None if the column holds no valid moment."""
     try:
         moment: Any = job.created_at
     except Exception as error:
@@ -267,13 +267,13 @@ def _created(job: Job) -> datetime | None:
 
 
 def state_badge(job: Job) -> str:
-    """The state of a live job, and what else there is to know at first sight."""
-    also = [
+    """Badges with the state of a live job, and with being a suspect or asked to stop."""
+    extras = [
         badge(word)
         for word, holds in (("suspect", job.suspect), ("stopping", job.cancel_requested))
         if holds
     ]
     shown = badge(JobState.label_of(job.state))
-    for one in also:
-        shown += one
+    for extra in extras:
+        shown += extra
     return shown

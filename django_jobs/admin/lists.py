@@ -1,8 +1,8 @@
-"""Lists that are narrowed and sorted by what they offer, and by nothing else.
+"""Lists that can be filtered and sorted only by what they offer.
 
-Django lets an address narrow a list by every column of its table, by parts of texts and by
-patterns, too. Whoever may look at a list could so find out, one letter at a time, what the page
-keeps from them: payloads, results, signatures.
+In Django, a URL can filter a list by every column of its table, also by parts of texts and by
+patterns. A user with access to a list could so find out, one letter at a time, what the page
+hides: payloads, results, signatures.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ else:
 
 
 class OfferedList(ChangeList):
-    """A list that has an answer for every address: what cannot be looked for is refused."""
+    """A list that answers every URL: filters that the database cannot handle are refused."""
 
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         try:
             super().__init__(request, *args, **kwargs)
         except (OverflowError, ValueError, DataError) as problem:
-            # Such as a NUL for PostgreSQL. It shows when the query is made, where Django does
-            # not look for it.
+            # Such as a NUL for PostgreSQL. The error comes from the query itself, where Django
+            # does not catch it.
             if not set(request.GET) - {ERROR_FLAG}:
                 raise
             raise IncorrectLookupParameters(problem) from problem
 
     def get_ordering_field(self, field_name: Any) -> Any:
-        """None for a column that the list does not offer to be sorted by."""
+        """The column to sort by; None if the list does not offer it for sorting."""
         offered = field_name in (self.sortable_by or ())
         return super().get_ordering_field(field_name) if offered else None
 
 
 class OfferingAdmin(AnyAdmin):
-    """A page whose list is narrowed by its filters and its search alone."""
+    """A page whose list can be filtered only by its filters and its search."""
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return OfferedList
@@ -59,18 +59,18 @@ class OfferingAdmin(AnyAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> Any:
-        """A row by its key; an empty ``_to_field`` in the address names no other column."""
+        """A row by its key, also with an empty ``_to_field`` in the URL."""
         return super().get_object(request, object_id, from_field or None)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """Whether one of the filters of the list takes this parameter of an address."""
+        """Whether a filter of the list takes this parameter of the URL."""
         return request is not None and lookup in set(_parameters(self, request))
 
 
 def _parameters(page: AnyAdmin, request: HttpRequest) -> Iterator[str]:
     for offered in page.get_list_filter(request):
         if isinstance(offered, type) and issubclass(offered, admin.SimpleListFilter):
-            yield str(offered.parameter_name)  # made, it would look for what it offers
+            yield str(offered.parameter_name)  # an instance would query its choices
         else:
             yield from _made(offered, page, request).expected_parameters()
     if page.date_hierarchy:
@@ -78,7 +78,7 @@ def _parameters(page: AnyAdmin, request: HttpRequest) -> Iterator[str]:
 
 
 def _made(offered: Any, page: AnyAdmin, request: HttpRequest) -> Any:
-    """A filter, as Django makes it for a list."""
+    """A filter, instantiated as Django does for a list."""
     if isinstance(offered, type):
         return offered(request, {}, page.model, page)
     name, make = (
@@ -89,7 +89,7 @@ def _made(offered: Any, page: AnyAdmin, request: HttpRequest) -> Any:
 
 
 class MomentFilter(admin.DateFieldListFilter):
-    """Django's filter of a column of moments, which refuses those that no database takes."""
+    """Django's date filter, refusing moments that no database can store."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         try:
@@ -103,7 +103,7 @@ class MomentFilter(admin.DateFieldListFilter):
 
 
 def moment_of(text: str) -> datetime:
-    """A moment in an address; raises ValueError where it is none, or hardly one."""
+    """A moment in a URL; raises ValueError for an invalid or extreme one."""
     moment = parse_datetime(text)
     if moment is None:
         raise ValueError(f"{text!r} is no moment")
@@ -113,6 +113,6 @@ def moment_of(text: str) -> datetime:
         moment = moment.astimezone(UTC)
     except OverflowError:
         raise ValueError(f"{text!r} is too far away") from None
-    if not MINYEAR < moment.year < MAXYEAR:  # in another time zone it may be none
+    if not MINYEAR < moment.year < MAXYEAR:  # in another time zone it may overflow
         raise ValueError(f"{text!r} is too far away")
     return moment if settings.USE_TZ else timezone.make_naive(moment)

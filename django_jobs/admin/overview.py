@@ -1,4 +1,4 @@
-"""All queues and workers on one page, which refreshes itself."""
+"""The overview: all queues and workers on one page that refreshes itself."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from django_jobs.operations.workers import WorkerSeen
 
 
-# Bars as numbers for an SVG that the server writes: no script, no style, no library.
-
+# Charts: the numbers of an SVG that a template renders, without script, style or library.
 
 WIDTH = 600
 TOP, BOTTOM = 14, 126
@@ -49,7 +48,7 @@ KINDS = ("succeeded", "retried", "dead")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A piece of a bar. ``kind`` is its colour."""
+    """A segment of a bar. ``kind`` decides its colour."""
 
     kind: str
     x: str
@@ -60,7 +59,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A line of the table that says the same."""
+    """A row of the table with the same numbers."""
 
     since: str
     counts: Counts
@@ -68,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A chart ready to be written down."""
+    """A chart, ready to be rendered."""
 
     id: str
     title: str
@@ -108,7 +107,7 @@ def chart(name: str, title: str, series: Series) -> Chart:
 
 
 def nice(number: int) -> int:
-    """The next number that reads well on an axis."""
+    """The next round number for the end of an axis."""
     if number <= 0:
         return 1
     size = int(10 ** (len(str(number)) - 1))
@@ -122,7 +121,7 @@ def _bars(series: Series, most: int) -> Iterator[Bar]:
         for kind in KINDS:
             if not (count := getattr(counts, kind)):
                 continue
-            # What happened at all is to be seen, however high the other bars are.
+            # Even a single run stays visible beside high bars.
             height = max(count / most * (BOTTOM - TOP), 1.0)
             y -= height
             yield Bar(
@@ -149,18 +148,20 @@ def _short(number: float) -> str:
     return f"{number:g}"
 
 
+# The page.
+
 REFRESH_SECONDS = 5
 WORKERS_SHOWN = 50
 JOBS_SHOWN = 8
 QUEUES_SHOWN = 100
-COUNTED_AT_MOST = 1_000  # it is looked at every few seconds
+COUNTED_AT_MOST = 1_000  # the page is refreshed every few seconds
 _MICRO = 1_000_000
 _COLUMNS = ("ready", "scheduled", "running", "blocked")
 
 
 @admin.register(Overview)
 class OverviewAdmin(ReadOnlyAdmin):
-    """What there is to see at three in the morning, before anything else."""
+    """The first page to open when something is wrong."""
 
     class Media:
         css = {"all": ("django_jobs/overview.css",)}
@@ -169,7 +170,7 @@ class OverviewAdmin(ReadOnlyAdmin):
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}"
         wrap = self.admin_site.admin_view
-        # There are no rows to look at one by one.
+        # There are no rows, so none of the usual pages.
         return [
             path("", wrap(self.page), name=f"{name}_changelist"),
             path("fragment/", wrap(self.fragment), name=f"{name}_fragment"),
@@ -185,7 +186,7 @@ class OverviewAdmin(ReadOnlyAdmin):
         return self.page_of(request, "overview/page.html", context)
 
     def fragment(self, request: HttpRequest) -> HttpResponse:
-        """The part of it that changes."""
+        """The part of the page that is refreshed."""
         live = shown(self._live(request))
         answer = TemplateResponse(request, "admin/django_jobs/overview/live.html", live)
         answer["Cache-Control"] = "no-store"
@@ -197,22 +198,22 @@ class OverviewAdmin(ReadOnlyAdmin):
         at = moments()
         hour, day = series(60, 1, at), series(48, 30, at)
         breakers = open_breakers()
-        found, more = overview_of_some(
+        queues, more = overview_of_some(
             COUNTED_AT_MOST, at=at, breakers=breakers, queues_at_most=QUEUES_SHOWN
         )
         lately, broken = by_queue(60, at), _breakers(breakers, at[jobs_database()])
         seen = workers(with_jobs=True, at=at)
         may = _Rights(request)
         return {
-            "tiles": _tiles(found, seen, hour.total, more=more > 0),
+            "tiles": _tiles(queues, seen, hour.total, more=more > 0),
             "more_queues": more,
             "queues": [
-                _queue(one, lately.get((one.backend, one.queue)), may)
-                | {"breakers": broken.get((one.backend, one.queue), [])}
-                for one in found
+                _queue(queue, lately.get((queue.backend, queue.queue)), may)
+                | {"breakers": broken.get((queue.backend, queue.queue), [])}
+                for queue in queues
             ],
             "breakers": broken.get(("", ""), []),
-            "workers": [_worker(one, may) for one in seen[:WORKERS_SHOWN]],
+            "workers": [_worker(worker, may) for worker in seen[:WORKERS_SHOWN]],
             "more_workers": max(len(seen) - WORKERS_SHOWN, 0),
             "charts": [
                 chart("dj-hour", "The last hour, by minute", hour),
@@ -223,18 +224,18 @@ class OverviewAdmin(ReadOnlyAdmin):
 
 
 def _breakers(breakers: list[OpenBreaker], now: int) -> dict[tuple[str, str], list[str]]:
-    """Those that are open, by backend and queue; of handlers, which queues share, apart."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """The open breakers by backend and queue; queues share those of handlers: ("", "")."""
+    by_place: dict[tuple[str, str], list[str]] = {}
     for breaker in breakers:
         of_queue = breaker.kind == "queue"
         place = (breaker.backend, breaker.name) if of_queue else ("", "")
         whose = "" if of_queue else f" of {shortened(breaker.name, 60)}"
-        found.setdefault(place, []).append(f"breaker{whose} {until(breaker, now)}")
-    return found
+        by_place.setdefault(place, []).append(f"breaker{whose} {until(breaker, now)}")
+    return by_place
 
 
 class _Rights:
-    """What somebody may do from here."""
+    """What the user may see and do from the overview."""
 
     def __init__(self, request: HttpRequest) -> None:
         def may(*names: str) -> bool:
@@ -247,22 +248,22 @@ class _Rights:
         self.drain = may("view_worker", "drain_worker")
 
 
-def _sum(found: list[QueueOverview], name: str, *, more: bool) -> str:
-    plus = "+" if more or any(name in queue.at_least for queue in found) else ""
-    return f"{sum(getattr(queue, name) for queue in found):,}{plus}"
+def _sum(queues: list[QueueOverview], name: str, *, more: bool) -> str:
+    plus = "+" if more or any(name in queue.at_least for queue in queues) else ""
+    return f"{sum(getattr(queue, name) for queue in queues):,}{plus}"
 
 
 def _tiles(
-    found: list[QueueOverview], seen: list[WorkerSeen], hour: Counts, *, more: bool
+    queues: list[QueueOverview], seen: list[WorkerSeen], hour: Counts, *, more: bool
 ) -> list[dict[str, str | bool]]:
     present = sum(worker.is_present for worker in seen)
-    oldest = max((queue.oldest_ready_seconds for queue in found), default=0.0)
-    dead = _sum(found, "dead", more=more)
+    oldest = max((queue.oldest_ready_seconds for queue in queues), default=0.0)
+    dead = _sum(queues, "dead", more=more)
     return [
-        {"name": "Ready", "value": _sum(found, "ready", more=more)},
-        {"name": "Running", "value": _sum(found, "running", more=more)},
+        {"name": "Ready", "value": _sum(queues, "ready", more=more)},
+        {"name": "Running", "value": _sum(queues, "running", more=more)},
         {"name": "Oldest wait", "value": span(oldest * _MICRO) if oldest else "–"},
-        {"name": "Dead letters", "value": dead, "bad": any(queue.dead for queue in found)},
+        {"name": "Dead letters", "value": dead, "bad": any(queue.dead for queue in queues)},
         {"name": "Workers", "value": str(present), "bad": not present},
         {"name": "Done in an hour", "value": f"{hour.succeeded:,}"},
     ]

@@ -1,4 +1,4 @@
-"""What a dead letter looks like to a person: words, redacted payloads, nothing to trip over."""
+"""How jobs appear on pages: reasons as sentences, redacted payloads, visible characters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a dead letter can be believed, and whether it could run again, in words."""
+    """Whether the signature of a dead letter is valid, and whether it could run again."""
 
     valid: bool
     signature: str
@@ -67,7 +67,7 @@ class Verdict:
 
 
 def verdict_of(failed: FailedJob) -> Verdict:
-    """What a replay would find."""
+    """Check a dead letter as a replay would."""
     try:
         verified(failed)
     except Rejection as rejection:
@@ -103,17 +103,17 @@ def laid_out(value: Any) -> str:
 
 
 def editable(body: str) -> str:
-    """The payload in a body as text to be edited: redacted, and JSON whatever is in it."""
+    """The payload in a body as JSON to be edited, with secrets redacted."""
     return in_editor(redacted(_fields(body).get("payload")))
 
 
 def in_editor(value: Any) -> str:
-    """A value as JSON to be edited, with what cannot be seen written as JSON does."""
+    """A value as JSON to be edited, with invisible characters as JSON escapes."""
     return rewritten(json.dumps(value, indent=2, ensure_ascii=False), _escaped)
 
 
 def from_editor(text: str) -> Any:
-    """What somebody wrote as JSON, in whatever letters; raises NotStrictJson."""
+    """The value of edited JSON, which may hold any character; raises NotStrictJson."""
     return strict_json.loads("".join([c if c.isascii() else _escaped(c) for c in text]))
 
 
@@ -122,10 +122,10 @@ def _escaped(character: str) -> str:
 
 
 def shown(value: Any) -> Any:
-    """The same for a template, with every text in it visible, and those of rows as well."""
+    """A value for a template, with all characters of its texts visible, also inside rows."""
     if isinstance(value, str):
         text = printable(value)
-        return mark_safe(text) if isinstance(value, SafeString) else text  # noqa: S308 - it was
+        return mark_safe(text) if isinstance(value, SafeString) else text  # noqa: S308 - it was safe before
     if isinstance(value, dict):
         return {shown(name): shown(item) for name, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -136,28 +136,28 @@ def shown(value: Any) -> Any:
 
 
 class Shown:
-    """A row, or another thing with fields, whose texts are visible."""
+    """Wraps a row or dataclass, and makes all characters of its texts visible."""
 
-    def __init__(self, it: Any) -> None:
-        self._it = it
+    def __init__(self, row: Any) -> None:
+        self._row = row
 
     def __str__(self) -> str:
-        return printable(str(self._it))
+        return printable(str(self._row))
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._it, name)
+        value = getattr(self._row, name)
         return (lambda: shown(value())) if isinstance(value, MethodType) else shown(value)
 
 
 def shortened(text: str, length: int = 90) -> str:
-    """A text's first line, if need be only its beginning."""
+    """The first line of a text, shortened if necessary."""
     line = printable(text.strip().partition("\n")[0])
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
 def _fields(body: str) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return fields if isinstance(fields, dict) else {}

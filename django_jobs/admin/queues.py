@@ -35,15 +35,14 @@ if TYPE_CHECKING:
     from django_jobs.admin.actions import Log
 
 
-# What operators say of the limits of one queue, and of several.
-
+# Forms for the limits of one queue, and of several.
 
 SETTINGS = "settings"
 LIMITS = ("rate_limit", "concurrency")
 
 
 class RateForm(WhyForm):
-    """A rate that is one."""
+    """A form with a validated rate limit."""
 
     field_order = (*LIMITS, "reason")
     rate_limit = forms.CharField(
@@ -65,7 +64,7 @@ class RateForm(WhyForm):
 
 
 class LimitForm(RateForm):
-    """The two limits that operators set of one queue."""
+    """The two limits of one queue."""
 
     concurrency = forms.IntegerField(
         required=False,
@@ -78,7 +77,7 @@ class LimitForm(RateForm):
 
 
 class LimitsForm(RateForm):
-    """The same for several queues, which may differ: what is left empty stays as it is."""
+    """The limits of several queues; fields left empty keep the limits of each queue."""
 
     concurrency = forms.CharField(
         required=False,
@@ -108,17 +107,19 @@ class LimitsForm(RateForm):
         return places if places is None else int(places)
 
     def clean(self) -> dict[str, Any]:
-        """Only what was said, in the words of the operation."""
-        said = {name: value for name, value in self.cleaned_data.items() if value != ""}
-        if not self.errors and not said.keys() & set(LIMITS):
+        """The filled-in fields, with the values that the operation expects."""
+        entered = {name: value for name, value in self.cleaned_data.items() if value != ""}
+        if not self.errors and not entered.keys() & set(LIMITS):
             raise forms.ValidationError("Say at least one limit.")
         meant: dict[tuple[str, Any], Any] = {
             ("rate_limit", SETTINGS): "",
             ("concurrency", UNLIMITED): None,
         }
-        told = {name: meant.get((name, value), value) for name, value in said.items()}
-        return {"reason": "", **told}
+        limits = {name: meant.get((name, value), value) for name, value in entered.items()}
+        return {"reason": "", **limits}
 
+
+# The page.
 
 _SAME = "{} changed nothing: it was so already."
 _REFUSED = {"refused": "{} refused."}
@@ -151,7 +152,7 @@ LIMIT = Verb(
 
 @admin.register(QueueControl)
 class QueueControlAdmin(ActingAdmin):
-    """Queues for which operators have set something. The overview has all of them."""
+    """Queues with settings by operators. The overview has all queues."""
 
     verbs: ClassVar[dict[str, Verb]] = {"pause": PAUSE, "resume": RESUME, "limit": LIMIT}
     kind_titles = ("Queue", "Backend", "Now", "Rate limit", "At a time")
@@ -220,10 +221,10 @@ class QueueControlAdmin(ActingAdmin):
         return f"{row.backend}/{row.queue}"
 
     def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
-        """Queues as backend/name, whether something was set for them before or not."""
-        known = set(get_settings().backends)
-        names = [tuple(one.split("/", 1)) for one in dict.fromkeys(ids) if "/" in one]
-        wanted = [(backend, queue) for backend, queue in names if backend in known and queue]
+        """Queues by backend/name, also those without any settings yet."""
+        aliases = set(get_settings().backends)
+        names = [tuple(text.split("/", 1)) for text in dict.fromkeys(ids) if "/" in text]
+        wanted = [(backend, queue) for backend, queue in names if backend in aliases and queue]
         either = Q(pk__in=[])
         for backend, queue in wanted:
             either |= Q(backend=backend, queue=queue)
@@ -243,7 +244,7 @@ class QueueControlAdmin(ActingAdmin):
         backend, _, queue = subject.id.partition("/")
 
         def witness(control: QueueControl) -> None:
-            log.write(control, _told(verb, control))
+            log.write(control, _log_message(verb, control))
 
         about: dict[str, Any] = {"by": log.by, "reason": log.reason, "witness": witness}
         try:
@@ -259,7 +260,7 @@ class QueueControlAdmin(ActingAdmin):
 
 
 def rate_of(control: QueueControl) -> str:
-    """The rate limit that holds, and where it is from."""
+    """The rate limit in force, and whether it comes from the settings."""
     if control.rate_limit:
         return "no limit" if control.rate_limit == UNLIMITED else printable(control.rate_limit)
     configured = get_settings().queues.get(control.queue)
@@ -268,11 +269,11 @@ def rate_of(control: QueueControl) -> str:
 
 
 def places_of(control: QueueControl) -> str:
-    """How many may run at a time."""
+    """How many jobs may run at a time."""
     return "no limit" if control.concurrency is None else str(control.concurrency)
 
 
-def _told(verb: str, control: QueueControl) -> str:
+def _log_message(verb: str, control: QueueControl) -> str:
     if verb == "limit":
         rate = control.rate_limit or "as in the settings"
         return f"Limited: rate {rate}, at a time {places_of(control)}."

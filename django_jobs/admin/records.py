@@ -1,4 +1,4 @@
-"""The tables of what happened, to look at: results, attempts, events."""
+"""The records of ended jobs: results, failed attempts, and operator events."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PAYLOAD_FIELDS = ("payload", "meta_data", "shown_value")
 
 
 class OfAJob(ReadOnlyAdmin):
-    """Rows that are found by the id of their job."""
+    """A table that can be searched for the id of a job."""
 
     in_each_database = True
     id_field = "job_id"
@@ -73,7 +73,7 @@ class OfAJob(ReadOnlyAdmin):
         return queryset, False
 
     def _latest(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Those of the latest jobs, by their ids, which rise: traces have no index."""
+        """The rows of the latest jobs by id, for traces have no index; ids rise with time."""
         ids = self.model._default_manager.using(rows.db).order_by(f"-{self.id_field}")
         before = ids.values_list(self.id_field, flat=True)[TRACES_AMONG : TRACES_AMONG + 1]
         for last in before:
@@ -109,7 +109,7 @@ class OfAJob(ReadOnlyAdmin):
 
 @admin.register(JobResult)
 class JobResultAdmin(OfAJob):
-    """How jobs ended that are not dead."""
+    """Results of jobs that succeeded, were skipped or were cancelled."""
 
     as_cards = True
     list_display = ("shown_handler", "queue", "status", "attempts", "finished", "took", "worker")
@@ -133,7 +133,7 @@ class JobResultAdmin(OfAJob):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """What a broker keeps is in no list, and found by its id all the same."""
+        """A search for a result that a broker keeps redirects to its page; no list has it."""
         key = parse_id(request.GET.get("q", "").strip())
         if key and self.has_view_permission(request) and with_a_broker(key):
             page = reverse("admin:django_jobs_jobresult_change", args=[key])
@@ -145,7 +145,7 @@ class JobResultAdmin(OfAJob):
     ) -> JobResult | None:
         row: JobResult | None = super().get_object(request, object_id, from_field)
         key = parse_id(object_id)
-        return row or (broker_jobs.result(key) if key else None)
+        return row or (broker_jobs.stored_result(key) if key else None)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         fields = super().get_fields(request, obj)
@@ -155,8 +155,8 @@ class JobResultAdmin(OfAJob):
 
     @admin.display(description="operators")
     def by_operators(self, result: JobResult) -> str:
-        """Who called it off, and why: the row that this was done to is gone, with its history."""
-        told = [
+        """The operator events about a job: the history of its row is gone together with the row."""
+        rows = [
             (
                 reverse("admin:django_jobs_operatorevent_change", args=[event.pk]) + query,
                 printable(event.action),
@@ -166,11 +166,11 @@ class JobResultAdmin(OfAJob):
             )
             for event, query in _events_about(result)
         ]
-        return format_html_join("", '<a href="{}">{}</a> by {}, {}: {}<br>', told) or "–"
+        return format_html_join("", '<a href="{}">{}</a> by {}, {}: {}<br>', rows) or "–"
 
     @admin.display(description="reason")
     def reason(self, result: JobResult) -> str:
-        """Why it was cancelled or skipped."""
+        """Why the job was cancelled or skipped."""
         return printable(reason_of(result.status, result.output)) or "–"
 
     @admin.display(description="enqueued at")
@@ -207,23 +207,26 @@ class JobResultAdmin(OfAJob):
 
 def is_kept(job_id: str) -> bool:
     """Whether a result of a job is in a database."""
-    rows = (JobResult.objects.using(alias).filter(pk=job_id) for alias in all_databases())
-    return any(found.exists() for found in rows)
+    matches = (JobResult.objects.using(alias).filter(pk=job_id) for alias in all_databases())
+    return any(rows.exists() for rows in matches)
 
 
 def with_a_broker(job_id: str) -> bool:
-    """Whether the result of a job is with a broker, and nowhere else."""
-    return not is_kept(job_id) and broker_jobs.result(job_id) is not None
+    """Whether only a broker has the result of a job."""
+    return not is_kept(job_id) and broker_jobs.stored_result(job_id) is not None
 
 
 def _events_about(result: JobResult) -> Iterator[tuple[OperatorEvent, str]]:
-    """By when the job lived: of that there is an index, of what an event is about none."""
+    """Operator events about a job, and the query of their URLs.
+
+    Restricted to the lifetime of the job: the time of events has an index, their subject has none.
+    """
     home = result._state.db or jobs_database()  # noqa: SLF001 - where it was read
     events = OperatorEvent.objects.using(home).filter(subject=str(result.pk))
     if result.finished_at is not None:
         begin = result.enqueued_at or result.finished_at - timedelta(days=1)
         events = events.filter(at__lte=result.finished_at + A_MINUTE)
-    else:  # a broker knows no more of a job that was called off before it ran
+    else:  # a broker stores no times for a job that was cancelled before it ran
         made = moment_of(made_at(UUID(str(result.pk))))
         begin = made or timezone.now() - timedelta(days=1)
     events = events.filter(at__gte=begin - A_MINUTE)
@@ -234,7 +237,7 @@ def _events_about(result: JobResult) -> Iterator[tuple[OperatorEvent, str]]:
 
 @admin.register(JobAttempt)
 class JobAttemptAdmin(OfAJob):
-    """Runs that did not succeed."""
+    """Attempts that failed."""
 
     as_cards = True
     trace_field = None
@@ -247,7 +250,7 @@ class JobAttemptAdmin(OfAJob):
 
 @admin.register(OperatorEvent)
 class OperatorEventAdmin(ReadOnlyAdmin):
-    """What somebody did, and why."""
+    """Actions of operators, with their reasons."""
 
     as_cards = True
     in_each_database = True

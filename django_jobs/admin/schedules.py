@@ -1,4 +1,4 @@
-"""The schedules page: what is due when, what became of it, and three verbs."""
+"""Schedules: the list with their next and last runs, and pausing, resuming and running them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HISTORY_SHOWN = 100
 
 
 class PressForm(WhyForm):
-    """Why it is done, and which press of the button it is."""
+    """The reason, and an id that makes one run of a form that is sent twice."""
 
     reason = reason_field("Kept with the schedule, and in the log of operators.")
     press = forms.UUIDField(widget=forms.HiddenInput)
@@ -85,7 +85,7 @@ _LOGGED = {"pause": "Paused.", "resume": "Resumed.", "run": "Run now."}
 
 @admin.register(ScheduleState)
 class ScheduleAdmin(DetailAdmin, ActingAdmin):
-    """Declared schedules and those of the admin, in one list."""
+    """Schedules declared in code and those made in the admin, in one list."""
 
     in_each_database = False
     verbs: ClassVar[dict[str, Verb]] = {"pause": PAUSE, "resume": RESUME, "run": RUN}
@@ -95,17 +95,17 @@ class ScheduleAdmin(DetailAdmin, ActingAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Every schedule with its next runs and its last outcome."""
+        """List the schedules with their next runs and their last outcomes."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         names = sorted(schedule.name for schedule in all_schedules())
         if wanted := request.GET.get("q", "").strip().lower():
             names = [name for name in names if wanted in name.lower()]
         page = Paginator(names, PER_PAGE).get_page(request.GET.get("p"))
-        found = overview_of_schedules(only=list(page.object_list), runs=1)
+        overviews = overview_of_schedules(only=list(page.object_list), runs=1)
         context = {
             "title": "Schedules",
-            "rows": [_row(one) for one in found],
+            "rows": [_row(overview) for overview in overviews],
             "page": page,
             "unreadable": stored.unreadable_rows(),
             **(extra_context or {}),
@@ -114,25 +114,25 @@ class ScheduleAdmin(DetailAdmin, ActingAdmin):
         return self.page_of(request, "schedulestate/list.html", context, wanted=sent)
 
     def row_of(self, request: HttpRequest, key: str) -> ScheduleOverview | None:
-        """A schedule has no row before something was set for it."""
+        """A schedule by its key; it may have no row in the database yet."""
         for schedule in all_schedules():
             if schedule_key(schedule.name) == key:
                 try:
                     return overview_of_schedules(only=[schedule.name])[0]
                 except UnknownSchedule:
-                    break  # it was deleted just now
+                    break  # it was deleted in the meantime
         return None
 
     def not_there(self, request: HttpRequest, object_id: str) -> NoReturn:
         raise Http404("there is no such schedule")
 
-    def detail(self, request: HttpRequest, found: ScheduleOverview) -> dict[str, Any]:
-        """One schedule, its next runs, and its history."""
-        name = found.schedule.name
+    def detail(self, request: HttpRequest, overview: ScheduleOverview) -> dict[str, Any]:
+        """A schedule, its next runs, and its history."""
+        name = overview.schedule.name
         return {
             "title": name,
             "original": name,
-            "one": _row(found),
+            "row": _row(overview),
             "history": [
                 {"tick": tick, "job_url": _job_url(tick.job_id)}
                 for tick in schedule_history(name, limit=HISTORY_SHOWN)
@@ -142,12 +142,12 @@ class ScheduleAdmin(DetailAdmin, ActingAdmin):
         }
 
     def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
-        """The schedule that the address names."""
+        """The schedule in the URL."""
         (key,) = ids
-        found = self.row_of(request, key)
-        if found is None:
+        overview = self.row_of(request, key)
+        if overview is None:
             self.not_there(request, key)
-        return [Subject(id=key, initial={"press": new_id()}, row=found)]
+        return [Subject(id=key, initial={"press": new_id()}, row=overview)]
 
     def named(self, subjects: Sequence[Subject]) -> str:
         return printable(subjects[0].row.schedule.name)
@@ -190,23 +190,23 @@ class ScheduleAdmin(DetailAdmin, ActingAdmin):
         return ("done" if operation(name, **about) else "same"), ""
 
 
-def _row(one: ScheduleOverview) -> dict[str, Any]:
-    """A schedule as the templates show it. Moments are what the site's settings ask for."""
+def _row(overview: ScheduleOverview) -> dict[str, Any]:
+    """A schedule for the templates, with moments according to USE_TZ."""
     return {
-        "overview": one,
-        "schedule": one.schedule,
-        "key": schedule_key(one.schedule.name),
-        "next_runs": [for_people(from_datetime(moment)) for moment in one.next_runs],
-        "last": one.last,
-        "last_word": _word(one),
+        "overview": overview,
+        "schedule": overview.schedule,
+        "key": schedule_key(overview.schedule.name),
+        "next_runs": [for_people(from_datetime(moment)) for moment in overview.next_runs],
+        "last": overview.last,
+        "last_word": _word(overview),
     }
 
 
-def _word(one: ScheduleOverview) -> str:
-    """What became of the last tick, in a word."""
-    if one.last is None:
+def _word(overview: ScheduleOverview) -> str:
+    """The outcome of the last tick, or its decision if it has none."""
+    if overview.last is None:
         return ""
-    return one.last.decision if one.last.outcome == "none" else one.last.outcome
+    return overview.last.decision if overview.last.outcome == "none" else overview.last.outcome
 
 
 def _job_url(job_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Workers: who is there, what each runs, and asking one to drain."""
+"""Workers: the list, with the state of each, and draining them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DRAIN = Verb(
 
 @admin.register(Worker)
 class WorkerAdmin(ActingAdmin):
-    """Those that told of themselves lately."""
+    """Workers with a recent heartbeat."""
 
     verbs: ClassVar[dict[str, Verb]] = {"drain": DRAIN}
     kind_titles = ("Worker", "Backend", "Queues")
@@ -61,8 +61,8 @@ class WorkerAdmin(ActingAdmin):
     derived = ("state", "last_seen")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
-        found: QuerySet[Worker] = super().get_queryset(request)
-        return found.annotate(store_now=clock_of(found.db).now())
+        workers: QuerySet[Worker] = super().get_queryset(request)
+        return workers.annotate(store_now=clock_of(workers.db).now())
 
     @admin.display(description="worker")
     def shown_worker(self, worker: Worker) -> str:
@@ -96,7 +96,7 @@ class WorkerAdmin(ActingAdmin):
         return self.ask(request, "drain", some_ids(chosen))
 
     def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
-        keys = [key for one in ids if (key := parse_id(one))]
+        keys = [key for text in ids if (key := parse_id(text))]
         return [
             Subject(id=str(worker.pk), kind=(str(worker), worker.backend, worker.queues))
             for alias in all_databases()
