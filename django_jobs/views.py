@@ -1,4 +1,4 @@
-"""What probes and scrapers ask for, to be included by a site: ``django_jobs.urls``."""
+"""Views for probes and metrics scrapers. A site includes them with ``django_jobs.urls``."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from django_jobs.telemetry.collectors import Snapshot
 
 
-# Who may look: whoever shows ``MONITOR_TOKEN``, or a user with the permission to see workers.
-
+# Access: a request with ``MONITOR_TOKEN``, or of a user with the permission to view workers.
 
 PERMISSION = "django_jobs.view_worker"
 SCHEME = "bearer"
@@ -41,41 +40,40 @@ SCHEME = "bearer"
 def for_monitors(
     view: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
-    """A view for GET and HEAD, never cached, for those who may look."""
+    """Restrict a view to GET and HEAD by authorized clients, and never cache it."""
 
     @wraps(view)
     def guarded(request: HttpRequest) -> HttpResponseBase:
-        return view(request) if may_look(request) else _refused()
+        return view(request) if is_authorized(request) else _unauthorized()
 
     return require_safe(never_cache(guarded))
 
 
-def may_look(request: HttpRequest) -> bool:
-    """Whether a request comes from somebody who may."""
-    if _shows_token(request):
+def is_authorized(request: HttpRequest) -> bool:
+    """Whether a request shows the token, or comes from a user with the permission."""
+    if _has_token(request):
         return True
     user: Any = getattr(request, "user", None)
     return bool(user and user.is_active and user.has_perm(PERMISSION))
 
 
-def _shows_token(request: HttpRequest) -> bool:
+def _has_token(request: HttpRequest) -> bool:
     wanted = get_settings().monitor_token
     scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
     if wanted is None or scheme.lower() != SCHEME:
         return False
-    # Bytes: text that is not ASCII would raise instead of being different.
+    # Bytes, because compare_digest raises for text that is not ASCII.
     return hmac.compare_digest(shown.strip().encode("utf-8", "replace"), wanted.encode())
 
 
-def _refused() -> HttpResponse:
-    told = "show MONITOR_TOKEN as a bearer token, or log in with the permission to view workers"
-    refused = JsonResponse({"error": told}, status=401)
+def _unauthorized() -> HttpResponse:
+    message = "show MONITOR_TOKEN as a bearer token, or log in with the permission to view workers"
+    refused = JsonResponse({"error": message}, status=401)
     refused["WWW-Authenticate"] = 'Bearer realm="django_jobs"'
     return refused
 
 
-# The health of queues and workers as JSON: 200 when all is well, 503 when it is not.
-
+# Health as JSON: 200 when all is well, 503 otherwise.
 
 LIMITS: dict[str, Callable[[str], Any]] = {
     "max_age": seconds,
@@ -86,52 +84,51 @@ LIMITS: dict[str, Callable[[str], Any]] = {
 
 @for_monitors
 def health(request: HttpRequest) -> JsonResponse:
-    """What ``jobs_status --check`` finds. The limits are parameters of the query."""
+    """The troubles that ``jobs_status --check`` reports. The query has the limits."""
     try:
         limits = _limits(request)
     except ArgumentTypeError as error:
         return JsonResponse({"error": str(error)}, status=400)
     try:
-        found = [asdict(one) for one in troubles(limits)]
+        problems = [asdict(trouble) for trouble in troubles(limits)]
     except Error as error:
-        # What the database says may name hosts and users, and belongs into the log alone.
-        found = [{"kind": "unreachable", "detail": type(error).__name__}]
-    return JsonResponse({"ok": not found, "troubles": found}, status=503 if found else 200)
+        # The database's message may name hosts and users; it belongs only in the log.
+        problems = [{"kind": "unreachable", "detail": type(error).__name__}]
+    return JsonResponse({"ok": not problems, "troubles": problems}, status=503 if problems else 200)
 
 
 def _limits(request: HttpRequest) -> Limits:
-    given = {}
+    limits = {}
     for name, text in request.GET.items():
         if name not in LIMITS:
             raise ArgumentTypeError(f"there is no limit {name!r}; known are {', '.join(LIMITS)}")
         try:
-            given[name] = LIMITS[name](str(text))
+            limits[name] = LIMITS[name](str(text))
         except ArgumentTypeError as error:
             raise ArgumentTypeError(f"{name}: {error}") from None
-    return Limits(**given)
+    return Limits(**limits)
 
 
-# The figures of all workers for Prometheus, from the database: any process can serve them.
-
+# Metrics for Prometheus, of all workers: they are in the database, so any process can serve them.
 
 PREFIX = "django_jobs_"
 
 
 @for_monitors
 def metrics(_request: HttpRequest) -> HttpResponse:
-    """What ``prometheus_client`` makes of the figures."""
+    """The metrics in the format of Prometheus."""
     if find_spec("prometheus_client") is None:
-        told = 'install the extra: pip install "django-durable-jobs[prometheus]"\n'
-        return HttpResponse(told, status=501, content_type="text/plain")
+        message = 'install the extra: pip install "django-durable-jobs[prometheus]"\n'
+        return HttpResponse(message, status=501, content_type="text/plain")
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
 
     registry = CollectorRegistry()
-    registry.register(_Shown())
+    registry.register(_Collector())
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
-class _Shown:
-    """Asked once for each answer."""
+class _Collector:
+    """Reads the metrics from the database, once per response."""
 
     def describe(self) -> list[Any]:
         return []
@@ -146,20 +143,20 @@ class _Shown:
 def _gauges() -> Iterator[Any]:
     from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 - an extra
 
-    told = store_gauges.read()
+    samples = store_gauges.read()
     for name, kind in GAUGES.items():
         family = GaugeMetricFamily(PREFIX + name, kind.told, labels=kind.labels)
-        for one in told:
-            if one.name == name:
-                family.add_metric([one.labels[label] for label in kind.labels], one.value)
+        for sample in samples:
+            if sample.name == name:
+                family.add_metric([sample.labels[label] for label in kind.labels], sample.value)
         yield family
 
 
 def _counters(totals: Snapshot) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415 - an extra
 
-    for name, told in COUNTERS.items():
-        family = CounterMetricFamily(PREFIX + name, told, labels=("queue",))
+    for name, description in COUNTERS.items():
+        family = CounterMetricFamily(PREFIX + name, description, labels=("queue",))
         for (counted, queue), value in totals.counters.items():
             if counted == name:
                 family.add_metric((queue,), value)
@@ -169,8 +166,8 @@ def _counters(totals: Snapshot) -> Iterator[Any]:
 def _histograms(totals: Snapshot) -> Iterator[Any]:
     from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415 - an extra
 
-    for name, told in HISTOGRAMS.items():
-        family = HistogramMetricFamily(PREFIX + name, told, labels=("queue",))
+    for name, description in HISTOGRAMS.items():
+        family = HistogramMetricFamily(PREFIX + name, description, labels=("queue",))
         for (counted, queue), spread in totals.histograms.items():
             if counted == name:
                 buckets = list(_cumulative(spread.counts))
