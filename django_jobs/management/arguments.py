@@ -1,4 +1,4 @@
-"""Argument types of the commands: each turns one text into a value, or says what it wants."""
+"""Argument types of the commands. Each converts a text, or raises an error with the format."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def time_limit(text: str) -> float | None:
 
 
 def moment(text: str) -> datetime:
-    """An ISO 8601 moment that says its time zone."""
+    """An ISO 8601 moment with a time zone."""
     try:
         value = datetime.fromisoformat(text)
     except ValueError:
@@ -100,7 +100,7 @@ def expiry(text: str) -> float | datetime:
 
 
 def queue_name(text: str) -> str:
-    """A name that a queue can have."""
+    """A valid name of a queue."""
     if problem := queue_name_problem(text):
         raise ArgumentTypeError(problem)
     return text

@@ -1,4 +1,4 @@
-"""What the commands have in common: help with examples, exit codes, errors in one sentence."""
+"""The base class of the commands and their helpers: options, questions, progress, watching."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ HELP_WIDTH = 80
 
 
 class HelpFormatter(DjangoHelpFormatter, RawDescriptionHelpFormatter):
-    """Django's order of options; examples stay as they were written."""
+    """Django's order of options; keeps the line breaks of examples."""
 
 
 class JobsCommand(BaseCommand):
-    """Parses, calls ``run`` and ends with the code that it returns."""
+    """Calls ``run``, exits with the code that it returns, and reports errors in one sentence."""
 
-    # Checks of models ask the database, on SQLite even for its write lock; a probe must not.
+    # Checks of models query the database, and take the write lock of SQLite; a probe must not.
     requires_system_checks = (TAG,)
     examples = ""
 
@@ -80,14 +80,14 @@ class JobsCommand(BaseCommand):
         except DatabaseError as error:
             raise CommandError(escaped(_refusal(error)), returncode=FAILED) from error
         except BrokenPipeError:
-            # Whoever read our output has seen enough; Python would complain at its exit.
+            # The reader has closed the pipe. Python would print an error when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(FAILED)
         if code:
             sys.exit(code)
 
     def check(self, *args: Any, **kwargs: Any) -> None:
-        """As Django's; a configuration that is wrong is wrong usage, whoever finds it."""
+        """Run Django's checks; a wrong configuration exits with the code for wrong usage."""
         try:
             super().check(*args, **kwargs)
         except SystemCheckError as error:
@@ -95,12 +95,12 @@ class JobsCommand(BaseCommand):
             raise
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
-        """Do it; 0 for done, 1 for failed."""
+        """Run the command and return its exit code: 0 done, 1 failed."""
         raise NotImplementedError
 
 
 def _refusal(error: DatabaseError) -> str:
-    """What a database said; where our tables are missing, what to run."""
+    """The message of a database error; for missing tables, the command to run."""
     if is_schema_missing(error):
         for alias in job_databases(get_settings()):
             try:
@@ -109,20 +109,20 @@ def _refusal(error: DatabaseError) -> str:
                 return str(missing)
             except Error:
                 continue
-    told = str(error).strip()
+    message = str(error).strip()
     if isinstance(error, TablesMissing):
-        return told
-    return f"the database refused: {told}; is it up, and has migrate been run?"
+        return message
+    return f"the database refused: {message}; is it up, and has migrate been run?"
 
 
 def epilog(examples: str) -> str:
-    """Examples as they end a help text."""
+    """The end of a help text: examples and exit codes."""
     lines = [f"  manage.py {line.strip()}" for line in examples.strip().splitlines()]
     return "\n".join(["examples:", *lines, "", "exit codes: 0 done, 1 failed, 2 wrong usage"])
 
 
 def refused(text: str) -> CommandError:
-    """What was asked makes no sense: exit code 2."""
+    """An error for wrong usage: exit code 2."""
     return CommandError(escaped(text, keep_lines=True), returncode=USAGE)
 
 
@@ -139,18 +139,18 @@ def add_database(parser: ArgumentParser) -> None:
 
 
 def chosen_database(alias: str | None) -> str:
-    """The database alias of ``--database``; refuses one without job tables."""
-    known = job_databases(get_settings())
-    if alias is not None and alias not in known:
-        raise refused(f"--database {alias!r} holds no jobs; use {' or '.join(known)}")
+    """The alias from ``--database``; refuses a database without job tables."""
+    aliases = job_databases(get_settings())
+    if alias is not None and alias not in aliases:
+        raise refused(f"--database {alias!r} holds no jobs; use {' or '.join(aliases)}")
     return alias or jobs_database()
 
 
-# Asking a person before something happens that cannot be undone.
+# Confirmation before changes that cannot be undone.
 
 
 def check_can_ask(way_out: str, *, as_json: bool) -> None:
-    """Refuse where there is nobody to ask, or no room for a question."""
+    """Refuse to ask where there is no terminal, or where the output is JSON."""
     if as_json:
         raise refused(f"--json leaves no room for a question; add {way_out}")
     if not sys.stdin.isatty():
@@ -158,7 +158,7 @@ def check_can_ask(way_out: str, *, as_json: bool) -> None:
 
 
 def confirmed(question: str) -> bool:
-    """Whether a person said yes. No answer is a no."""
+    """Ask for confirmation. No answer means no."""
     try:
         return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
     except EOFError:
@@ -166,17 +166,15 @@ def confirmed(question: str) -> bool:
 
 
 def system_user() -> str:
-    """Who runs this command, as far as the system knows."""
+    """The system user that runs the command."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
         return "unknown"
 
 
-# A bar for what takes a while: drawn in a terminal with rich, some lines elsewhere.
-#
-# It goes to standard error, so that standard output stays what others can read.
-
+# Progress: a bar in a terminal with rich, otherwise some lines. It goes to standard error, so that
+# standard output stays machine-readable.
 
 SHOWN_FROM = 51
 _LINES = 10
@@ -184,7 +182,7 @@ _LINES = 10
 
 @contextmanager
 def progress(stream: OutputWrapper, total: int, label: str) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told how many more are done."""
+    """Show progress; yields a function to call with the number of newly finished items."""
     if total < SHOWN_FROM:
         yield lambda _count: None
         return
@@ -205,34 +203,34 @@ def progress(stream: OutputWrapper, total: int, label: str) -> Iterator[Callable
 
 
 class _Lines:
-    """A line for each tenth."""
+    """Prints a line for each tenth of the total."""
 
     def __init__(self, stream: OutputWrapper, total: int, label: str) -> None:
         self._stream = stream
         self._total = total
         self._label = label
         self._done = 0
-        self._told = 0
+        self._last_tenth = 0
 
     def advance(self, count: int) -> None:
         self._done += count
         tenth = min(self._done, self._total) * _LINES // self._total
-        if tenth > self._told:
-            self._told = tenth
+        if tenth > self._last_tenth:
+            self._last_tenth = tenth
             self._stream.write(f"{self._label}: {self._done} of {self._total}", lambda text: text)
             self._stream.flush()
 
 
-# Doing something again and again until Ctrl-C.
-
+# Repeating until Ctrl-C.
 
 _SLICE_SECONDS = 0.1
 
 
 class Watch:
-    """The first Ctrl-C ends it after the current look, a second one at once.
+    """Repeats a look until Ctrl-C: the first ends it after the current look, the second at once.
 
-    A flag, because a KeyboardInterrupt may come while a driver cleans up and is then lost.
+    The first one only sets a flag: a KeyboardInterrupt during the clean-up of a database driver
+    would be lost.
     """
 
     def __init__(self, look: Callable[[], None], interval: float) -> None:

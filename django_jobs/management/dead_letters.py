@@ -1,4 +1,4 @@
-"""Dead letters as a list, as a page and as JSON."""
+"""Dead letters for ``jobs_dlq``: showing them as text and JSON, replaying and discarding them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def row(failed: FailedJob, now: int) -> tuple[object, ...]:
 
 
 def document(failed: FailedJob) -> dict[str, Any]:
-    """A dead letter for JSON, without what only its own page shows."""
+    """A dead letter of a list for JSON."""
     return {
         "number": failed.pk,
         "id": str(failed.job_id),
@@ -72,7 +72,7 @@ def document(failed: FailedJob) -> dict[str, Any]:
 
 
 def full_document(failed: FailedJob, using: str) -> dict[str, Any]:
-    """All of a dead letter for JSON, secrets put out of sight."""
+    """A dead letter with all its details for JSON, with secrets redacted."""
     obstacle = obstacle_of(failed)
     return {
         **document(failed),
@@ -98,7 +98,7 @@ def full_document(failed: FailedJob, using: str) -> dict[str, Any]:
 
 
 def page(failed: FailedJob, using: str) -> Iterator[str]:
-    """All of a dead letter for people, line by line, escaped."""
+    """A dead letter with all its details for people, as escaped lines."""
     facts = {
         "dead letter": failed.pk,
         "job": failed.job_id,
@@ -168,8 +168,7 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-# Replaying and discarding dead letters: chosen, confirmed, done one by one, and told.
-
+# Replaying and discarding.
 
 Verb = Literal["replay", "discard"]
 _DONE = {"replay": "replayed", "discard": "discarded"}
@@ -178,12 +177,12 @@ _WELL = {
     "discard": {"discarded", "already-discarded", "would-discard"},
 }
 FILTERS = ("queue", "handler", "reason", "older_than")
-TOLD_AT_MOST = 50
+LISTED_AT_MOST = 50
 
 
 @dataclass(slots=True)
-class Told:
-    """What became of each dead letter; with very many of them, only of those that did not go."""
+class Report:
+    """The outcomes of a replay or discard."""
 
     verb: Verb
     counts: Counter[str] = field(default_factory=Counter)
@@ -195,32 +194,32 @@ class Told:
         self.results.append(result)
 
     @property
-    def went_well(self) -> bool:
+    def succeeded(self) -> bool:
         return not self.missing and self.counts.keys() <= _WELL[self.verb]
 
     def lines(self) -> Iterator[str]:
-        """For people: each of a few, of many those with a problem, and the counts."""
-        few = len(self.results) <= TOLD_AT_MOST
+        """The outcome of each dead letter, of many only the failures, and then the counts."""
+        few = len(self.results) <= LISTED_AT_MOST
         for result in self.results:
             if few or result["status"] not in _WELL[self.verb]:
                 lived_on = f" as {result['new_id']}" if result.get("new_id") else ""
                 why = f": {result['why']}" if result["why"] else ""
-                told = f"{result['status']}{lived_on}{why}"
-                yield escaped(f"{result['failed_id']} {result['job_id']} {told}")
-        for given in self.missing:
-            yield f"there is no dead letter {escaped(given)}"
+                outcome = f"{result['status']}{lived_on}{why}"
+                yield escaped(f"{result['failed_id']} {result['job_id']} {outcome}")
+        for name in self.missing:
+            yield f"there is no dead letter {escaped(name)}"
         counted = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
         yield counted or f"0 {_DONE[self.verb]}"
 
 
 def resolve(output: Output, errors: OutputWrapper, verb: Verb, options: dict[str, Any]) -> int:
-    """Do what ``jobs_dlq replay`` and ``discard`` are asked."""
+    """Run ``jobs_dlq replay`` and ``jobs_dlq discard``; returns the exit code."""
     chosen = _chosen(verb, options)
     total = chosen.count()
-    told = Told(verb, missing=_missing(chosen, options["ids"]))
+    report = Report(verb, missing=_missing(chosen, options["ids"]))
     if options["dry_run"]:
-        for result in _foreseen(chosen, verb):
-            told.add(result)
+        for result in _dry_run(chosen, verb):
+            report.add(result)
     elif total and options["all"] and options["interactive"]:
         check_can_ask("--no-input, or --dry-run to see what would be done", as_json=options["json"])
         if not confirmed(f"{verb.capitalize()} {total} dead letters?"):
@@ -229,15 +228,20 @@ def resolve(output: Output, errors: OutputWrapper, verb: Verb, options: dict[str
     if not options["dry_run"]:
         with progress(errors, total, verb) as advance:
             for result in _done(chosen, verb, options):
-                told.add(result)
+                report.add(result)
                 advance(1)
     if options["json"]:
-        counts = dict(sorted(told.counts.items()))
-        said = {"action": verb, "dry_run": options["dry_run"], "matched": total, "counts": counts}
-        output.document({**said, "results": told.results, "missing": told.missing})
+        counts = dict(sorted(report.counts.items()))
+        summary = {
+            "action": verb,
+            "dry_run": options["dry_run"],
+            "matched": total,
+            "counts": counts,
+        }
+        output.document({**summary, "results": report.results, "missing": report.missing})
     else:
-        output.line("\n".join(told.lines()))
-    return 0 if told.went_well else FAILED
+        output.line("\n".join(report.lines()))
+    return 0 if report.succeeded else FAILED
 
 
 def _chosen(verb: Verb, options: dict[str, Any]) -> QuerySet[FailedJob]:
@@ -257,12 +261,12 @@ def _chosen(verb: Verb, options: dict[str, Any]) -> QuerySet[FailedJob]:
 def _missing(chosen: QuerySet[FailedJob], ids: list[str]) -> list[str]:
     if not ids:
         return []
-    found = {str(name) for names in chosen.values_list("pk", "job_id") for name in names}
-    return [given for given in dict.fromkeys(ids) if given not in found]
+    present = {str(name) for names in chosen.values_list("pk", "job_id") for name in names}
+    return [letter_id for letter_id in dict.fromkeys(ids) if letter_id not in present]
 
 
-def _foreseen(chosen: QuerySet[FailedJob], verb: Verb) -> Iterator[dict[str, Any]]:
-    """What would become of each, changing nothing."""
+def _dry_run(chosen: QuerySet[FailedJob], verb: Verb) -> Iterator[dict[str, Any]]:
+    """The outcome that each dead letter would have; changes nothing."""
     for failed in chosen.order_by("pk").iterator(100):
         status, why = f"would-{verb}", ""
         if failed.resolution:

@@ -1,4 +1,4 @@
-"""From what somebody typed, or wrote on a line of a file, to prepared jobs."""
+"""Jobs for ``jobs_enqueue``, from the command line or from the lines of a file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Where an enqueue ended. Not ``created``: a live job held the unique key."""
+    """The outcome of an enqueue. Not ``created``: a live job holds the unique key."""
 
     line: int
     id: str
@@ -61,31 +61,32 @@ class Outcome:
 
 
 class Preparer:
-    """Makes jobs, with the options of the handler's ``@job`` and those given here."""
+    """Prepares jobs with the options of the handler's ``@job``, overridden by ``options``."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = dict(given)
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = dict(options)
         self._plans: dict[tuple[str, str], Plan] = {}
 
     def prepare(
         self, key: str, payload: Any = _NOTHING, own: Mapping[str, Any] | None = None
     ) -> PreparedJob[Any]:
-        """A job that can be enqueued; raises InvalidJob for whatever is wrong with it."""
+        """A job that can be enqueued; raises InvalidJob if it cannot."""
         handler = find_handler(key)
         own = own or {}
         remembered = (key, json.dumps(own, sort_keys=True))
         plan = self._plans.get(remembered)
         if plan is None:
-            options = registry.options_of(key).using(**self._given).using(**_read_texts(own))
+            options = registry.options_of(key).using(**self._options).using(**_read_texts(own))
             plan = self._plans[remembered] = Plan(key, options)
             plan.resolve()
         shaped = shape(handler, payload)
         handler.validate(shaped)
-        payload_text(key, shaped, get_settings())  # the enqueue itself could not name the line
+        # Check the payload here: an error of the enqueue itself could not name the line.
+        payload_text(key, shaped, get_settings())
         return PreparedJob(new_id(), plan, shaped)
 
     def batches(self, lines: Iterable[str]) -> Iterator[dict[int, PreparedJob[Any]]]:
-        """Line number → job, a thousand at a time; raises InvalidJob naming the line."""
+        """Jobs by line number, a thousand at a time; raises InvalidJob with the line."""
         batch: dict[int, PreparedJob[Any]] = {}
         first = number = 1
         try:
@@ -117,19 +118,19 @@ class Preparer:
 
 
 def store(jobs: Mapping[int, PreparedJob[Any]]) -> list[Outcome]:
-    """Enqueue jobs, all of them or none."""
+    """Enqueue all of the jobs, or none."""
     prepared = list(jobs.values())
     try:
         handles = enqueue_many(prepared)
     except DuplicateJob as error:
         if len(prepared) > 1:
-            told = f"lines {min(jobs)} to {max(jobs)} are not enqueued: {error}"
-            raise CommandError(escaped(told), returncode=FAILED) from error
+            message = f"lines {min(jobs)} to {max(jobs)} are not enqueued: {error}"
+            raise CommandError(escaped(message), returncode=FAILED) from error
         plan = prepared[0].plan
         backend = plan.resolve()[0].alias
         return [Outcome(line=1, id=error.existing_id, backend=backend, created=False)]
     except EnqueueOutcomeUnknown:
-        # Ids are fixed, so a second try makes no second job.
+        # The ids are fixed, so a second attempt creates no second job.
         handles = enqueue_many(prepared)
     return [
         Outcome(line=line, id=handle.id, backend=handle.backend, created=handle.id == job.id)
@@ -138,18 +139,18 @@ def store(jobs: Mapping[int, PreparedJob[Any]]) -> list[Outcome]:
 
 
 def find_handler(key: str) -> Handler:
-    """The handler of a key; raises UnknownHandler, and knows a last part when it sees one."""
+    """The handler of a key; raises UnknownHandler, with suggestions for a key's last part."""
     try:
         return registry.find(key)
     except UnknownHandler as error:
-        same_end = sorted(known for known in registry if known.endswith(f".{key}"))
+        same_end = sorted(name for name in registry if name.endswith(f".{key}"))
         if not same_end or "did you mean" in str(error):
             raise
         raise UnknownHandler(f"{error}; did you mean {' or '.join(same_end)}?") from None
 
 
 def shape(handler: Handler, payload: Any) -> Any:
-    """The payload as the handler wants it: for functions, a list or an object of arguments."""
+    """The payload in the form of the handler: functions take a list or an object of arguments."""
     if not isinstance(handler, FunctionHandler):
         return None if payload is _NOTHING else payload
     if payload is _NOTHING:
@@ -165,7 +166,7 @@ def shape(handler: Handler, payload: Any) -> Any:
 
 
 def parsed(text: str, where: str) -> Any:
-    """The value of strict JSON that may hold any letter; raises InvalidPayload."""
+    """The value of strict JSON with any characters; raises InvalidPayload."""
     try:
         json.loads(text)
         return strict_json.loads("".join(map(_as_ascii, text)))
@@ -173,8 +174,8 @@ def parsed(text: str, where: str) -> Any:
         raise InvalidPayload(f"{where} is not strict JSON: {error}") from None
 
 
-def given_payload(text: str | None) -> Any:
-    """The payload of the command line."""
+def payload_argument(text: str | None) -> Any:
+    """The payload from the command line."""
     if text is None:
         return _NOTHING
     try:
@@ -188,7 +189,7 @@ def _as_ascii(character: str) -> str:
 
 
 def _read_texts(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a line, where times are texts; null is "not said", save for timeout."""
+    """Options of a line, with times converted; null means unset, except for timeout."""
     read = {name: value for name, value in own.items() if value is not None or name == "timeout"}
     for name, of_text in _FROM_TEXT.items():
         if isinstance(read.get(name), str):
@@ -200,7 +201,7 @@ def _read_texts(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def count_words(outcomes: Sequence[Outcome]) -> str:
-    """How many jobs were enqueued, and how many had been there."""
+    """The numbers of jobs that were enqueued and that existed before, as a sentence."""
     new = sum(outcome.created for outcome in outcomes)
     there = len(outcomes) - new
     return f"{new} enqueued" + (f", {there} were there before" if there else "")

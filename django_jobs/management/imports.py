@@ -1,13 +1,12 @@
-"""Move tasks that wait in another backend's table into ours, each under the id it has.
+"""Move waiting tasks from another backend's table to ours, keeping their ids.
 
-Their tables carry no signatures, so what is moved is signed here as the rows have it: which
-task it is and with which arguments is not verified by anything. What a row names still has to
-be a task of this site that its queue allows.
+Those tables have no signatures. The moved tasks are signed here as the rows have them: nothing
+verifies the task and its arguments. A row must still name a task of this site that its queue
+allows.
 
-Only rows that wait are moved; what runs or has ended stays where it is. A row is deleted
-in the transaction that enqueues its job, where both tables share a database. Where they do
-not, as with a broker, it is deleted when the job is there: doing it again then finds the job
-by its id.
+Only waiting rows are moved; running and ended ones stay. If both tables share a database, a row
+is deleted in the transaction that enqueues its job. Otherwise, as with a broker, it is deleted
+after the job was enqueued: a repeated import then finds the job by its id.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ READY, RUNNING = "READY", "RUNNING"
 
 
 class _Foreign(models.Model):
-    """The columns that both tables have. They are theirs: no migration of ours makes them."""
+    """The columns that both tables have. They belong to other apps: we have no migrations."""
 
     id = models.UUIDField(primary_key=True)
     task_path = models.TextField()
@@ -76,7 +75,7 @@ class TasksDbRow(_Foreign):
 
     @property
     def retries(self) -> int | None:
-        """There are none there: what the task declares here holds."""
+        """None: that backend has no retries, so the options of the task apply."""
         return None
 
 
@@ -103,7 +102,7 @@ class OxRow(_Foreign):
 
     @property
     def retries(self) -> int | None:
-        """What is left: attempts count from the first one there."""
+        """The retries that are left; ``max_attempts`` counts the first run too."""
         return max(self.max_attempts - self.attempts - 1, 0)
 
 
@@ -112,7 +111,7 @@ SOURCES: Mapping[str, type[_Foreign]] = {"django-tasks-db": TasksDbRow, "django-
 
 @dataclass(slots=True)
 class Moved:
-    """What became of the tasks of a source."""
+    """The outcome of an import."""
 
     moved: int = 0
     tasks: dict[str, int] = field(default_factory=dict)
@@ -121,7 +120,7 @@ class Moved:
 
 
 def waiting_ids(source: str, using: str | None = None) -> list[Any]:
-    """The ids of the tasks that wait, in the order they were enqueued."""
+    """The ids of the waiting tasks, in the order of their enqueue."""
     return list(_rows(source, using).filter(status=READY).values_list("pk", flat=True))
 
 
@@ -138,18 +137,19 @@ def move(
     dry_run: bool = False,
     progress: Callable[[int], None] = lambda _count: None,
 ) -> Moved:
-    """Move what waits in a source to a backend of ours; what cannot be moved stays there."""
+    """Move the waiting tasks of a source to a backend; tasks that are refused stay there."""
     done = Moved(running=_rows(source, using).filter(status=RUNNING).count())
     ids = waiting_ids(source, using)
     alias = _alias(source, using)
     for start in range(0, len(ids), AT_ONCE):
         chunk = _rows(source, using).filter(pk__in=ids[start : start + AT_ONCE], status=READY)
-        # In a transaction of the caller the jobs of a broker would come after its commit.
+        # Durable: in a transaction of the caller, a broker would get the jobs only after the
+        # commit, and thus after the deletion of their rows.
         with transaction.atomic(using=alias, durable=True):
             prepared = _prepared_of(chunk, backend, done)
             pushed = {job.id for job in prepared if _is_pushed_after(alias, job)}
-            _hand_over([one for one in prepared if one.id not in pushed], chunk, dry_run=dry_run)
-        _hand_over([one for one in prepared if one.id in pushed], chunk, dry_run=dry_run)
+            _hand_over([job for job in prepared if job.id not in pushed], chunk, dry_run=dry_run)
+        _hand_over([job for job in prepared if job.id in pushed], chunk, dry_run=dry_run)
         done.moved += len(prepared)
         for job in prepared:
             done.tasks[job.plan.handler] = done.tasks.get(job.plan.handler, 0) + 1
@@ -159,7 +159,7 @@ def move(
 
 def _prepared_of(waiting: Any, backend: str | None, done: Moved) -> list[PreparedJob[Any]]:
     features = connections[waiting.db].features
-    # A row that a worker of theirs holds just now is about to run there.
+    # A locked row is being claimed by a worker of the other backend.
     locked = waiting.select_for_update(skip_locked=features.has_select_for_update_skip_locked)
     prepared: list[PreparedJob[Any]] = []
     for row in locked:
@@ -171,13 +171,13 @@ def _prepared_of(waiting: Any, backend: str | None, done: Moved) -> list[Prepare
 
 
 def _is_pushed_after(alias: str, job: PreparedJob[Any]) -> bool:
-    """Whether a job gets to its backend only when a transaction there is committed.
+    """Whether a job is pushed to its backend only after a commit in this database.
 
-    The commit that deletes its row would come first, and whoever dies then loses it.
+    That commit would delete its row first, and a crash before the push would lose the task.
     """
     backend, seal, settings = job.plan.resolve()
-    found = way(settings, backend, seal.terms.queue)
-    return found.outbox is None and found.after == alias
+    route = way(settings, backend, seal.terms.queue)
+    return route.outbox is None and route.after == alias
 
 
 def _hand_over(jobs: Sequence[PreparedJob[Any]], waiting: Any, *, dry_run: bool) -> None:
@@ -187,7 +187,7 @@ def _hand_over(jobs: Sequence[PreparedJob[Any]], waiting: Any, *, dry_run: bool)
 
 
 def _prepared(row: Any, backend: str | None) -> PreparedJob[Any]:
-    """The job of a row, under the row's id; raises InvalidJob for what could not run here."""
+    """The job of a row, with the row's id; raises InvalidJob if it cannot run here."""
     handler = registry.get(row.task_path) or finder.find(row.task_path)
     if not isinstance(handler, FunctionHandler):
         raise UnknownHandler(
@@ -200,29 +200,29 @@ def _prepared(row: Any, backend: str | None) -> PreparedJob[Any]:
     payload = handler.payload(tuple(call["args"]), dict(call["kwargs"]))
     plan = Plan(handler.key, _options(handler, row, backend))
     plan.resolve()
-    # Tried before, for all we know: then it may even have ended.
+    # An earlier import may have enqueued it already; then it may even have ended.
     return PreparedJob(str(row.pk), plan, payload, tried=True)
 
 
 def _options(handler: FunctionHandler, row: Any, backend: str | None) -> Options:
-    given: dict[str, Any] = {"queue": queue_of_tasks(row.queue_name), "priority": row.priority}
+    options: dict[str, Any] = {"queue": queue_of_tasks(row.queue_name), "priority": row.priority}
     if isinstance(handler, TaskHandler):
-        given |= _where(handler.task.backend, handler.options)
+        options |= _where(handler.task.backend, handler.options)
     if backend is not None:
-        given["backend"] = backend
+        options["backend"] = backend
     if row.retries is not None:
-        given["max_retries"] = row.retries
-    # The place in the old order is kept: due is what was due first.
-    return handler.options.using(**given, run_at=_aware(_due(row)))
+        options["max_retries"] = row.retries
+    # This keeps the order of the other backend.
+    return handler.options.using(**options, run_at=_aware(_due(row)))
 
 
 def _where(alias: str, options: Options) -> dict[str, Any]:
-    """Where an alias of TASKS leads: there its results are looked for."""
+    """The options for the backend of an alias in TASKS, where its results are looked up."""
     for name in (alias, DEFAULT_TASK_BACKEND_ALIAS):
         if name not in task_backends:
-            continue  # the task may still be declared for the backend it came from
-        if isinstance(found := task_backends[name], JobsBackend):
-            return {"backend": found.jobs_alias, **results.alias_in_meta(name, options)}
+            continue  # the task may still name the alias of the other backend
+        if isinstance(backend := task_backends[name], JobsBackend):
+            return {"backend": backend.jobs_alias, **results.alias_in_meta(name, options)}
     return {}
 
 

@@ -1,7 +1,7 @@
-"""How commands show things: plain tables, rich ones in a terminal, JSON, times in words.
+"""The output of commands: plain tables, rich ones in a terminal, JSON, and times in words.
 
-What jobs carry was written by anybody. Nothing of it reaches a terminal before it went
-through ``escaped``, which keeps it on its line, too.
+The data of jobs is not trusted: it reaches a terminal only through ``escaped``, which also keeps
+it on one line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHORT = 60
 
 
 class Output:
-    """One command's way to its standard output."""
+    """Writes the standard output of a command."""
 
     def __init__(self, stream: OutputWrapper, *, colour: bool = True) -> None:
         self._stream = stream
@@ -39,16 +39,16 @@ class Output:
         return self._stream.isatty()
 
     def line(self, text: str = "") -> None:
-        """Our own words, on as many lines as they have; a name in them went through ``escaped``."""
+        """Write our own text, of any number of lines; names in it must be escaped before."""
         self._write(escaped(text, keep_lines=True))
 
     def document(self, value: Any) -> None:
-        """One JSON document, ASCII throughout."""
+        """Write one JSON document in ASCII."""
         text = json.dumps(value, indent=2, ensure_ascii=True)
         self._stream.write(text.replace("\x7f", "\\u007f"))
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Rows under headers; every cell is escaped here."""
+        """Write a table; every cell is escaped here."""
         cells = [[escaped(str(cell)) for cell in row] for row in rows]
         drawn = _rich_table(headers, cells, colour=self._colour) if self.is_terminal else None
         self._write(aligned(headers, cells) if drawn is None else drawn)
@@ -57,7 +57,7 @@ class Output:
         self._stream.write(encodable(text, self._stream))
 
     def clear(self) -> None:
-        """Start at the top of an empty screen, where there is a screen."""
+        """Clear the screen of a terminal."""
         if self.is_terminal:
             self._stream.write("\x1b[2J\x1b[H", ending="")
 
@@ -66,10 +66,10 @@ class Output:
 
 
 def escaped(text: str, *, keep_lines: bool = False) -> str:
-    """A text whose control, direction and half characters are written out."""
+    """A text with escapes for control characters, direction marks and lone surrogates."""
     if not keep_lines:
         return one_line(text)
-    return printable(text.replace("\r\n", "\n"))  # a terminal needs no \r, and obeys it elsewhere
+    return printable(text.replace("\r\n", "\n"))  # elsewhere \r moves the cursor back
 
 
 def shortened(text: str, length: int = SHORT) -> str:
@@ -82,12 +82,12 @@ def shortened(text: str, length: int = SHORT) -> str:
 
 
 def error_in_short(error_type: str, message: str) -> str:
-    """What went wrong, for a cell of a table."""
+    """An error for a cell of a table."""
     return shortened(": ".join(part for part in (error_type, message) if part))
 
 
 def encodable(text: str, stream: Any) -> str:
-    """A text that the stream's encoding can say, the rest of it written out."""
+    """A text with escapes for the characters that the stream cannot encode."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
@@ -125,7 +125,7 @@ def _rich_table(
 
 
 def span(seconds: float) -> str:
-    """A length of time in its greatest fitting unit: 12 s, 3 min, 2 h, 5 d."""
+    """A length of time in its largest fitting unit: 12 s, 3 min, 2 h, 5 d."""
     for unit, size in _UNITS:
         if seconds >= _UNITS_FROM * size or (seconds >= size and seconds % size == 0):
             return f"{seconds / size:.0f} {unit}"
@@ -133,14 +133,14 @@ def span(seconds: float) -> str:
 
 
 def from_now(seconds: float) -> str:
-    """How far a moment lies ahead (or, below zero, back): "in 3 min", "2 h ago"."""
+    """The distance of a moment from now: "in 3 min", or if negative "2 h ago"."""
     if abs(seconds) < 1:
         return "now"
     return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
 
 
 def aware(moment: datetime) -> datetime:
-    """A DateTimeField's value in UTC, whatever USE_TZ says."""
+    """A DateTimeField's value in UTC, with and without USE_TZ."""
     if timezone.is_naive(moment):
         moment = timezone.make_aware(moment)
     return moment.astimezone(UTC)

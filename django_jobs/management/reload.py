@@ -1,9 +1,9 @@
 """``jobs_work --reload``: a process that watches the code, and the worker below it.
 
-The worker cannot watch itself: its children are forked before it has a thread, and it
-needs its main thread for signals. So the command starts itself once more, and starts that
-anew when a file changes. Which files there are, Django's own reloader knows; what it would
-do about a change, end this process, is not wanted here.
+The worker cannot watch itself: it forks its children before it starts a thread, and needs its
+main thread for signals. So the command runs a second copy of itself, and restarts that copy when
+a file changes. Django's reloader finds the files; its reaction to a change, ending this process,
+is replaced.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BY_SIGNAL = 128
 
 
 def is_watched() -> bool:
-    """Whether this process is the worker below a watching one; it then stops when that dies."""
+    """Whether this process runs below a watching one; if so, it stops when that one dies."""
     watcher = os.environ.pop(WATCHED_BY, "")
     if watcher:
         die_with_parent(int(watcher), signal.SIGTERM)
@@ -43,54 +43,54 @@ def is_watched() -> bool:
 
 
 class Watcher:
-    """Runs the worker, and runs it anew when a file has changed."""
+    """Runs the worker, and restarts it when a file has changed."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
         self._changed: list[Path] = []
         self._stopped = False
         self._reloader = autoreload.get_reloader()
-        setattr(self._reloader, "notify_file_changed", self._changed.append)  # noqa: B010 - a method of Django's, replaced in this one object
+        setattr(self._reloader, "notify_file_changed", self._changed.append)  # noqa: B010 - replaces a method of this one object
         autoreload.autoreload_started.send(sender=self._reloader)
         for path in _own_code():
             self._reloader.watch_dir(path, "**/*.py")
 
     def run(self) -> int:
-        """Until it is told to stop, or the worker ends well by itself; the exit code."""
-        self._worker = self._started()
+        """Run until a signal stops it, or the worker ends by itself; returns the exit code."""
+        self._worker = self._start_worker()
         with self._passing_signals_on():
-            anew = told = False
-            for _ in self._reloader.tick():  # each look takes about a second
+            restarted = reported = False
+            for _ in self._reloader.tick():  # each step takes about a second
                 code = self._worker.poll()
                 if self._stopped:
                     break
                 if self._changed:
-                    self._tell(f"{self._changed[-1]} has changed: the worker starts anew")
+                    self._say(f"{self._changed[-1]} has changed: the worker starts anew")
                     self._end_worker()
-                    self._changed.clear()  # what changed meanwhile is read now
-                    self._worker = self._started()
-                    anew, told = True, False
-                elif code == 0 or (code == USAGE and not anew):
+                    self._changed.clear()  # the new worker reads what changed in the meantime
+                    self._worker = self._start_worker()
+                    restarted, reported = True, False
+                elif code == 0 or (code == USAGE and not restarted):
                     break
-                elif code is not None and not told:
-                    self._tell(f"the worker ended with exit code {code}; waiting for a change")
-                    told = True
-            if told and self._stopped:
+                elif code is not None and not reported:
+                    self._say(f"the worker ended with exit code {code}; waiting for a change")
+                    reported = True
+            if reported and self._stopped:
                 return 0
             code = self._worker.wait()
         return _BY_SIGNAL - code if code < 0 else code
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start_worker(self) -> subprocess.Popen[bytes]:
         sys.stdout.flush()
         environment = {**os.environ, WATCHED_BY: str(os.getpid())}
         return subprocess.Popen(autoreload.get_child_arguments(), env=environment)  # noqa: S603 - our own command line
 
     def _end_worker(self) -> None:
-        """Let its jobs end; interrupt those that take long, which charges them nothing."""
-        for patience in (JOBS_MAY_RUN_ON, INTERRUPTED_MAY_TAKE):
+        """Stop the worker: let its jobs end, then interrupt them, which counts no attempt."""
+        for timeout in (JOBS_MAY_RUN_ON, INTERRUPTED_MAY_TAKE):
             self._worker.send_signal(signal.SIGTERM)
             try:
-                self._worker.wait(patience)
+                self._worker.wait(timeout)
             except subprocess.TimeoutExpired:
                 continue
             return
@@ -113,13 +113,13 @@ class Watcher:
 
 
 def _own_code() -> set[str]:
-    """Where the apps are that are not installed libraries; also what they import later is there."""
+    """The directories of apps that are not installed libraries, with all their later imports."""
     paths = {config.path for config in apps.get_app_configs()}
     return {path for path in paths if not LIBRARIES & set(Path(path).parts)}
 
 
 def _is_in_foreground() -> bool:
-    """Whether a Ctrl-C at the terminal comes to the worker as well, without our help."""
+    """Whether the terminal sends Ctrl-C to the worker as well, as part of the foreground group."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:

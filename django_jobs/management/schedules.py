@@ -1,4 +1,4 @@
-"""How commands show schedules and what was decided for their ticks."""
+"""Schedules and the decisions about their ticks, as tables, lines and JSON."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ _NO_JOB = "none"
 
 
 def show_schedules(output: Output, schedules: Sequence[ScheduleOverview]) -> None:
-    """A table of schedules; times in it are by the clock of each one's zone."""
+    """A table of schedules; times are in the zone of each schedule."""
     if not schedules:
         output.line("no schedules; declare one with @cron, in SCHEDULE or in a hook")
         return
     now = datetime.now(UTC)
     rows = [
         (
-            one.schedule.name,
-            one.schedule.expression,
-            in_words(one.schedule.expression, one.schedule.name),
-            one.schedule.timezone,
-            _next(one),
-            _last(one.last, now),
-            _state(one),
+            overview.schedule.name,
+            overview.schedule.expression,
+            in_words(overview.schedule.expression, overview.schedule.name),
+            overview.schedule.timezone,
+            _next(overview),
+            _last(overview.last, now),
+            _state(overview),
         )
-        for one in schedules
+        for overview in schedules
     ]
     output.table(HEADERS, rows)
 
 
-def _next(one: ScheduleOverview) -> str:
-    """The first with its date, of the others only what is different."""
-    zone, told, day = zone_of(one.schedule.timezone), [], None
-    for moment in one.next_runs:
+def _next(overview: ScheduleOverview) -> str:
+    """The next runs; the date is repeated only where it changes."""
+    zone, texts, day = zone_of(overview.schedule.timezone), [], None
+    for moment in overview.next_runs:
         local = moment.astimezone(zone)
         clock = f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}"
-        told.append(clock if local.date() == day else f"{local:%Y-%m-%d} {clock}")
+        texts.append(clock if local.date() == day else f"{local:%Y-%m-%d} {clock}")
         day = local.date()
-    return ", ".join(told) or "never"
+    return ", ".join(texts) or "never"
 
 
 def _last(tick: TickRecord | None, now: datetime) -> str:
@@ -61,16 +61,16 @@ def _last(tick: TickRecord | None, now: datetime) -> str:
     return f"{from_now((tick.tick - now).total_seconds())}: {tick.decision}{ended}{why}"
 
 
-def _state(one: ScheduleOverview) -> str:
-    if one.paused:
-        by = f" by {one.paused_by}" if one.paused_by else ""
-        return f"paused{by}" + (f": {shortened(one.reason)}" if one.reason else "")
-    return "on" if one.schedule.enabled else "off"
+def _state(overview: ScheduleOverview) -> str:
+    if overview.paused:
+        by = f" by {overview.paused_by}" if overview.paused_by else ""
+        return f"paused{by}" + (f": {shortened(overview.reason)}" if overview.reason else "")
+    return "on" if overview.schedule.enabled else "off"
 
 
-def schedule_document(one: ScheduleOverview) -> dict[str, Any]:
+def schedule_document(overview: ScheduleOverview) -> dict[str, Any]:
     """A schedule for JSON; every moment is in UTC."""
-    schedule = one.schedule
+    schedule = overview.schedule
     return {
         "name": schedule.name,
         "expression": schedule.expression,
@@ -83,17 +83,17 @@ def schedule_document(one: ScheduleOverview) -> dict[str, Any]:
         "enabled": schedule.enabled,
         "environments": list(schedule.environments),
         "depends_on": list(schedule.depends_on),
-        "paused": one.paused,
-        "paused_by": one.paused_by,
-        "paused_at": iso(one.paused_at),
-        "reason": one.reason,
-        "next_runs": [iso(moment) for moment in one.next_runs],
-        "last": None if one.last is None else tick_document(one.last),
+        "paused": overview.paused,
+        "paused_by": overview.paused_by,
+        "paused_at": iso(overview.paused_at),
+        "reason": overview.reason,
+        "next_runs": [iso(moment) for moment in overview.next_runs],
+        "last": None if overview.last is None else tick_document(overview.last),
     }
 
 
 def tick_document(tick: TickRecord) -> dict[str, Any]:
-    """A tick that was decided, for JSON."""
+    """A decided tick for JSON."""
     return {
         "name": tick.name,
         "tick": iso(tick.tick),
@@ -119,23 +119,23 @@ def show_history(output: Output, ticks: Sequence[TickRecord]) -> None:
     output.table(HISTORY_HEADERS, rows)
 
 
-def decided_line(one: Decided) -> str:
-    """What was decided for a tick, in one line."""
-    job = f" as {one.job_id}" if one.job_id else ""
-    why = f": {shortened(one.reason, 200)}" if one.reason else ""
-    tick = f"{one.tick:%Y-%m-%d %H:%M:%S} UTC"
-    return escaped(f"{one.decision:<10} {shortened(one.name)} of {tick}{job}{why}")
+def decided_line(decided: Decided) -> str:
+    """The decision about a tick, in one line."""
+    job = f" as {decided.job_id}" if decided.job_id else ""
+    why = f": {shortened(decided.reason, 200)}" if decided.reason else ""
+    tick = f"{decided.tick:%Y-%m-%d %H:%M:%S} UTC"
+    return escaped(f"{decided.decision:<10} {shortened(decided.name)} of {tick}{job}{why}")
 
 
 def decided_document(decided: Iterable[Decided]) -> list[dict[str, Any]]:
-    """What was decided, for JSON."""
+    """Decisions about ticks for JSON."""
     return [
         {
-            "name": one.name,
-            "tick": iso(one.tick),
-            "decision": one.decision,
-            "reason": one.reason,
-            "job_id": one.job_id,
+            "name": tick.name,
+            "tick": iso(tick.tick),
+            "decision": tick.decision,
+            "reason": tick.reason,
+            "job_id": tick.job_id,
         }
-        for one in decided
+        for tick in decided
     ]

@@ -1,4 +1,4 @@
-"""``manage.py jobs_cancel``: call jobs off, whether they wait or run."""
+"""``manage.py jobs_cancel``: cancel waiting jobs, and ask running ones to stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from django_jobs.management.output import Output
 
-TOLD = {
+SENTENCES = {
     "cancelled": "cancelled",
     "asked": "runs, and was asked to stop",
     "already-asked": "runs, and had been asked to stop before",
@@ -44,10 +44,10 @@ class Command(JobsCommand):
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
         by, reason = system_user(), options["reason"]
-        called = [call_off(one, by=by, reason=reason) for one in options["ids"]]
+        results = [call_off(job_id, by=by, reason=reason) for job_id in options["ids"]]
         if options["json"]:
-            output.document({"jobs": [asdict(one) for one in called]})
+            output.document({"jobs": [asdict(result) for result in results]})
         else:
-            for one in called:
-                output.line(f"{escaped(one.job_id)} {TOLD[one.status]}")
-        return FAILED if any(one.status in {"gone", "moving"} for one in called) else 0
+            for result in results:
+                output.line(f"{escaped(result.job_id)} {SENTENCES[result.status]}")
+        return FAILED if any(result.status in {"gone", "moving"} for result in results) else 0

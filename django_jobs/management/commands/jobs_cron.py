@@ -1,4 +1,4 @@
-"""``manage.py jobs_cron``: enqueue what is due by the clock, and look after schedules."""
+"""``manage.py jobs_cron``: enqueue the jobs of due schedules, and manage schedules."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _NOT_DONE = (NOT_ENQUEUED, UNDECIDED)
 
 
 class Command(JobsCommand):
-    """One tick, a loop of them, or something about a schedule."""
+    """Run one tick or a loop of ticks, or manage a schedule."""
 
     help = (
         "Enqueues the jobs of schedules that are due: one tick for a system's crontab, or with "
@@ -71,8 +71,7 @@ class Command(JobsCommand):
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        one_of = parser.add_mutually_exclusive_group()
-        add = one_of.add_argument
+        add = parser.add_mutually_exclusive_group().add_argument
         add("--loop", action="store_true", help="stay, and tick whenever something is due")
         add(
             "--list",
@@ -114,7 +113,7 @@ class Command(JobsCommand):
 
 
 def _check_together(options: dict[str, Any]) -> None:
-    """Options that mean nothing beside each other are refused, not passed over."""
+    """Refuse options that have no effect together, instead of ignoring them."""
     ticks = not any(options[action] for action in _ACTIONS if action != "dry_run")
     if options["test_time"] and not ticks:
         raise refused("--test-time is for a tick, or for --dry-run")
@@ -130,7 +129,7 @@ def _check_together(options: dict[str, Any]) -> None:
 
 
 def _find(name: str) -> None:
-    """Refuse a name that no schedule has; of one that is left out, say why."""
+    """Refuse an unknown name; for an unusable schedule, the error has the reason."""
     try:
         find(name)
     except UnknownSchedule:
@@ -143,19 +142,19 @@ def _find(name: str) -> None:
 def _tick(output: Output, options: dict[str, Any]) -> int:
     _check_schedules()
     decided = tick_once(only=options["only"], at=_at(options["test_time"]))
-    _tell(output, options, decided)
-    return FAILED if any(one.decision in _NOT_DONE for one in decided) else 0
+    _report(output, options, decided)
+    return FAILED if any(tick.decision in _NOT_DONE for tick in decided) else 0
 
 
 def _loop(output: Output, options: dict[str, Any]) -> int:
     _check_schedules()
 
-    def tell(one: Decided) -> None:
-        output.line(decided_line(one))
+    def show(tick: Decided) -> None:
+        output.line(decided_line(tick))
         output.flush()
 
-    loop = Loop(only=options["only"], on_decided=tell if options["verbosity"] else None)
-    with suppress(OperationalError):  # it waits for a database that is away
+    loop = Loop(only=options["only"], on_decided=show if options["verbosity"] else None)
+    with suppress(OperationalError):  # the loop itself waits for an unreachable database
         require_tables(loop.ticker.alias)
     with loop.stop.listening():
         if options["verbosity"]:
@@ -166,14 +165,14 @@ def _loop(output: Output, options: dict[str, Any]) -> int:
 
 def _dry_run(output: Output, options: dict[str, Any]) -> int:
     _check_schedules()
-    _tell(output, options, preview_tick(only=options["only"], at=_at(options["test_time"])))
+    _report(output, options, preview_tick(only=options["only"], at=_at(options["test_time"])))
     return 0
 
 
 def _check_schedules() -> None:
-    """Checks are left out where a command is called from code, or with --skip-checks."""
-    if found := problems():
-        listed = "".join(f"\n  - {problem}" for problem in found)
+    """Refuse unusable schedules: call_command and --skip-checks skip the system checks."""
+    if invalid := problems():
+        listed = "".join(f"\n  - {problem}" for problem in invalid)
         raise InvalidSchedule(f"schedules cannot be used as they are:{listed}")
 
 
@@ -181,12 +180,12 @@ def _at(test_time: datetime | None) -> int | None:
     return None if test_time is None else from_datetime(test_time)
 
 
-def _tell(output: Output, options: dict[str, Any], decided: list[Decided]) -> None:
+def _report(output: Output, options: dict[str, Any], decided: list[Decided]) -> None:
     if options["json"]:
         output.document({"decided": decided_document(decided)})
         return
-    for one in decided:
-        output.line(decided_line(one))
+    for tick in decided:
+        output.line(decided_line(tick))
     if not decided and options["verbosity"] > 1:
         output.line("nothing was due")
 
@@ -194,7 +193,7 @@ def _tell(output: Output, options: dict[str, Any], decided: list[Decided]) -> No
 def _list(output: Output, options: dict[str, Any]) -> int:
     schedules = overview_of_schedules(only=options["only"])
     if options["json"]:
-        output.document({"schedules": [schedule_document(one) for one in schedules]})
+        output.document({"schedules": [schedule_document(schedule) for schedule in schedules]})
     else:
         show_schedules(output, schedules)
     return 0
@@ -204,7 +203,7 @@ def _history(output: Output, options: dict[str, Any]) -> int:
     name = options["history"]
     ticks = schedule_history(name)
     if not ticks:
-        find(name)  # one that is gone may have a history; one that never was has neither
+        find(name)  # a removed schedule may still have a history, an unknown name raises here
     if options["json"]:
         output.document({"ticks": [tick_document(tick) for tick in ticks]})
     else:
@@ -232,9 +231,9 @@ def _switch(
 
 
 def _run_now(output: Output, options: dict[str, Any]) -> int:
-    found = run_schedule_now(options["run_now"], by=system_user(), reason=options["reason"])
-    _tell(output, options, [found])
-    return FAILED if found.decision == NOT_ENQUEUED else 0
+    tick = run_schedule_now(options["run_now"], by=system_user(), reason=options["reason"])
+    _report(output, options, [tick])
+    return FAILED if tick.decision == NOT_ENQUEUED else 0
 
 
 _ACTIONS = {

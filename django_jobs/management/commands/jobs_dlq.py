@@ -1,4 +1,4 @@
-"""``manage.py jobs_dlq``: look at dead letters, replay or discard them."""
+"""``manage.py jobs_dlq``: show dead letters, replay or discard them."""
 
 from __future__ import annotations
 
@@ -49,34 +49,34 @@ class Command(JobsCommand):
     """Look after dead letters."""
 
     help = (
-        "Dead letters are jobs that failed for good, of every backend. They are kept until "
-        "somebody replays them (as a new job, once) or discards them."
+        "Dead letters are jobs of any backend that failed for good. They are kept until they are "
+        "replayed (as a new job, once) or discarded."
     )
     examples = LISTING + SHOWING + REPLAYING + DISCARDING
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-        def action(name: str, told: str, examples: str) -> ArgumentParser:
+        def action(name: str, text: str, examples: str) -> ArgumentParser:
             return actions.add_parser(
                 name,
-                help=told,
-                description=told,
+                help=text,
+                description=text,
                 formatter_class=HelpFormatter,
                 epilog=epilog(examples),
             )
 
-        listing = action("list", "list those that nobody has looked after, latest first", LISTING)
+        listing = action("list", "list open dead letters, latest first", LISTING)
         _add_filters(listing, "only dead letters")
         limit = "at most N; default: 20"
         listing.add_argument("--limit", type=positive_int, default=20, metavar="N", help=limit)
-        showing = action("show", "show all of one, with secrets put out of sight", SHOWING)
+        showing = action("show", "show one in full, with secrets redacted", SHOWING)
         showing.add_argument("id", type=dead_letter, metavar="ID", help="its number or job id")
         _add_resolving(action("replay", "enqueue them as new jobs, each once", REPLAYING))
         _add_resolving(action("discard", "mark them as needing nothing more", DISCARDING))
-        for one in actions.choices.values():
-            add_database(one)
-            add_json(one)
+        for subparser in actions.choices.values():
+            add_database(subparser)
+            add_json(subparser)
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
         match options["action"]:
@@ -99,7 +99,7 @@ def _add_filters(parser: ArgumentParser, what: str) -> None:
 def _add_resolving(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("ids", nargs="*", type=dead_letter, metavar="ID", help="their numbers or job ids")
-    add("--all", action="store_true", help="all that nobody has looked after; asks first")
+    add("--all", action="store_true", help="all open dead letters; asks first")
     _add_filters(parser, "with --all: only those")
     add("--dry-run", action="store_true", help="say what would become of each, change nothing")
     add("--by", metavar="NAME", help="who is recorded; default: the user of the system")
@@ -110,8 +110,8 @@ def _add_resolving(parser: ArgumentParser) -> None:
 def _list(output: Output, options: dict[str, Any]) -> int:
     using, limit = chosen_database(options["database"]), options["limit"]
     filters = {name: options[name] for name in FILTERS}
-    found = list(select(**filters, using=using)[: limit + 1])
-    shown, more = found[:limit], len(found) > limit
+    rows = list(select(**filters, using=using)[: limit + 1])
+    shown, more = rows[:limit], len(rows) > limit
     if options["json"]:
         letters = [dead_letters.document(failed) for failed in shown]
         output.document({"dead_letters": letters, "more": more})

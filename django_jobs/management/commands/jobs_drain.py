@@ -1,4 +1,4 @@
-"""``manage.py jobs_drain``: ask workers to finish what they run, and end."""
+"""``manage.py jobs_drain``: ask workers to finish their running jobs and exit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from django_jobs.management.output import Output
 
-TOLD = {
+SENTENCES = {
     "asked": "was asked to drain",
     "already-asked": "had been asked to drain before",
     "gone": "is not known; jobs_status names those that are",
@@ -46,16 +46,16 @@ class Command(JobsCommand):
         names = options["workers"]
         if bool(names) == options["all"]:
             raise InvalidOption("name workers as HOST:PID, or say --all; jobs_status lists them")
-        known = {str(seen.worker): str(seen.worker.pk) for seen in workers()}
+        ids = {str(seen.worker): str(seen.worker.pk) for seen in workers()}
         by, reason = system_user(), options["reason"]
-        drained = [
-            drain(known.get(name, name), by=by, reason=reason) for name in names or sorted(known)
+        results = [
+            drain(ids.get(name, name), by=by, reason=reason) for name in names or sorted(ids)
         ]
         if options["json"]:
-            output.document({"workers": [asdict(one) for one in drained]})
+            output.document({"workers": [asdict(result) for result in results]})
         else:
-            for one in drained:
-                output.line(f"{escaped(one.worker)} {TOLD[one.status]}")
-            if not drained:
+            for result in results:
+                output.line(f"{escaped(result.worker)} {SENTENCES[result.status]}")
+            if not results:
                 output.line("No worker is known.")
-        return FAILED if any(one.status == "gone" for one in drained) else 0
+        return FAILED if any(result.status == "gone" for result in results) else 0

@@ -20,7 +20,7 @@ from django_jobs.management.enqueue import (
     Preparer,
     count_words,
     find_handler,
-    given_payload,
+    payload_argument,
     store,
 )
 from django_jobs.management.output import escaped
@@ -91,7 +91,7 @@ class Command(JobsCommand):
         if options["handler"] is None:
             raise refused("name a HANDLER and give its PAYLOAD as JSON, or use --file")
         handler = find_handler(options["handler"])
-        job = preparer.prepare(handler.key, given_payload(options["payload"]))
+        job = preparer.prepare(handler.key, payload_argument(options["payload"]))
         (outcome,) = store({1: job})
         if options["json"]:
             output.document({key: value for key, value in asdict(outcome).items() if key != "line"})
@@ -114,7 +114,7 @@ class Command(JobsCommand):
                     if not options["json"]:
                         output.line("\n".join(outcome.id for outcome in stored))
         finally:
-            # What went in before something failed is told as well.
+            # Also report the jobs that were enqueued before an error.
             if options["json"]:
                 output.document({"jobs": [asdict(outcome) for outcome in outcomes]})
         if options["verbosity"]:

@@ -33,14 +33,16 @@ class Command(JobsCommand):
         add_json(parser)
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
-        found = explain(options["id"])
+        explanation = explain(options["id"])
         if options["json"]:
-            output.document({**asdict(found), "found": found.found})
-            return 0 if found.found else FAILED
-        where = f" ({found.handler} on {found.queue}, {found.backend})" if found.found else ""
-        output.line(escaped(f"{found.job_id} is {found.state}{where}."))
-        for number, cause in enumerate(found.causes, 1):
+            output.document({**asdict(explanation), "found": explanation.found})
+            return 0 if explanation.found else FAILED
+        where = ""
+        if explanation.found:
+            where = f" ({explanation.handler} on {explanation.queue}, {explanation.backend})"
+        output.line(escaped(f"{explanation.job_id} is {explanation.state}{where}."))
+        for number, cause in enumerate(explanation.causes, 1):
             output.line()
             output.line(f"{number}. {escaped(cause.told)}")
             output.line(f"   {escaped(cause.way_out)}")
-        return 0 if found.found else FAILED
+        return 0 if explanation.found else FAILED

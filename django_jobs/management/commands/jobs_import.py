@@ -1,4 +1,4 @@
-"""``manage.py jobs_import``: move tasks that wait in another backend's table into ours."""
+"""``manage.py jobs_import``: move waiting tasks from another backend's table to ours."""
 
 from __future__ import annotations
 
@@ -82,31 +82,37 @@ class Command(JobsCommand):
                 returncode=FAILED,
             ) from error
         table, database = imports.place_of(source, using)
-        word = {
+        origin = {
             "table": table,
             "database": database,
             "key_id": get_settings().signing_keys[0].key_id,
         }
         if options["json"]:
-            told = {"source": source, "dry_run": options["dry_run"], **word, **asdict(moved)}
-            output.document(told)
+            document = {
+                "source": source,
+                "dry_run": options["dry_run"],
+                **origin,
+                **asdict(moved),
+            }
+            output.document(document)
         else:
-            _tell(output, moved, word, dry_run=options["dry_run"])
+            _report(output, moved, origin, dry_run=options["dry_run"])
         return FAILED if moved.refused else 0
 
 
-def _tell(output: Output, moved: Moved, word: dict[str, str], *, dry_run: bool) -> None:
-    for one in moved.refused:
-        output.line(escaped(f"refused  {one['task']} {one['id']}: {one['why']}"))
+def _report(output: Output, moved: Moved, origin: dict[str, str], *, dry_run: bool) -> None:
+    for refusal in moved.refused:
+        output.line(escaped(f"refused  {refusal['task']} {refusal['id']}: {refusal['why']}"))
     would = "would be " if dry_run else ""
     for task, count in sorted(moved.tasks.items()):
         output.line(escaped(f"{would}signed  {task} x {count}"))
     if moved.tasks:
         output.line(
             escaped(
-                f"Tasks and arguments are as the table {word['table']} of the database "
-                f"{word['database']} has them, which knows no signatures. This site's key "
-                f"{word['key_id']} {'would vouch' if dry_run else 'vouches'} for them from now on."
+                f"Tasks and arguments are as the table {origin['table']} of the database "
+                f"{origin['database']} has them, which knows no signatures. This site's key "
+                f"{origin['key_id']} {'would vouch' if dry_run else 'vouches'} for them from "
+                "now on."
             )
         )
     output.line(

@@ -1,4 +1,4 @@
-"""``manage.py jobs_list``: which jobs there are."""
+"""``manage.py jobs_list``: list jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manage.py jobs_preflight``: the doctor."""
+"""``manage.py jobs_preflight``: check that everything is ready for jobs to run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIGNS = {preflight.OK: "ok", preflight.WARNING: "!", preflight.FAILED: "FAILED"}
 
 
 class Command(JobsCommand):
-    """Look whether everything is there that jobs need."""
+    """Check the configuration and everything that jobs need."""
 
     help = (
         "Looks at the configuration, the keys, the databases, their migrations and clocks, the "
@@ -32,26 +32,30 @@ class Command(JobsCommand):
         jobs_preflight --strict
         jobs_preflight --json
     """
-    # It tells of the checks itself, beside everything else.
+    # The system checks are part of its own findings.
     requires_system_checks: Any = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        told = "let warnings fail too, as before a deployment"
-        parser.add_argument("--strict", action="store_true", help=told)
+        text = "let warnings fail too, as before a deployment"
+        parser.add_argument("--strict", action="store_true", help=text)
         add_json(parser)
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
-        found = list(preflight.findings())
+        findings = list(preflight.findings())
         bad = {preflight.FAILED, *([preflight.WARNING] if options["strict"] else [])}
-        well = not any(one.state in bad for one in found)
+        well = not any(finding.state in bad for finding in findings)
         if options["json"]:
-            output.document({"ok": well, "findings": [asdict(one) for one in found]})
+            output.document({"ok": well, "findings": [asdict(finding) for finding in findings]})
             return 0 if well else FAILED
-        output.table(HEADERS, [(SIGNS[one.state], one.what, one.told) for one in found])
-        for one in found:
-            if one.state != preflight.OK and one.way_out:
-                output.line(f"\n{one.what}: {escaped(one.told)}\n  {escaped(one.way_out)}")
-        warnings = sum(one.state == preflight.WARNING for one in found)
-        told = "It is ready" if well else "It is not ready"
-        output.line(f"\n{told}{f', with {warnings} warnings' if warnings else ''}.")
+        output.table(
+            HEADERS, [(SIGNS[finding.state], finding.what, finding.told) for finding in findings]
+        )
+        for finding in findings:
+            if finding.state != preflight.OK and finding.way_out:
+                output.line(
+                    f"\n{finding.what}: {escaped(finding.told)}\n  {escaped(finding.way_out)}"
+                )
+        warnings = sum(finding.state == preflight.WARNING for finding in findings)
+        verdict = "It is ready" if well else "It is not ready"
+        output.line(f"\n{verdict}{f', with {warnings} warnings' if warnings else ''}.")
         return 0 if well else FAILED

@@ -1,4 +1,4 @@
-"""``manage.py jobs_purge``: delete what is left of jobs that ended."""
+"""``manage.py jobs_purge``: delete the records of ended jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Command(JobsCommand):
-    """Delete the records of jobs that ended."""
+    """Delete the records of ended jobs."""
 
     help = (
         "Deletes results and dead letters that are older than an age, and the attempts that "
@@ -49,7 +49,7 @@ class Command(JobsCommand):
             required=True,
             choices=("succeeded", "dead", "all"),
             help="succeeded: results, of skipped and cancelled jobs too; dead: dead letters, "
-            "looked after or not; all: both, and attempts of which nothing else is left",
+            "open or resolved; all: both, and attempts of which nothing else is left",
         )
         add(
             "--older-than",
@@ -74,19 +74,19 @@ class Command(JobsCommand):
             by=system_user(),
             using=None if named is None else chosen_database(named),
         )
-        found = purge_chosen(dry_run=True)
-        if options["dry_run"] or not found.total:
-            return _tell(output, "would be deleted", found, options)
+        matched = purge_chosen(dry_run=True)
+        if options["dry_run"] or not matched.total:
+            return _report(output, "would be deleted", matched, options)
         if not options["force"]:
             check_can_ask("--force, or --dry-run to count them", as_json=options["json"])
-            if not confirmed(f"Delete {_words(found)}{_warning(options)}?"):
+            if not confirmed(f"Delete {_words(matched)}{_warning(options)}?"):
                 output.line("Nothing was deleted.")
                 return FAILED
-        with progress(self.stderr, found.total, "purge") as advance:
-            return _tell(output, "deleted", purge_chosen(progress=advance), options)
+        with progress(self.stderr, matched.total, "purge") as advance:
+            return _report(output, "deleted", purge_chosen(progress=advance), options)
 
 
-def _tell(output: Output, how: str, purged: Purged, options: dict[str, Any]) -> int:
+def _report(output: Output, how: str, purged: Purged, options: dict[str, Any]) -> int:
     if options["json"]:
         output.document({"dry_run": options["dry_run"], **asdict(purged), "total": purged.total})
     else:
@@ -102,7 +102,7 @@ def _words(purged: Purged) -> str:
 
 
 def _warning(options: dict[str, Any]) -> str:
-    """Dead letters that nobody has looked after are worth a second thought."""
+    """A part of the question, if open dead letters would be deleted."""
     if options["state"] == "succeeded":
         return ""
     waiting = select(

@@ -28,7 +28,7 @@ NOTHING = "none"
 
 
 class Command(JobsCommand):
-    """What operators set for a queue."""
+    """Change the settings of a queue."""
 
     help = (
         "Pauses and resumes a queue, and limits how fast and how many of its jobs run at a time. "
@@ -80,7 +80,7 @@ class Command(JobsCommand):
         if options["json"]:
             output.document({**asdict(now), "changed": changed})
         else:
-            output.line(escaped(_told(now, changed=changed or action == "show")))
+            output.line(escaped(_summary(now, changed=changed or action == "show")))
         return 0
 
 
@@ -112,11 +112,11 @@ def _limits(texts: list[str]) -> dict[str, str | int | None]:
     return limits
 
 
-def _told(queue: QueueSettings, *, changed: bool) -> str:
+def _summary(queue: QueueSettings, *, changed: bool) -> str:
     state = "paused" if queue.paused else "running"
     if queue.paused and queue.reason:
         state += f" ({queue.reason})"
     rate = queue.rate_limit or "as in the settings"
     places = "no limit" if queue.concurrency is None else queue.concurrency
-    told = f"{queue.queue} of {queue.backend}: {state}; rate limit: {rate}; at a time: {places}"
-    return told if changed else f"{told} (nothing changed)"
+    text = f"{queue.queue} of {queue.backend}: {state}; rate limit: {rate}; at a time: {places}"
+    return text if changed else f"{text} (nothing changed)"

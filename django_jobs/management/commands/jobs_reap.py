@@ -1,4 +1,4 @@
-"""``manage.py jobs_reap``: what every worker does by itself, by hand."""
+"""``manage.py jobs_reap``: do by hand the reaping and relaying that workers do by themselves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCH = 1000
 
 
 class Command(JobsCommand):
-    """Return jobs whose lease ended without a verdict, and move the outbox on."""
+    """Return jobs whose lease has ended, and relay the outbox."""
 
     help = (
         "Returns jobs whose lease has ended without a verdict. "
@@ -66,19 +66,19 @@ class Command(JobsCommand):
 
 
 def _homes(settings: JobsSettings) -> Iterator[str]:
-    """Where outboxes are, or were while OUTBOX named the default database."""
-    known = job_databases(settings)
-    yield from known
-    if DEFAULT_DB_ALIAS not in known:
+    """The databases with an outbox, including one from an earlier setting of OUTBOX."""
+    aliases = job_databases(settings)
+    yield from aliases
+    if DEFAULT_DB_ALIAS not in aliases:
         tables = connections[DEFAULT_DB_ALIAS].introspection.table_names()
         if OutboxJob._meta.db_table in tables:
             yield DEFAULT_DB_ALIAS
 
 
 def _relayed(backend: Backend, settings: JobsSettings) -> tuple[int, int, dict[str, str]]:
-    """Move every outbox that has jobs for a backend, also one that is switched off by now.
+    """Relay every outbox with jobs for a backend, also one that is switched off by now.
 
-    How many jobs moved, how many are left, and the queues that could not be moved.
+    Returns the numbers of jobs moved and left, and the queues that could not be moved.
     """
     moved = left = 0
     stuck: dict[str, str] = {}
@@ -93,7 +93,7 @@ def _relayed(backend: Backend, settings: JobsSettings) -> tuple[int, int, dict[s
 
 
 def _moved(relay: Relay) -> int:
-    """Move all that can be moved; how many jobs that was. The relay knows what could not be."""
+    """Move all jobs that can be moved, and return their number; the relay records the rest."""
     moved = 0
     try:
         while (step := relay.step()).jobs:

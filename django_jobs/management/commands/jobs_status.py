@@ -1,4 +1,4 @@
-"""``manage.py jobs_status``: how the queues stand, for people and for probes."""
+"""``manage.py jobs_status``: the state of queues and workers, for people and for probes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WELL = "ok: nothing is overdue, no worker was lost"
 
 
 class Command(JobsCommand):
-    """Show how the queues stand."""
+    """Show the state of the queues."""
 
     help = (
         "Shows how many jobs wait and run in each queue, how many are dead, how long the oldest "
@@ -122,7 +122,7 @@ def _once(output: Output, options: dict[str, Any]) -> int:
                 "queues": [asdict(queue) for queue in queues],
                 "breakers": [asdict(breaker) for breaker in breakers],
                 "workers": [worker.document() for worker in workers],
-                "outbox": [asdict(one) for one in _waiting(options["queue"])],
+                "outbox": [asdict(backlog) for backlog in _waiting(options["queue"])],
             }
         )
         return 0
@@ -141,12 +141,12 @@ def _once(output: Output, options: dict[str, Any]) -> int:
         output.line("No worker is known.")
     if waiting := _waiting(options["queue"]):
         output.line()
-        output.table(BACKLOG_HEADERS, [backlog_row(one) for one in waiting])
+        output.table(BACKLOG_HEADERS, [backlog_row(backlog) for backlog in waiting])
     return 0
 
 
 def _waiting(only: str | None) -> list[Backlog]:
-    return [one for one in backlogs() if only in {None, one.queue}]
+    return [backlog for backlog in backlogs() if only in {None, backlog.queue}]
 
 
 def _watch(output: Output, options: dict[str, Any]) -> int:
@@ -170,17 +170,20 @@ def _check(output: Output, options: dict[str, Any]) -> int:
     )
     troubles = health.troubles(limits)
     if options["json"]:
-        output.document({"ok": not troubles, "troubles": [asdict(one) for one in troubles]})
+        output.document({"ok": not troubles, "troubles": [asdict(trouble) for trouble in troubles]})
     else:
         output.line("\n".join(map(status.told, troubles)) or WELL)
     return FAILED if troubles else 0
 
 
 def _settings(output: Output, *, as_json: bool) -> int:
-    found = status.effective()
+    settings = status.effective()
     if as_json:
-        output.document({"settings": [asdict(one) for one in found]})
+        output.document({"settings": [asdict(setting) for setting in settings]})
     else:
-        rows = [(one.name, json.dumps(one.value, ensure_ascii=False), one.origin) for one in found]
+        rows = [
+            (setting.name, json.dumps(setting.value, ensure_ascii=False), setting.origin)
+            for setting in settings
+        ]
         output.table(status.HEADERS, rows)
     return 0

@@ -218,4 +218,4 @@ def test_a_handler_that_is_no_function_gets_the_payload_as_it_is():
         key = "own"
 
     assert enqueue.shape(Own(), {"a": 1}) == {"a": 1}
-    assert enqueue.shape(Own(), enqueue.given_payload(None)) is None
+    assert enqueue.shape(Own(), enqueue.payload_argument(None)) is None
