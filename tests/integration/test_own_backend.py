@@ -1,6 +1,5 @@
 """A backend of a site's own gets what the shipped ones get, by what it declares."""
 
-
 import pytest
 
 from django_jobs.backends.base import Backend
