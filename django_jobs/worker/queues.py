@@ -1,7 +1,7 @@
-"""In which order a worker looks at its queues.
+"""The order in which a worker fetches from its queues.
 
-``a,b``: strictly, b only when a is empty. ``a:3,b:1``: by weight. None named: each in
-turn, whatever queues there are.
+``a,b``: strictly, b only when a is empty. ``a:3,b:1``: by weight. None named: all queues of
+the backend in turn.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ if TYPE_CHECKING:
 MAX_WEIGHT = 1000
 LOOK_AGAIN_SECONDS = 5.0
 DUE_SECONDS = 0.5
-"""So old may be what is known of where something is due, while there is work all the same."""
+"""While there is work, the list of queues with due jobs may be this old."""
 LOOKS_SHARE = 20
-"""No more than this part of the time goes into such looks: they grow with the queues there are."""
+"""At most this part of the time goes into these looks, which take longer with more queues."""
 FEW = 5
-"""So many queues are tried without asking first whether they have anything."""
+"""This many queues are tried without asking first whether anything is due."""
 
 
 EVERY_QUEUE = "every queue"
-"""What a worker tells of its queues when it names none."""
+"""How a worker describes its queues when none are named."""
 
 
 class QueueOrder(Protocol):
-    """Tells the queues to try, first one first."""
+    """Chooses the queues to try, in order."""
 
     @property
     def watched(self) -> Sequence[str] | None:
-        """The queues to wait for; None for whatever there are, those to come among them."""
+        """The queues to wait for; None for all queues, including future ones."""
 
     def next(self) -> Sequence[str]: ...
 
     def look_again(self) -> None:
-        """There may be queues that are new: ask for their names at the next turn."""
+        """There may be new queues: ask for their names at the next turn."""
 
     def refresh(self) -> None:
-        """Ask for the names now, when that was not done for a while; never in a hurry."""
+        """Ask for the names now, if the last time is a while ago; called when no job waits."""
 
 
 class Named:
-    """Queues that were named: there is nothing to look for."""
+    """Queues that were named: there are no names to ask for."""
 
     def look_again(self) -> None:
         """The names stay as they are."""
@@ -102,8 +102,8 @@ class Weighted(Named):
 class InTurn:
     """Every queue of the backend, each coming first once a round.
 
-    Where the backend can tell, only those where something is due, and a few others that had
-    something lately: a try of each of three thousand queues costs a second.
+    Where the backend can list them, only queues with due jobs, and a few that had some lately:
+    trying each of three thousand queues takes a second.
     """
 
     watched = None
@@ -124,7 +124,7 @@ class InTurn:
         self._used, self._given_at = True, time.monotonic()
         if not self._names:
             return ()
-        # By name, for which there are changes from look to look.
+        # Resume by name, since the queues change from look to look.
         turn = bisect_right(self._names, self._first) % len(self._names)
         self._first = self._names[turn]
         return [*self._names[turn:], *self._names[:turn]]
@@ -133,7 +133,7 @@ class InTurn:
         self._looked_at = float("-inf")
 
     def refresh(self) -> None:
-        # Who is idle is told of work in whatever queue, and looks then.
+        # An idle worker is hinted at work in any queue, and looks then.
         now = time.monotonic()
         if self._used and 0 < self._looked_at < now - self._look_after:
             self._look(now - DUE_SECONDS)
@@ -156,12 +156,12 @@ class InTurn:
 
 
 def _held_by(backend: Backend) -> list[str]:
-    """The queues that a backend says it holds."""
+    """The queues that a backend reports."""
     return backend.queues() if isinstance(backend, Inspects) else []
 
 
 def parse(text: str | None, backend: Backend, settings: JobsSettings) -> QueueOrder:
-    """The order that ``--queue`` asks for; raises InvalidOption."""
+    """Parse the value of ``--queue``; raises InvalidOption."""
     if text is None:
         return InTurn(backend, settings)
     parts = [part.strip() for part in text.split(",") if part.strip()]
@@ -176,17 +176,19 @@ def parse(text: str | None, backend: Backend, settings: JobsSettings) -> QueueOr
     return Strict(list(weights))
 
 
-def unheard_of(order: QueueOrder, backend: Backend, settings: JobsSettings) -> Iterator[str]:
-    """A sentence for each named queue that neither code, settings nor the store knows."""
+def new_queue_warnings(
+    order: QueueOrder, backend: Backend, settings: JobsSettings
+) -> Iterator[str]:
+    """A warning for each named queue that appears in neither code, settings nor the store."""
     if order.watched is None:
         return
     declared = {getattr(each, "options", Options()).queue for each in registry.loaded()}
-    known = {DEFAULT_QUEUE, *settings.queues, *_held_by(backend), *filter(None, declared)}
+    names = {DEFAULT_QUEUE, *settings.queues, *_held_by(backend), *filter(None, declared)}
     counted = QueueMinute.objects.using(job_databases(settings)[0])
     for name in order.watched:
-        if name in known or counted.filter(backend=backend.alias, queue=name).exists():
+        if name in names or counted.filter(backend=backend.alias, queue=name).exists():
             continue
-        near = difflib.get_close_matches(name, sorted(known), n=3)
+        near = difflib.get_close_matches(name, sorted(names), n=3)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         yield (
             f"the queue {name!r} is new: nothing was enqueued to it so far, and neither a @job nor "

@@ -38,7 +38,7 @@ from django_jobs.worker.pool.lifecycle import MEGABYTE, ChildLimits, can_measure
 from django_jobs.worker.pool.shared_memory import Places
 from django_jobs.worker.pool.store_threads import HANG_SHARE
 from django_jobs.worker.pool.wait_thread import limit_connecting
-from django_jobs.worker.queues import parse, unheard_of
+from django_jobs.worker.queues import new_queue_warnings, parse
 from django_jobs.worker.stop import NOTHING_DUE, Limits, Stop, leave_in_time
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Command(BaseCommand):
         """Of a name that may be misspelt. No error: jobs may be enqueued to it later."""
         backend, queues = _asked_for(options)
         with suppress(Error, OSError):  # the worker waits for what is away, and says so
-            for line in unheard_of(queues, backend, get_settings()):
+            for line in new_queue_warnings(queues, backend, get_settings()):
                 self.stderr.write(self.style.WARNING(escaped(line)))
 
     def _watch(self) -> None:
