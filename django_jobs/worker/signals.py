@@ -1,4 +1,4 @@
-"""From events to the public signals: where they are sent, and how receivers are contained."""
+"""Sends the public signals for events, and contains errors of their receivers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Send = Callable[[str, dict[str, Any]], object]
 
 RECEIVERS_SECONDS = 10.0
-"""All receivers of one signal together have so long."""
+"""The time limit for all receivers of one signal together."""
 
 SIGNALS: dict[str, Signal] = {
     "job_dead": signals.job_dead,
@@ -31,59 +31,59 @@ _KINDS: dict[type[events.Event], str] = {
     events.JobCrashed: "job_crashed",
     events.BreakerOpened: "breaker_opened",
 }
-_FOR_FIGURES = frozenset({"seconds", "waited"})
+_METRICS_ONLY = frozenset({"seconds", "waited"})
 
 
-def send_here(name: str, facts: dict[str, Any]) -> None:
-    """Call the receivers in this process. What goes wrong in them goes no further."""
+def send_here(name: str, fields: dict[str, Any]) -> None:
+    """Call the receivers in this process. Their errors are reported, not raised."""
     try:
         with clean_connections(), user_code(), soft_timeout(RECEIVERS_SECONDS):
-            answers = SIGNALS[name].send_robust(sender=None, **facts)
+            answers = SIGNALS[name].send_robust(sender=None, **fields)
         for receiver, answer in answers:
             if isinstance(answer, Exception):
-                told = getattr(receiver, "__qualname__", repr(receiver))
-                failed = {"signal": name, "receiver": told, "about": _subject(facts)}
+                receiver_name = getattr(receiver, "__qualname__", repr(receiver))
+                failed = {"signal": name, "receiver": receiver_name, "about": _subject(fields)}
                 events.emit(events.ReceiverFailed(**failed, error=answer))
     except StopNow:
         if is_running():  # inside a run, which is to end as well
             raise
-        lost(name, facts, "the worker was told to stop at once")
+        emit_lost(name, fields, "the worker was told to stop at once")
     except JobTimeout:
-        lost(name, facts, f"its receivers took more than {RECEIVERS_SECONDS:g} seconds")
-    except BaseException as error:  # noqa: BLE001 - SystemExit and its like of a receiver
-        lost(name, facts, f"a receiver raised {type(error).__name__}")
+        emit_lost(name, fields, f"its receivers took more than {RECEIVERS_SECONDS:g} seconds")
+    except BaseException as error:  # noqa: BLE001 - a receiver may raise SystemExit
+        emit_lost(name, fields, f"a receiver raised {type(error).__name__}")
 
 
-def lost(name: str, facts: dict[str, Any], why: str) -> None:
-    """Say that not all receivers have heard of it."""
-    events.emit(events.SignalLost(signal=name, about=_subject(facts), why=why))
+def emit_lost(name: str, fields: dict[str, Any], why: str) -> None:
+    """Report that not all receivers were called."""
+    events.emit(events.SignalLost(signal=name, about=_subject(fields), why=why))
 
 
-def _subject(facts: dict[str, Any]) -> str:
-    return facts["job_id"] if "job_id" in facts else f"the {facts['kind']} {facts['subject']}"
+def _subject(fields: dict[str, Any]) -> str:
+    return fields["job_id"] if "job_id" in fields else f"the {fields['kind']} {fields['subject']}"
 
 
 _send: Send = send_here
 
 
 def wants(kind: type[events.Event]) -> bool:
-    """Whether a kind of events has a signal that anybody listens to."""
+    """Whether a kind of event has a signal with receivers."""
     name = _KINDS.get(kind)
     return name is not None and SIGNALS[name].has_listeners()
 
 
 def announce(event: events.Event) -> None:
-    """Send the signal of an event, if it has one and anybody listens."""
+    """Send the signal of an event, if it has one with receivers."""
     if wants(type(event)):
         name = _KINDS[type(event)]
-        left_out = _FOR_FIGURES if isinstance(event, events.JobEvent) else ()
-        facts = {fact: getattr(event, fact) for fact in event.names if fact not in left_out}
-        _send(name, facts)
+        left_out = _METRICS_ONLY if isinstance(event, events.JobEvent) else ()
+        fields = {field: getattr(event, field) for field in event.names if field not in left_out}
+        _send(name, fields)
 
 
 @contextmanager
-def sent_by(send: Send) -> Iterator[None]:
-    """Let somebody else send the signals meanwhile: no user code runs in this process."""
+def sending_through(send: Send) -> Iterator[None]:
+    """Send signals through ``send`` inside the block, so that this process runs no user code."""
     global _send  # noqa: PLW0603 - events come to the process, and so do their subscribers
     before, _send = _send, send
     try:

@@ -75,7 +75,7 @@ THREADS = {
     "MainThread": "supervisor",
     "django_jobs-store": "keep and get, which are one thread on SQLite",
     "django_jobs-waiter": "wait",
-    "django_jobs-teller": "log",
+    "django_jobs-log": "log",
     "look_at_what_waits": "a look at what waits, once, at the start",
 }
 """What the page calls the threads of a worker's parent."""

@@ -11,7 +11,7 @@ from django_jobs.conf import get_settings
 from django_jobs.db.timeouts import Limits, limit_connection
 from django_jobs.models import Job, JobState
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.pool.get_thread import Looking
+from django_jobs.worker.pool.get_thread import Fetcher
 from django_jobs.worker.queues import Strict
 from tests.integration.by_hand import put
 from tests.integration.worker.pool.conftest import until
@@ -121,20 +121,20 @@ def test_nor_does_it_keep_a_worker_from_queues_whose_leases_are_of_another_lengt
     with override_settings(DJANGO_JOBS={"QUEUES": QUEUES}):
         plain = put(backend, 2, queue="plain")
         order = Strict(["default", "plain", "last"])
-        looking = Looking(backend, get_settings(), order, 1.0, threading.Condition())
-        looking.wish(0, 2)
-        assert [lease.id for lease in looking.look().leases] == plain
-        looking.wish(2, 2)
+        fetcher = Fetcher(backend, get_settings(), order, 1.0, threading.Condition())
+        fetcher.request(0, 2)
+        assert [lease.id for lease in fetcher.look().leases] == plain
+        fetcher.request(2, 2)
         with pytest.raises(Error):  # not an empty queue
-            looking.look()
-        assert not looking.empty
+            fetcher.look()
+        assert not fetcher.empty
         holder.close()
-        assert set(until(lambda: looked(looking))) < set(keyed)
+        assert set(until(lambda: looked(fetcher))) < set(keyed)
 
 
-def looked(looking):
+def looked(fetcher):
     try:
-        found = looking.look()
+        found = fetcher.look()
     except Error:
         return []
     return [lease.id for lease in found.leases] if found else []

@@ -192,7 +192,7 @@ def test_a_lost_lease_is_no_death(heard):
 def test_without_receivers_nothing_is_sent(emitted):
     sent = []
     fail.using(max_retries=0).enqueue()
-    with announcing.sent_by(lambda *told: sent.append(told)):
+    with announcing.sending_through(lambda *told: sent.append(told)):
         process_once()
     assert of_kind(emitted, events.JobDied)
     assert not sent
@@ -202,7 +202,7 @@ def test_without_receivers_nothing_is_sent(emitted):
 def test_who_sends_instead_gets_plain_facts(heard):
     sent = []
     enqueue_many([fail.using(max_retries=0).prepare() for _ in range(2)])
-    with announcing.sent_by(lambda *told: sent.append(told)):
+    with announcing.sending_through(lambda *told: sent.append(told)):
         process_once()
     process_once()
     ((name, facts),) = sent

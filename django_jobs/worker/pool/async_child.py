@@ -1,7 +1,7 @@
 """A child that runs several jobs at once: coroutines on one event loop, the rest in threads.
 
-Each lane takes what it was given one after the other. The loop never runs plain handlers,
-so that it can tell the parent at any time that this process goes on.
+Each lane runs its jobs one after the other. The loop never runs plain handlers, so that it
+can always send the parent a heartbeat.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ WHY_CUT = {
 
 
 class LoopChild:
-    """One process, one loop, as many threads as it takes."""
+    """Runs jobs in lanes: one event loop, and one thread for each lane."""
 
     def __init__(self, lanes: Sequence[tuple[Executor, Marks]], channel: Channel) -> None:
         self._channel = channel
-        self.ends = EndReporter(self.tell)
+        self.ends = EndReporter(self.send)
         self._loop = asyncio.new_event_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._threads = ThreadPoolExecutor(len(lanes), thread_name_prefix="django_jobs-lane")
@@ -56,7 +56,7 @@ class LoopChild:
         self._running = 0
 
     def run(self) -> None:
-        """Serve until the parent closes the conversation."""
+        """Run jobs until the parent closes the connection."""
         asyncio.set_event_loop(self._loop)
         self._loop.add_reader(self._channel.fileno(), self._on_readable)
         self._beat()
@@ -64,7 +64,7 @@ class LoopChild:
             try:
                 self._loop.run_until_complete(self._over)
             except (SystemExit, KeyboardInterrupt):
-                # Of a task that a handler started: asyncio stops for it, and we do not.
+                # Raised in a task that a handler started: asyncio stops for it, we go on.
                 if self._over.done():
                     raise
 
@@ -81,12 +81,12 @@ class LoopChild:
             self._loop.remove_reader(self._channel.fileno())
             self._end()
             return
-        for kind, *told in frames:
+        for kind, *parts in frames:
             if kind == "cancel":
-                index, number, why = told
+                index, number, why = parts
                 self._lanes[index].cancel(number, why)
             else:
-                for index, *handed_over in told[0]:
+                for index, *handed_over in parts[0]:
                     self._lanes[index].add(*handed_over)
 
     def spawn(self, lane: _Lane) -> None:
@@ -106,7 +106,7 @@ class LoopChild:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """A lane runs a job. What belongs to the process is restored when none does."""
+        """A lane runs a job. When no lane does, the state of the process is restored."""
         self._running += 1
         try:
             yield
@@ -115,7 +115,7 @@ class LoopChild:
             if not self._running:
                 self._state.restore()
 
-    def tell(self, frame: tuple[Any, ...]) -> None:
+    def send(self, frame: tuple[Any, ...]) -> None:
         try:
             self._channel.send(frame)
         except ConnectionError:  # the parent has ended, and needs no more to know
@@ -142,29 +142,29 @@ class _Lane:
         self._works = False
         self._running: tuple[int, Cut, asyncio.Task[Execution]] | None = None
 
-    def add(self, number: int, lease_seconds: float, told: tuple[Any, ...]) -> None:
-        self._waiting.append((number, lease_seconds, told))
+    def add(self, number: int, lease_seconds: float, fields: tuple[Any, ...]) -> None:
+        self._waiting.append((number, lease_seconds, fields))
         if not self._works:
             self._works = True
             self._child.spawn(self)
 
     def cancel(self, number: int, why: str) -> None:
-        """End a coroutine. A thread cannot be told to end."""
+        """End a coroutine. A thread cannot be stopped."""
         if self._running is not None and self._running[0] == number:
             _, cut, task = self._running
             cut.why, cut.timed_out = WHY_CUT.get(why, why), why == "timeout"
             task.cancel()
 
     async def work(self) -> None:
-        """Run what waits, one after the other."""
+        """Run the waiting jobs, one after the other."""
         try:
             while self._waiting:
-                number, lease_seconds, told = self._waiting.popleft()
+                number, lease_seconds, fields = self._waiting.popleft()
                 if not self._marks.begin(number):
-                    self._child.tell((self._index, number, SKIPPED))
+                    self._child.send((self._index, number, SKIPPED))
                     continue
                 with self._child.running():
-                    lease = lease_from_tuple(told)
+                    lease = lease_from_tuple(fields)
                     execution = await self._executed(number, lease, lease_seconds)
                     end = end_to_tuple(execution)  # before the deadline is lifted
                     self._marks.done(number)
@@ -173,13 +173,13 @@ class _Lane:
             self._works = False
 
     async def _executed(self, number: int, lease: Lease, lease_seconds: float) -> Execution:
-        # What the index says is not verified yet; it only chooses who delivers.
+        # The index is not verified yet; it only decides between loop and thread.
         key = lease.message.index.get("handler", "")
         handler = self._executor.gatekeeper.registry.get(str(key))
         if handler is None or not handler.is_coroutine:
             return await self._child.in_thread(self._executor, lease, lease_seconds)
         cut = Cut()
-        # A task of its own: its context variables end with it.
+        # A task of its own, so that its context variables end with it.
         task = asyncio.create_task(self._executor.run_async(lease, lease_seconds, cut))
         self._running = number, cut, task
         try:

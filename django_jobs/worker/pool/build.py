@@ -1,4 +1,4 @@
-"""Puts a pool together. The fork server comes first: before any thread or connection."""
+"""Builds a pool. The fork server comes first, before any thread or connection."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from django_jobs.worker.pool import spawnserver
 from django_jobs.worker.pool.child import child_main
 from django_jobs.worker.pool.forkserver import start_fork_server
 from django_jobs.worker.pool.lifecycle import ChildLimits
-from django_jobs.worker.pool.log_thread import Teller
-from django_jobs.worker.pool.settlement import Desk
+from django_jobs.worker.pool.log_thread import LogThread
+from django_jobs.worker.pool.settlement import Settlement
 from django_jobs.worker.pool.shared_memory import Places, shared_memory
 from django_jobs.worker.pool.store_threads import HANG_SHARE, StoreThreads
 from django_jobs.worker.pool.supervisor import Supervisor
 from django_jobs.worker.pool.thread_messages import WakePipe
 from django_jobs.worker.pool.wait_thread import limit_connecting
 from django_jobs.worker.settle import Settler
-from django_jobs.worker.signals import sent_by
+from django_jobs.worker.signals import sending_through
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.waiting_messages import warn_at_start
 
@@ -54,20 +54,16 @@ if TYPE_CHECKING:
     from django_jobs.worker.queues import QueueOrder
     from django_jobs.worker.stop import Limits
 
-
-# The garbage collector of a parent, which makes thousands of small objects a second.
-
-
-# All that a parent holds of its leases is less than that, and goes without a collector.
+# More objects than the leases that a parent holds; these are freed without the collector.
 YOUNGEST = 50_000
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Look for cycles seldom, and not among what was there before, inside the block.
+    """Run the garbage collector rarely inside the block, and not on objects from before it.
 
-    A parent runs no handlers, and leases are in no cycle; a child that has ended is, which is
-    little. Yet a batch of leases is enough for the collector to look at them again and again.
+    A parent makes thousands of small objects a second, and each batch of leases would start the
+    collector again. Leases are in no cycles; only children that have ended are, and they are few.
     """
     thresholds = gc.get_threshold()
     gc.collect()
@@ -81,33 +77,33 @@ def rare_collections() -> Iterator[None]:
 
 
 BROKEN = 1
-LAST_WORDS_SECONDS = 2.0
+END_SECONDS = 2.0
 
 
 def why_no_children() -> str:
-    """Why a worker cannot have children here; empty where it can."""
+    """Why a worker cannot have children here; empty if it can."""
     return spawnserver.why_not() if spawnserver.is_needed() else ""
 
 
 def processes_for(asked: int | None, backend: Backend) -> int:
-    """How many children to run: as asked, or one for each core, where that can be."""
-    if not works_from_threads(backend):  # a database that no other connection sees
+    """How many children to run: as asked, or one for each core if children are possible."""
+    if not works_from_threads(backend):  # an in-memory database, which other connections do not see
         return 0
     if asked is not None:
         return asked
-    # On macOS children have to be asked for: nobody has tried them there.
+    # On macOS children have to be asked for: they are untested there.
     return 0 if sys.platform == "darwin" or why_no_children() else cores()
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class PoolWorker:
-    """A worker of several processes, with the face of the one that is a single process."""
+    """A worker of several processes, with the interface of the single-process worker."""
 
     def __init__(
         self,
@@ -135,7 +131,7 @@ class PoolWorker:
         self._on_report = on_report
 
     def run(self) -> int:
-        """Work until told to stop or a limit is reached; the exit code."""
+        """Work until a stop signal or a limit; returns the exit code."""
         connections.close_all()
         if self._settings.allowed_shell_commands:
             stray_processes.keep_to_itself()
@@ -144,27 +140,27 @@ class PoolWorker:
         database = self._backend.home
         for alias in {database, self._relay.home if self._relay else None}:
             limit_connecting(alias, shortest_lease(self._settings) / HANG_SHARE)
-        teller = Teller()
-        teller.start()
+        log_thread = LogThread()
+        log_thread.start()
         try:
-            with rare_collections(), self.stop.listening(), logs.through(teller.say):
-                code = self._work(server, teller)
+            with rare_collections(), self.stop.listening(), logs.through(log_thread.submit):
+                code = self._work(server, log_thread)
         finally:
-            all_is_said = teller.end(LAST_WORDS_SECONDS)
-        if not all_is_said:
-            os._exit(code)  # to leave in good order would be to wait for who takes down the log
+            log_is_written = log_thread.end(END_SECONDS)
+        if not log_is_written:
+            os._exit(code)  # an orderly exit would wait for the log's reader
         return code
 
-    def _work(self, server: ForkServer, teller: Teller) -> int:
+    def _work(self, server: ForkServer, log_thread: LogThread) -> int:
         alias = self._backend.alias
-        supervisor, desk = self._supervisor(server, teller)
+        supervisor, settlement = self._supervisor(server, log_thread)
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
         look = threading.Thread(target=self._look_at_what_waits, daemon=True)
         look.start()
-        with sent_by(supervisor.signal_process.send):
+        with sending_through(supervisor.signal_process.send):
             why = supervisor.run()
-        look.join(LAST_WORDS_SECONDS)
-        self.processed = desk.processed
+        look.join(END_SECONDS)
+        self.processed = settlement.processed
         Ledger(self._backend).end()
         if supervisor.broken:
             events.emit(events.WorkerBroken(backend=alias, why=supervisor.broken))
@@ -175,7 +171,7 @@ class PoolWorker:
         return self.stop.exit_code or (BROKEN if supervisor.broken else 0)
 
     def _look_at_what_waits(self) -> None:
-        """In a thread and with a connection of its own: the start waits for nothing."""
+        """Warn of jobs that no worker can run, in a thread, so that the start need not wait."""
         try:
             gatekeeper = build_gatekeeper(self._backend, self._settings)
             warn_at_start(self._backend, gatekeeper, self._queues.watched)
@@ -188,7 +184,9 @@ class PoolWorker:
         main = child_main(self._child_executor, self._settings.kill_grace, self._places)
         return start_fork_server(main, memory)
 
-    def _supervisor(self, server: ForkServer, teller: Teller) -> tuple[Supervisor, Desk]:
+    def _supervisor(
+        self, server: ForkServer, log_thread: LogThread
+    ) -> tuple[Supervisor, Settlement]:
         wake = WakePipe()
         store = StoreThreads(
             self._backend,
@@ -201,9 +199,9 @@ class PoolWorker:
             relay=self._relay,
         )
         worker = worker_name().rpartition(":")[0]
-        desk = Desk(
+        settlement = Settlement(
             store,
-            partial(self._done, teller),
+            partial(self._done, log_thread),
             build_gatekeeper(self._backend, self._settings).believed,
             worker,
             can_put_off=self._backend.capabilities.delay,
@@ -213,26 +211,26 @@ class PoolWorker:
             places=self._places,
             child_limits=self._child_limits,
             store=store,
-            desk=desk,
+            settlement=settlement,
             stop=self.stop,
             limits=self._limits,
             wake=wake,
         )
         store.start()
-        return supervisor, desk
+        return supervisor, settlement
 
     def _child_executor(self) -> Executor:
         return build_executor(self._backend, self._settings)
 
-    def _done(self, teller: Teller, settled: Sequence[Done]) -> None:
-        told = settled
+    def _done(self, log_thread: LogThread, settled: Sequence[Done]) -> None:
+        reported = settled
         if self._on_report is None and not events.is_wanted(events.JobSucceeded):
-            # Most jobs of a busy worker end so.
+            # Most jobs of a busy worker are plain successes.
             metrics.succeeded([done.run.lasted for done in settled if done.is_plain])
-            told = [done for done in settled if not done.is_plain]
-        for done in told:
+            reported = [done for done in settled if not done.is_plain]
+        for done in reported:
             report = report_of(done.run, done.verdict)
             for event in events_of(done.run, done.verdict, report, done.outcome):
                 events.emit(event)
             if self._on_report is not None:
-                teller.say(partial(self._on_report, report))
+                log_thread.submit(partial(self._on_report, report))

@@ -1,13 +1,13 @@
 """Frames between a parent and a child, over a socket pair.
 
-Marshal is fast and knows plain values only; both ends are the same Python. A child sends
-and waits; the parent posts, and what the child has no room for yet is sent later.
+Marshal is fast and takes plain values only; both ends are the same Python. A child sends
+and waits. The parent posts: what does not fit into the socket is sent later.
 
-User code in a child can write to the socket, as code does that uses the number of a
-descriptor that was closed. Marshal may crash on such bytes. So each frame begins with a
-key that the parent has drawn for this child: what has no key is never unmarshalled, and
-what announces more than a child can have to say is not waited for. Code that looks for
-the key in its own process can send what it likes; that is bounded and checked, no more.
+User code in a child can write to the socket, for example through the number of a descriptor
+that was closed. Marshal may crash on such bytes. So each frame begins with a random key that
+the parent chose for this child: bytes without the key are never unmarshalled, and a frame that
+announces more than a child may send is not waited for. Code that looks up the key in its own
+process can send any frame; the parent bounds and checks frames, but cannot tell them apart.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 _KEY = struct.Struct("<I")
 _HEADER = struct.Struct("<II")
 _header, _read_header, _HEADER_BYTES = _HEADER.pack, _HEADER.unpack_from, _HEADER.size
-_KEY_BITS = 30  # what Python compares fastest
+_KEY_BITS = 30  # small integers compare fastest
 _CHUNK = 1 << 18
-# The result, the output, the traceback and the message are each capped far below it.
+# The result, the output, the traceback and the message are each capped far below this.
 MOST_BYTES = 8 << 20
 _NO_LIMIT = (1 << 32) - 1
 _NO_FRAME = "bytes that are no frame"
@@ -37,7 +37,7 @@ class Channel:
         self.sock = sock
         self.received = 0
         self.garbled = ""
-        """Why what came cannot be read; from there on nothing is."""
+        """Why received bytes cannot be read; nothing is read after them."""
         self.key = key
         self._most = most
         self._arrived = bytearray()
@@ -45,7 +45,7 @@ class Channel:
 
     @classmethod
     def for_parent(cls, sock: socket.socket) -> Channel:
-        """The parent's end. The first that it sends is the key, before there is a child."""
+        """The parent's end. It sends the key first, before the child exists."""
         key = secrets.randbits(_KEY_BITS)
         sock.sendall(_KEY.pack(key))
         return cls(sock, key, MOST_BYTES)
@@ -54,14 +54,14 @@ class Channel:
     def for_child(cls, sock: socket.socket) -> Channel:
         """The child's end."""
         sock.settimeout(None)  # as below, before its first read
-        found = sock.recv(_KEY.size, socket.MSG_WAITALL)
-        # Less than a key is the end of the parent, which shows when it is listened to.
-        return cls(sock, int.from_bytes(found, "little"))
+        key = sock.recv(_KEY.size, socket.MSG_WAITALL)
+        # A short read means that the parent has gone; the next read shows it.
+        return cls(sock, int.from_bytes(key, "little"))
 
     def send(self, frame: Any) -> None:
-        """Send one frame, however long it takes; raises OSError when nobody is there any more.
+        """Send one frame, however long it takes; raises OSError when the other end is gone.
 
-        ValueError: it is no plain value, or larger than the parent would take.
+        Raises ValueError if the frame is not a plain value, or larger than the parent accepts.
         """
         data = marshal.dumps(frame)
         if len(data) > MOST_BYTES:
@@ -69,13 +69,13 @@ class Channel:
         self.sock.sendall(_header(self.key, len(data)) + data)
 
     def post(self, frame: Any) -> None:
-        """Send as much as there is room for; the rest goes with ``flush``. Never waits."""
+        """Send as much as fits without waiting; ``flush`` sends the rest."""
         data = marshal.dumps(frame)
         self._outgoing += _header(self.key, len(data)) + data
         self.flush()
 
     def flush(self) -> None:
-        """Send more of what was posted; raises OSError when nobody is there any more."""
+        """Send more of what was posted; raises OSError when the other end is gone."""
         while self._outgoing:
             try:
                 sent = self.sock.send(memoryview(self._outgoing)[:_CHUNK], socket.MSG_DONTWAIT)
@@ -85,7 +85,7 @@ class Channel:
 
     @property
     def is_full(self) -> bool:
-        """Whether something posted has not been sent."""
+        """Whether posted frames still wait to be sent."""
         return bool(self._outgoing)
 
     def receive(self) -> Any:
@@ -100,7 +100,7 @@ class Channel:
     def receive_ready(self) -> list[Any]:
         """All frames that are complete after one read, without waiting; EOFError at the end.
 
-        Those before something that cannot be read count; ``garbled`` says that there was such.
+        Frames before unreadable bytes count; ``garbled`` is set when there are such bytes.
         """
         try:
             self._read(socket.MSG_DONTWAIT)
@@ -109,9 +109,9 @@ class Channel:
         return self._frames()
 
     def receive_rest(self) -> list[Any]:
-        """What a process that has ended said last. Who else holds its end is not waited for."""
+        """The last frames of a process that has ended, even if another holds its end open."""
         frames: list[Any] = []
-        most = self.received + 2 * MOST_BYTES  # nor read for ever
+        most = self.received + 2 * MOST_BYTES  # a process it left behind may write on
         while self.received < most:
             try:
                 self._read(socket.MSG_DONTWAIT)
@@ -121,7 +121,7 @@ class Channel:
         return frames
 
     @property
-    def is_amid(self) -> bool:
+    def is_mid_frame(self) -> bool:
         """Whether a frame has begun to arrive and is not complete."""
         return bool(self._arrived)
 
@@ -142,16 +142,19 @@ class Channel:
     def _frames(self, limit: int | None = None) -> list[Any]:
         frames: list[Any] = []
         start, arrived, key, most = 0, len(self._arrived), self.key, self._most
-        loads, read_header = marshal.loads, _read_header  # thousands in a second come this way
+        loads, read_header = (
+            marshal.loads,
+            _read_header,
+        )  # this loop reads thousands of frames a second
         with memoryview(self._arrived) as view:
             while limit is None or len(frames) < limit:
                 body = start + _HEADER_BYTES
                 if arrived < body:
-                    self._look_at_key(view[start : start + _KEY.size])
+                    self._check_key(view[start : start + _KEY.size])
                     break
-                found, length = read_header(view, start)
-                if found != key or length > most:
-                    self.garbled = f"a frame of {length:,} bytes" if found == key else _NO_FRAME
+                frame_key, length = read_header(view, start)
+                if frame_key != key or length > most:
+                    self.garbled = f"a frame of {length:,} bytes" if frame_key == key else _NO_FRAME
                     break
                 if arrived < body + length:
                     break
@@ -164,7 +167,7 @@ class Channel:
         del self._arrived[: arrived if self.garbled else start]
         return frames
 
-    def _look_at_key(self, begun: memoryview) -> None:
-        """Of less than a header, too: nothing may follow that shows what it is."""
-        if not _KEY.pack(self.key).startswith(begun):
+    def _check_key(self, start: memoryview) -> None:
+        """Check the start of an incomplete header: the rest may never come."""
+        if not _KEY.pack(self.key).startswith(start):
             self.garbled = _NO_FRAME

@@ -1,4 +1,4 @@
-"""A child: takes leases from the parent, runs one at a time, tells how each ended."""
+"""A child: receives leases from the parent, runs one job at a time, reports each outcome."""
 
 from __future__ import annotations
 
@@ -43,80 +43,83 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.shared_memory import Marks, Places
 
 
-# Of jobs that take microseconds, one step for all and then the next costs less than all steps for
-# one: what a step does stays in the caches of the processor.
+# For jobs that take microseconds, doing one step for many of them is faster than doing all steps
+# for each: the step's code and data stay in the processor's caches.
 TOGETHER = 16
-SMALL = 4096
+SMALL_BODY = 4096
 EXIT_SECONDS = LEAVE_SECONDS - 1
 
 
 class _ParentGone(Exception):
-    """Nobody is there any more to talk to."""
+    """The parent has closed the connection."""
 
 
 class Child:
-    """One job after the other."""
+    """Runs one job after the other."""
 
     def __init__(self, executor: Executor, marks: Marks, channel: Channel) -> None:
         self._executor = executor
         self._channel = channel
-        self._ends = EndReporter(self._tell)
+        self._ends = EndReporter(self._send)
         self._marks = marks
         self._state = ProcessState()
 
     def run(self) -> None:
-        """Serve until the parent closes the conversation."""
+        """Run jobs until the parent closes the connection."""
         self._marks.beat(time.monotonic())
         with suppress(_ParentGone):
             while True:
-                _, handed_over = self._heard()
+                _, handed_over = self._receive()
                 for first in range(0, len(handed_over), TOGETHER):
-                    self._some(handed_over[first : first + TOGETHER])
+                    self._run_batch(handed_over[first : first + TOGETHER])
 
-    def _some(self, handed_over: Sequence[tuple[Any, ...]]) -> None:
-        leases = [lease_from_tuple(told) for *_, told in handed_over]
-        opened = [self._opened(lease) for lease in leases]
+    def _run_batch(self, handed_over: Sequence[tuple[Any, ...]]) -> None:
+        leases = [lease_from_tuple(fields) for *_, fields in handed_over]
+        opened = [self._open(lease) for lease in leases]
         for (_, number, lease_seconds, _), lease, envelope in zip(
             handed_over, leases, opened, strict=True
         ):
-            self._one(number, lease_seconds, lease, envelope)
+            self._run_job(number, lease_seconds, lease, envelope)
 
-    def _opened(self, lease: Lease) -> Envelope | None:
-        """What can be read before the job is marked as begun: no body that might end a process."""
-        if len(lease.message.body) > SMALL:
+    def _open(self, lease: Lease) -> Envelope | None:
+        """Open a message before its job is marked as begun, unless its body is large.
+
+        A large body might kill the process while no job is marked as the cause.
+        """
+        if len(lease.message.body) > SMALL_BODY:
             return None
         try:
             return self._executor.gatekeeper.believed(lease)
-        except Exception:  # noqa: BLE001 - it shows again in its turn, and is charged to the job
+        except Exception:  # noqa: BLE001 - it recurs in the run, and is charged to the job
             return None
 
-    def _one(
+    def _run_job(
         self, number: int, lease_seconds: float, lease: Lease, envelope: Envelope | None
     ) -> None:
         if not self._marks.begin(number):
-            self._tell((0, number, SKIPPED))
+            self._send((0, number, SKIPPED))
             return
         execution = self._executor.run(lease, lease_seconds, envelope)
         end = end_to_tuple(execution)  # before the deadline is lifted
         self._marks.done(number)
         self._ends.report(0, number, end)
-        self._state.restore()  # what goes wrong here is no fault of the next job
+        self._state.restore()  # an error here must not be charged to the next job
 
-    def _heard(self) -> Any:
+    def _receive(self) -> Any:
         try:
             return self._channel.receive()
         except (EOFError, ConnectionError):
             raise _ParentGone from None
 
-    def _tell(self, frame: tuple[Any, ...]) -> None:
+    def _send(self, frame: tuple[Any, ...]) -> None:
         try:
             self._channel.send(frame)
-        except ConnectionError:  # it has ended, and needs no more to know
+        except ConnectionError:  # it has ended, and needs no reports
             raise _ParentGone from None
 
 
 def child_main(build: Callable[[], Executor], kill_grace: float, places: Places) -> ChildMain:
-    """What the fork server runs in a new child."""
+    """The function that the fork server runs in a new child."""
     without_jobs: dict[int, Callable[[Channel], None]] = {
         places.signal_process: send_signals,
         places.scheduler_process: partial(tick_schedules, places.cron),
@@ -164,13 +167,13 @@ def child_main(build: Callable[[], Executor], kill_grace: float, places: Places)
 
 
 def run_exit_hooks() -> None:
-    """Let libraries send what they hold back: run what they registered with ``atexit``.
+    """Run the hooks that libraries registered with ``atexit``, so that they flush their data.
 
-    A process of the fork server ends by ``os._exit()``, and Python would run nothing. In a thread,
-    for a hook may hang; what threads of their own do then is not waited for.
+    Processes of the fork server end by ``os._exit()``, which skips the hooks. They run in a thread,
+    for a hook may hang; threads that hooks start are not waited for.
     """
-    # The standard library's way for its own forked children; there is no public one.
-    hooks = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 - as said
+    # multiprocessing calls this in its own forked children; there is no public function.
+    hooks = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 - as above
     hooks.start()
     hooks.join(EXIT_SECONDS)
     if hooks.is_alive():

@@ -1,4 +1,4 @@
-"""The children as the parent sees them: what their lanes hold, and what they have begun."""
+"""The parent's view of its children: the leases in their lanes, and which jobs have begun."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from django_jobs.worker.pool.forkserver import kill_group
 from django_jobs.worker.pool.messages import (
     ALIKE,
     MOMENT_BITS,
-    NOTHING_SAID,
+    NO_REPORT,
     RAN,
     BadFrame,
-    check_rest,
+    check_settled_or_skipped,
     lease_to_tuple,
-    said_of,
+    read_report,
 )
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
     from django_jobs.worker.pool.channel import Channel
-    from django_jobs.worker.pool.messages import Said
+    from django_jobs.worker.pool.messages import RunReport
     from django_jobs.worker.pool.shared_memory import Marks
 
-    Ran = tuple[Said, tuple[int, int]]
+    TimedReport = tuple[RunReport, tuple[int, int]]
 
-FENCE_SHARE = 6  # nothing runs in this last part of a lease
-KILL_SHARE = 12  # nor is anything given time to be cancelled in this one
-NEIGHBOUR_GRACE = 2.0  # what runs beside an overrun may end within this
+FENCE_SHARE = 6  # no job runs in this last part of its lease
+KILL_SHARE = 12  # nor may one that is being cancelled in this part
+NEIGHBOUR_GRACE = 2.0  # jobs beside an overrun may end within this time
 STUCK_SECONDS = 1.5
 PROMPT_SECONDS = 0.05
 LONGEST_LOOK = 1.0
@@ -41,7 +41,7 @@ LONGEST_LOOK = 1.0
 
 @dataclass(slots=True)
 class Held:
-    """A lease, and until when it certainly holds on this machine's monotonic clock."""
+    """A lease, and when it ends at the earliest, on this machine's monotonic clock."""
 
     lease: Lease
     seconds: float
@@ -54,13 +54,13 @@ class Held:
 
     @property
     def fence(self) -> float:
-        """The moment from which it must not be run."""
+        """The moment from which the job must not run."""
         return self.ends - self.seconds / FENCE_SHARE
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """What a child does one after the other. It has as many lanes as it runs jobs at once."""
+    """Jobs that a child runs one after the other; it has a lane for each job it runs at once."""
 
     child: Child
     index: int
@@ -68,12 +68,12 @@ class Lane:
     held: OrderedDict[int, Held] = field(default_factory=OrderedDict)
     revoked: set[int] = field(default_factory=set)
     given_at: float = 0.0
-    asked: tuple[int, float] = (0, 0.0)
+    stop_request: tuple[int, float] = (0, 0.0)
     quiet: float = 0.0
-    place: tuple[int, ...] = ()
+    progress: tuple[int, ...] = ()
 
     def give(self, leases: Sequence[Held]) -> None:
-        """Hand leases over, with the child's next frame."""
+        """Add leases to the child's next frame."""
         self.given_at = time.monotonic()
         for held in leases:
             number = self.child.next_number()
@@ -84,7 +84,7 @@ class Lane:
 
     @property
     def fence(self) -> float:
-        """The moment from which it must not run all that it holds."""
+        """The earliest moment from which one of its jobs must not run."""
         return min((held.fence for held in self.held.values()), default=0.0)
 
     @property
@@ -92,47 +92,47 @@ class Lane:
         return self.child.accepts and not self.revoked
 
     def running(self) -> tuple[int, Held] | None:
-        """What it has begun and not ended."""
+        """The job that has begun and not ended."""
         started = self.marks.started
         held = self.held.get(started) if started > self.marks.finished else None
         return None if held is None else (started, held)
 
     @property
     def is_occupied(self) -> bool:
-        """Whether user code of a job runs. For how long it may is up to the job."""
+        """Whether a handler runs, which may take as long as its job allows."""
         return self.running() is not None and self.marks.deadline > 0.0
 
     @property
-    def has_unheard(self) -> bool:
-        """Whether it has ended a job and its verdict has not come."""
+    def has_unreported(self) -> bool:
+        """Whether it has ended a job and its report has not arrived."""
         return bool(self.held) and next(iter(self.held)) <= self.marks.finished
 
     def watch(self, seconds: float) -> None:
-        """Count for how long it has owed something to the parent, and did nothing for it."""
+        """Count how long it has had something to do without making progress."""
         owes = self.held or self.revoked or self.child.dismissed
         first = next(iter(self.held), 0)
-        place = (self.marks.started, self.marks.finished, first, len(self.revoked))
-        if not owes or self.is_occupied or place != self.place:
-            self.quiet, self.place = 0.0, place
+        progress = (self.marks.started, self.marks.finished, first, len(self.revoked))
+        if not owes or self.is_occupied or progress != self.progress:
+            self.quiet, self.progress = 0.0, progress
         else:
             self.quiet += seconds
 
     def is_running_since(self, moment: float) -> bool:
-        """Whether what it runs began before a moment on the monotonic clock."""
+        """Whether its running job began before a moment on the monotonic clock."""
         return self.running() is not None and self.marks.began_at < moment
 
     def begun(self) -> list[int]:
-        """What it really ran and has not reported the end of.
+        """The jobs that it really ran and whose end it has not reported.
 
-        That is one job; more of them where the parent stopped listening before it died.
+        Usually one; more if the parent stopped reading before the child died.
         """
         ran = self.marks.ran
         return [number for number in self.held if number <= ran]
 
     def makes_wait(self, now: float) -> bool:
-        """Whether some of what it holds may wait behind something else.
+        """Whether a job that it holds may have to wait.
 
-        The first that it was given begins at once, unless its process is busy otherwise.
+        The first job begins at once, unless the process is busy with something else.
         """
         return len(self.held) > 1 or bool(self.held and now - self.given_at > PROMPT_SECONDS)
 
@@ -141,9 +141,9 @@ class Lane:
         return [number for number in self.held if number > started]
 
     def take_back(self, count: int) -> list[Held]:
-        """The last so many of what it has not begun, if it still has not.
+        """Take back the last ``count`` jobs that it has not begun by now.
 
-        Until it has come across all of them it gets nothing new.
+        It gets nothing new until it has passed over all of them.
         """
         numbers = self.unstarted()[-count:] if count > 0 else []
         if not numbers:
@@ -155,10 +155,10 @@ class Lane:
     def take_back_all(self) -> list[Held]:
         return self.take_back(len(self.held))
 
-    def seen(self, number: int) -> Held | None:
-        """It is done with a number, run or not; what it held by it, if that was not taken back.
+    def pop(self, number: int) -> Held | None:
+        """Remove and return the job with a number; None if it was taken back.
 
-        It comes to numbers one after the other: one that was passed over is a BadFrame.
+        The child reports numbers in their order, run or not; raises BadFrame if one is left out.
         """
         if self.revoked:
             self.revoked.discard(number)
@@ -176,13 +176,13 @@ class Lane:
         return None
 
     def ask_to_stop(self, number: int, kill_at: float) -> None:
-        """Let what it runs see that it is to stop; one that does not is stopped in time."""
-        if self.asked[0] != number:
-            self.asked = (number, kill_at)
+        """Ask the running job to stop; it is killed at ``kill_at`` if it does not."""
+        if self.stop_request[0] != number:
+            self.stop_request = (number, kill_at)
             self.marks.ask_to_stop(number)
 
     def stop(self, why: str, number: int) -> None:
-        """End what it runs: at once where it is alone; among others first only its own run."""
+        """End its running job: kill a child of one lane, otherwise first cancel only this job."""
         child = self.child
         if len(child.lanes) == 1:
             child.kill(why, number)
@@ -197,7 +197,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A run that has to end, in a child that runs others too."""
+    """A run that has to end, in a child that runs other jobs too."""
 
     number: int
     why: str
@@ -206,7 +206,7 @@ class Overrun:
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """One child process. ``isolated``: it is for what has to run alone, one job at a time."""
+    """One child process. ``isolated``: it is for jobs that have to run alone, one at a time."""
 
     slot: int
     pid: int
@@ -220,10 +220,10 @@ class Child:
     fault: str = ""
     disconnected_at: float = 0.0
     born_at: float = 0.0
-    said: Said = NOTHING_SAID
-    terms: tuple[Any, ...] | None = None
-    last: int = 0
-    ended: int = 0
+    last_report: RunReport = NO_REPORT
+    last_terms: tuple[Any, ...] | None = None
+    last_number: int = 0
+    ended_jobs: int = 0
     retiring: str = ""
     replaced: bool = False
     dismissed: bool = False
@@ -231,20 +231,20 @@ class Child:
     received: int = 0
 
     def next_number(self) -> int:
-        self.last += 1
-        return self.last
+        self.last_number += 1
+        return self.last_number
 
     def hand_over(self) -> None:
-        """Send what its lanes hold; for a child that is gone it counts all the same."""
+        """Send the leases added to its lanes; they count as handed over even if it is gone."""
         if self.outbox:
             frame, self.outbox = self.outbox, []
             self.post(("run", frame))
 
-    def heard(self, frame: Any) -> tuple[Held | None, Ran | None]:
-        """The job that a frame is about; what it tells of its run, where that is to be settled.
+    def read_frame(self, frame: Any) -> tuple[Held | None, TimedReport | None]:
+        """The job that a frame is about, and the report of its run if it has to be settled.
 
-        BadFrame where no child of ours sends such: a value of another type would raise in
-        the store's thread, on which all jobs of this worker depend.
+        Raises BadFrame for a frame that is not of the protocol: a value of another type would
+        raise in the store's thread, on which all jobs of this worker depend.
         """
         try:
             index, number, kind = frame[:3]
@@ -253,22 +253,22 @@ class Child:
                 finished = started + lasted
             elif kind == RAN:
                 _, _, _, outcome, terms, counts, (started, finished) = frame
-                known = self.said.terms if terms == self.terms else None
-                self.said = said_of(outcome, terms, counts, known)
-                self.terms = terms
+                same_terms = self.last_report.terms if terms == self.last_terms else None
+                self.last_report = read_report(outcome, terms, counts, same_terms)
+                self.last_terms = terms
             else:
-                check_rest(kind, frame)
-                return self.lanes[index].seen(number), None
-            if (started | finished) >> MOMENT_BITS:  # no number, below 0, or beyond any store
+                check_settled_or_skipped(kind, frame)
+                return self.lanes[index].pop(number), None
+            if (started | finished) >> MOMENT_BITS:  # negative, or beyond any store
                 raise BadFrame(f"a run from {started} to {finished}")  # noqa: TRY301 - as the others
-            return self.lanes[index].seen(number), (self.said, (started, finished))
+            return self.lanes[index].pop(number), (self.last_report, (started, finished))
         except BadFrame:
             raise
-        except Exception as error:  # what is no frame of ours raises one of many
+        except Exception as error:  # a foreign frame may raise any of them
             raise BadFrame(f"a frame of another shape: {error!r}") from error
 
     def post(self, frame: tuple[Any, ...]) -> None:
-        with contextlib.suppress(OSError):  # its end is on the way and returns what it held
+        with contextlib.suppress(OSError):  # its death will be reported, and returns its jobs
             self.channel.post(frame)
 
     @property
@@ -277,7 +277,7 @@ class Child:
 
     @property
     def load(self) -> int:
-        """How much it holds."""
+        """How many jobs it holds."""
         return sum(len(lane.held) for lane in self.lanes)
 
     @property
@@ -286,44 +286,44 @@ class Child:
 
     @property
     def is_free(self) -> bool:
-        """Whether what it is given now begins at once."""
+        """Whether a job handed over now begins at once."""
         return self.is_up and self.is_idle and all(lane.accepts for lane in self.lanes)
 
     @property
     def given_at(self) -> float:
-        """When it was last given something, or born."""
+        """When it was last given a job, or born."""
         return max(self.born_at, *(lane.given_at for lane in self.lanes))
 
     def dismiss(self) -> None:
-        """Tell it that nothing comes any more; it ends by itself."""
+        """Close the sending side: no more jobs come, and it ends by itself."""
         if not (self.dismissed or self.disconnected_at):
             self.dismissed = True
             with contextlib.suppress(OSError):
                 self.channel.sock.shutdown(socket.SHUT_WR)
 
     def is_stuck(self, now: float) -> bool:
-        """Whether nothing goes on in it, so that it is not known which of its runs is to blame."""
+        """Whether its event loop stands still, so that any of its runs may be the cause."""
         beaten_at = self.lanes[0].marks.beaten_at
         return len(self.lanes) > 1 and now - beaten_at > STUCK_SECONDS
 
     @property
     def is_up(self) -> bool:
-        """Whether it has been ready for jobs."""
+        """Whether it has reported ready for jobs."""
         return self.lanes[0].marks.beaten_at > 0.0
 
     def watch(self, now: float) -> None:
-        """Look at all lanes. Time in which the parent itself did not go on counts little."""
+        """Watch all lanes. Time in which the parent itself was stopped counts little."""
         seconds = min(now - self.looked_at, LONGEST_LOOK)
-        if self.channel.is_amid and self.channel.received != self.received:
-            seconds = 0.0  # what it has to say is on its way
+        if self.channel.is_mid_frame and self.channel.received != self.received:
+            seconds = 0.0  # a frame is arriving
         self.looked_at, self.received = now, self.channel.received
         for lane in self.lanes:
             lane.watch(seconds)
 
     def kill(self, why: str, number: int = 0, *, fault: str = "") -> None:
-        """End it and everything it started, for the sake of the job with a number.
+        """Kill it and everything it started, because of the job with this number.
 
-        ``fault``: what is wrong with the child itself, which perhaps no job is to blame for.
+        ``fault``: what is wrong with the child itself, perhaps through no fault of a job.
         """
         if self.killed:
             return

@@ -1,4 +1,4 @@
-"""Deadlines and fences: what runs too long is killed, what has no lease does not run."""
+"""Deadlines and fences: kills jobs that run too long, and lets none run without a lease."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.25
 DISCONNECTED_SECONDS = 1.0
 SILENT_SECONDS = 8.0
-BIRTH_SECONDS = 60.0  # a child that is started afresh sets up a whole project first
+BIRTH_SECONDS = 60.0  # a spawned child sets up the whole project first
 
 
 def enforce_deadlines(children: Iterable[Child], dispatch: Dispatch) -> None:
-    """Stop what has to be stopped now."""
+    """Kill or cancel what is past its time, and take back jobs whose lease may end."""
     now = time.monotonic()
     for child in children:
         if child.disconnected_at and now - child.disconnected_at > DISCONNECTED_SECONDS:
@@ -44,40 +44,40 @@ def _check_lane(lane: Lane, now: float) -> None:
         return
     number, held = running
     deadline = lane.marks.deadline
-    if lane.marks.started != number:  # it went on meanwhile; the deadline may be another's
+    if lane.marks.started != number:  # the deadline may be the next job's
         return
     if 0.0 < deadline < now:
         lane.stop("timeout", number)
     elif now > held.fence:
         lane.stop("fence", number)
-    elif lane.asked[0] == number and now > lane.asked[1]:
+    elif lane.stop_request[0] == number and now > lane.stop_request[1]:
         lane.stop("asked", number)
 
 
 def _check_silence(child: Child, now: float, dispatch: Dispatch) -> None:
-    """A child that hangs where no job runs is replaced, and no job is charged for it.
+    """Replace a child that hangs outside of any job; no job is charged for it.
 
-    It may hang in a signal handler, in what a thread left behind does, in a lock. Beside
-    user code that runs it is left alone, for that may take as long as its job allows.
+    It may hang in a signal handler, in a lock, or because of a thread that a job left behind.
+    While a handler runs it is left alone: that may take as long as its job allows.
     """
     limit = SILENT_SECONDS if child.is_up else BIRTH_SECONDS
     silent = [lane for lane in child.lanes if lane.quiet > limit]
     if not silent:
         return
-    # With a verdict that does not come, what runs beside it could not report its own either.
-    if any(lane.has_unheard for lane in silent) or not any(x.is_occupied for x in child.lanes):
+    # If one lane cannot report an end, the jobs beside it could not report theirs either.
+    if any(lane.has_unreported for lane in silent) or not any(x.is_occupied for x in child.lanes):
         where = "between two jobs" if child.is_up else "before it was ready for jobs"
         child.kill("silent", fault=f"nothing went on in it for {limit:g} seconds {where}")
         return
     for lane in silent:
         if taken := lane.take_back_all():
             dispatch.ready.extend(taken)
-        elif not child.is_stuck(now):  # its loop goes on, and it does not come to them
+        elif not child.is_stuck(now):  # its loop runs, but not this lane
             child.retiring = child.retiring or "it does not come to jobs that it was handed"
 
 
 def _check_overruns(child: Child, now: float, dispatch: Dispatch) -> None:
-    """It gets nothing new, its neighbours may end, and then it is killed."""
+    """Give the child nothing new, let the other jobs end, then kill it."""
     for lane in child.lanes:
         dispatch.ready.extend(lane.take_back_all())
     for index, overrun in list(child.overruns.items()):
@@ -88,7 +88,7 @@ def _check_overruns(child: Child, now: float, dispatch: Dispatch) -> None:
 
 
 def stop_lost(child: Child, dispatch: Dispatch, is_lost: Callable[[Held], bool]) -> None:
-    """Stop what it runs without a lease, and let it begin nothing without one."""
+    """Stop the runs whose lease was lost, and take back jobs of lost leases."""
     for lane in child.lanes:
         running = lane.running()
         if running is not None and is_lost(running[1]):
@@ -98,7 +98,7 @@ def stop_lost(child: Child, dispatch: Dispatch, is_lost: Callable[[Held], bool])
 
 
 def ask_to_stop(children: Iterable[Child], dispatch: Dispatch, asked: StopAsked) -> None:
-    """Tell what runs; what does not yet will not."""
+    """Ask running jobs to stop; those that have not begun are cancelled."""
     lanes = [lane for child in children for lane in child.lanes]
     for lane in lanes:
         running = lane.running()
@@ -112,7 +112,7 @@ def ask_to_stop(children: Iterable[Child], dispatch: Dispatch, asked: StopAsked)
 
 
 def select_timeout(children: Iterable[Child]) -> float:
-    """How long nothing can become due."""
+    """How long until something may become due."""
     now = time.monotonic()
     lanes = [lane for child in children for lane in child.lanes if lane.held]
     moments = [lane.marks.deadline for lane in lanes]

@@ -1,9 +1,9 @@
 """The fork server: a process with one thread, no connection and no event loop.
 
-It is forked from the parent before the parent has any of these, and forks children, the
-first ones and their replacements alike, when the parent asks. It reports to the parent how
-each of them ended, and leaves nothing of their process groups and of the programs
-that their jobs ran. When the parent is gone so is the fork server, and with it the children.
+The parent forks it before it has any of these itself. It forks children, the first ones and
+their replacements, when the parent asks. It reports to the parent how each of them ended, and
+kills what is left of their process groups and of the programs that their jobs ran. When the
+parent ends, the fork server ends too, and with it the children.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SLOT_BYTES = 2
 _LEAVE = 0xFFFF
-LEAVE_SECONDS = 4.0  # its exit hooks get all but one of them
+LEAVE_SECONDS = 4.0  # exit hooks get all but one second of it
 QUICK_SECONDS = 5.0
 STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -92,7 +92,7 @@ class ForkServer:
         self._channel = Channel(sock)
 
     def request(self, slot: int) -> Channel:
-        """Request a process; the channel to it. Its pid comes with the news, or a failure."""
+        """Request a process; returns the channel to it. ``news`` brings its pid, or a failure."""
         ours, theirs = socket.socketpair()
         descriptors = array.array("i", [theirs.fileno()])
         try:
@@ -110,14 +110,14 @@ class ForkServer:
         return channel
 
     def news(self) -> list[News]:
-        """Births, failures and ends, as they came; EOFError when the fork server is gone."""
-        return [_NEWS[kind](*facts) for kind, *facts in self._channel.receive_ready()]
+        """Births, failures and ends, in their order; raises EOFError when the server is gone."""
+        return [_NEWS[kind](*fields) for kind, *fields in self._channel.receive_ready()]
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Let the fork server end, once its children have or their time to do so is over."""
+        """Let the fork server end, when its children have ended or their time is over."""
         with contextlib.suppress(OSError):
             self._sock.send(_LEAVE.to_bytes(_SLOT_BYTES, "little"), socket.MSG_DONTWAIT)
         self._sock.close()
@@ -126,7 +126,7 @@ class ForkServer:
 
 
 def start_fork_server(child_main: ChildMain, memory: int) -> ForkServer:
-    """A fork server that is a copy of this process, and has copies of itself for children."""
+    """Fork this process as a fork server, whose children are forks of itself."""
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -150,9 +150,10 @@ def _fork(
 
 
 def _leave_objects_to_parent() -> None:
-    """A copy of an object is finalized in a copy of its process, but for what it stands for.
+    """Disable the finalizers of objects that were copied from the parent.
 
-    Temporary folders and processes of the parent's are not to end with the first child.
+    Otherwise the first child to end would remove the parent's temporary directories, and end its
+    processes.
     """
     for finalizer in list(getattr(weakref.finalize, "_registry", ())):
         finalizer.atexit = False
@@ -161,16 +162,19 @@ def _leave_objects_to_parent() -> None:
 
 
 def serve(sock: socket.socket, start_child: StartChild) -> NoReturn:
-    """Be the fork server. ``start_child`` gets a child's end of its channel and its slot.
+    """Run the fork server in this process.
 
-    It gets what closes the server's own descriptors as well, and returns the pid.
+    ``start_child`` gets the child's end of its channel, its slot, and a function that closes the
+    server's own descriptors; it returns the pid.
     """
     code = 1
     try:
         # A session of its own: a Ctrl-C at the terminal is for the parent alone.
         if os.getsid(0) != os.getpid():
             os.setsid()
-        ask_system(_PR_SET_CHILD_SUBREAPER, 1)  # what handlers leave behind is reaped here
+        ask_system(
+            _PR_SET_CHILD_SUBREAPER, 1
+        )  # processes that handlers leave behind are reaped here
         _no_input()
         gc.freeze()
         leave_signals_to_parent()
@@ -201,7 +205,7 @@ class _Server:
         try:
             while self._turn():
                 pass
-        except OSError:  # the parent is gone in the middle of a sentence
+        except OSError:  # the parent ended in the middle of a frame
             pass
         finally:
             self._end_all()
@@ -217,9 +221,9 @@ class _Server:
             time.sleep(PAUSE_SECONDS)
 
     def _end_strays(self) -> None:
-        """Kill what came here from below a child or a launcher that ended badly, if one did.
+        """Go on to kill the orphans of a child or a launcher that failed, if there was one.
 
-        A launcher may be here too. It would end by itself, unless its program has stopped it.
+        A launcher may be among them. It would end by itself, unless its program has stopped it.
         """
         if self._sweep and not self._sweep.goes_on():
             self._sweep = None
@@ -236,7 +240,7 @@ class _Server:
         return self._sock not in readable or self._answer()
 
     def _answer(self) -> bool:
-        """Do what the parent asks; False when it is gone or everything is to end."""
+        """Do what the parent asks; False if it is gone or asks to end."""
         data, descriptors, _, _ = socket.recv_fds(self._sock, _SLOT_BYTES, 1)
         if not data:
             return False
@@ -256,7 +260,7 @@ class _Server:
         return True
 
     def _close_own(self) -> None:
-        """In a copy of this process: what is the fork server's."""
+        """Close the fork server's descriptors in a forked child."""
         signal.set_wakeup_fd(-1)
         for end in (self._sock, self._woken, self._wakes):
             end.close()
@@ -270,7 +274,10 @@ class _Server:
             self._ended()
 
     def _ended(self) -> list[tuple[int, int]]:
-        """Children that ended. Until they are waited for, their pids are not used again."""
+        """Reap processes, and return the children among them with their status.
+
+        A pid is not used again before it is reaped: until then its process group can be killed.
+        """
         ended = []
         with contextlib.suppress(ChildProcessError):
             while exited := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -291,7 +298,7 @@ class _Server:
 def run_child(
     descriptor: int, slot: int, child_main: ChildMain, memory: int, *, parent: int | None = None
 ) -> NoReturn:
-    """Be a child."""
+    """Run a child in this process."""
     code = 1
     try:
         os.setsid()  # a process group of its own, to be killed whole
@@ -309,10 +316,10 @@ def run_child(
 
 
 def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> None:
-    """Ask the system for a signal to this process when its parent ends, where it can be asked."""
+    """Have the system signal this process when its parent ends, where it supports that."""
     parent = os.getppid() if parent is None else parent
     ask_system(_PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:  # it ended meanwhile
+    if os.getppid() != parent:  # it had ended before
         os._exit(1)
 
 
@@ -336,9 +343,9 @@ def describe_exit(status: int) -> str:
 
 
 def leave_signals_to_parent() -> None:
-    """Also when a whole control group is told to stop, the parent decides what follows.
+    """Ignore stop signals, which may go to a whole control group: the parent decides what follows.
 
-    A handler does it, for what is ignored stays so in programs that jobs start.
+    By a handler, since programs that jobs start would inherit ignored signals.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, _wake_up)
@@ -346,11 +353,11 @@ def leave_signals_to_parent() -> None:
 
 
 def _no_input() -> None:
-    """A handler that reads from the terminal finds nothing there."""
+    """Replace the standard input, so that handlers read nothing from the terminal."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
 
 
 def _wake_up(_number: int, _frame: Any) -> None:
-    """Only interrupt a wait: what a signal means is up to the parent."""
+    """Only interrupt a wait: the parent decides what a signal means."""

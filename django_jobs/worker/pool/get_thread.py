@@ -1,6 +1,6 @@
-"""What a worker gets from its store: leases, and the housekeeping it does for everybody.
+"""The get thread: claims leases for this worker, and does the housekeeping for all workers.
 
-These calls may take a while, or hang. None of them renews or settles what this worker has.
+These calls may take a while, or hang. None of them renews or settles a lease.
 """
 
 from __future__ import annotations
@@ -25,20 +25,16 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.thread_messages import Idle, Shared
     from django_jobs.worker.queues import QueueOrder
 
-
-# Looking for work, and knowing when there is none and when to look again.
-
-
-LANE_SECONDS = 0.05  # so often it looks again while there is no lane for what must start at once
+LANE_SECONDS = 0.05  # the pause between looks while no lane is free for rate-limited jobs
 ASK_SECONDS = 0.02
 VAIN_SECONDS = 0.1
 OWED_SECONDS = 2.0
-# After the last job that is to be had: it starts the sooner when nobody is busy meanwhile.
+# After the last available job: it starts sooner while no thread competes for the processor.
 BREATH_SECONDS = 0.002
 
 
-class Looking:
-    """What the store's thread knows about work to be had. ``changed`` wakes that thread."""
+class Fetcher:
+    """Fetches leases, and decides when to look for work again. ``changed`` wakes its thread."""
 
     def __init__(
         self,
@@ -58,7 +54,7 @@ class Looking:
         self._changes, self._seen_empty, self._looked_again = 0, -1, False
         self._hints, self._hints_seen = 0, 0
         self._look_at = 0.0
-        self._was_short = self._suspends = self._goes_on = False
+        self._was_short = self._suspends = self._ended_early = False
         self.has_limited = False
         self._idle = NOT_IDLE
         self._passes_over = False
@@ -68,12 +64,12 @@ class Looking:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was due when it was last looked, and nothing has happened since."""
+        """Whether the last look found nothing due, and nothing has changed since."""
         return self._seen_empty == self._changes
 
     @property
     def lacks_lanes(self) -> bool:
-        """Whether jobs that have to start at once need a lane, or are on their way to one."""
+        """Whether jobs that have to start at once need a lane, or are on their way to it."""
         return self._is_owed or self._received < self._coming
 
     @property
@@ -81,10 +77,11 @@ class Looking:
         """Whether a queue with a rate limit had jobs to start when no lane was idle."""
         return bool(self._owed) and time.monotonic() < self._owed_until
 
-    def wish(self, received: int, wanted: int, idle: Idle = NOT_IDLE) -> None:
-        """Fetch until so many leases more have been fetched than have been received.
+    def request(self, received: int, wanted: int, idle: Idle = NOT_IDLE) -> None:
+        """Fetch until ``wanted`` more leases have been fetched than the supervisor has received.
 
-        After a suspect, or with plenty of bytes, nothing is until whoever has them says anew.
+        After a suspect, or with plenty of bytes held, fetching is suspended until the supervisor
+        has received all of them and requests again.
         """
         target, self._idle, self._received = received + wanted, idle, received
         if target != self._target or self._suspends or self._awaits_idle:
@@ -94,7 +91,7 @@ class Looking:
                 self._changed.notify()
 
     def suspend(self) -> None:
-        """Fetch nothing until a new wish is made by who has received all that was fetched."""
+        """Fetch nothing until the supervisor has received everything and requests again."""
         self._suspends = True
 
     def hint(self) -> None:
@@ -103,32 +100,32 @@ class Looking:
             self._hints, self._look_at = self._hints + 1, 0.0
             self._changed.notify()
 
-    def something_ended(self) -> None:
-        """It may have made others due: jobs it enqueued, or itself again."""
+    def note_change(self) -> None:
+        """A job has ended or moved, and may have made others due: ones it enqueued, or a retry."""
         with self._changed:
             self._changes, self._look_at, self._looked_again = self._changes + 1, 0.0, False
             self._changed.notify()
 
     def seconds_left(self) -> float:
-        """How long there is no reason to look."""
+        """How long until the next look."""
         if self._awaits_idle and not self._suspends:
             return 0.0
         if self._target <= self._fetched or self._suspends:
             return float("inf")
         look_at = self._look_at
-        if not self._passes_over:  # else nobody waits at the store
+        if not self._passes_over:  # if it did, the wait thread is not armed
             look_at = min(look_at, self.waiter.trusted_until)
         return look_at - time.monotonic()
 
     @property
     def _has_idle(self) -> bool:
-        """Whether lanes are idle, and nothing that was fetched is on its way to them."""
+        """Whether lanes are idle, and no fetched lease is on its way to them."""
         idle = self._idle
         return idle.lanes > 0 and idle.most > 0 and idle.received == self._fetched
 
     @property
     def _awaits_idle(self) -> bool:
-        """Whether queues with a rate limit were passed over, and no longer have to be."""
+        """Whether rate-limited queues were passed over, and can now be fetched from."""
         return (self._passes_over or bool(self._owed)) and self._has_idle
 
     def begin(self) -> bool:
@@ -138,21 +135,21 @@ class Looking:
         return self.fetching
 
     def look(self) -> Fetched | None:
-        """Fetch what is wanted, from the first queue that has any."""
+        """Fetch the requested leases from the first queue that has any."""
         self.waiter.cut_if_hung()
         changes, hints = self._changes, self._hints
-        # When there was less than wanted, there is hardly more: asking is cheaper than trying.
+        # After a short fetch there is hardly more: asking is cheaper than trying.
         awaited = self._awaits_idle
         tries = not self._was_short or awaited or hints != self._hints_seen or self._may_be_work()
         wanted = self._target - self._fetched
-        if wanted <= 0 and not awaited:  # wishes change at any time
+        if wanted <= 0 and not awaited:  # the request may have changed
             return None
         if tries and (fetched := self._fetch(wanted)):
             self._hints_seen = hints
             return fetched
         if wanted <= 0:
             return None
-        if tries and self._goes_on:
+        if tries and self._ended_early:
             with self._changed:  # at the next turn, which comes at once
                 self._was_short, self._look_at = False, 0.0
             return None
@@ -162,17 +159,17 @@ class Looking:
                 self._look_at = time.monotonic() + LANE_SECONDS
             return None
         if tries and not (self._looked_again and hints == self._hints_seen) and self._may_be_work():
-            # What was just done, or whoever hinted, enqueued to a queue that is new.
+            # The work that just ended, or the source of the hint, enqueued to a new queue.
             self._looked_again, self._hints_seen = True, hints
             self._queues.look_again()
         else:
-            self._nothing(changes, hints)
+            self._note_empty(changes, hints)
         return None
 
     def _fetch(self, wanted: int) -> Fetched | None:
-        self._goes_on = False
+        self._ended_early = False
         order, owed = self._queues.next(), self._owed if self._has_idle else []
-        if owed:  # it was their turn when there was no lane
+        if owed:  # they were due when there was no lane
             self._ask_at = time.monotonic() + VAIN_SECONDS
             order = [*owed, *(name for name in order if name not in owed)]
         try:
@@ -182,34 +179,34 @@ class Looking:
                 self._owed = []
 
     def _from_first(self, order: Sequence[str], wanted: int) -> Fetched | None:
-        """Fetch from the first of some queues that has anything."""
+        """Fetch from the first of these queues that has anything due."""
         backend = self._backend
         limited = backend.rate_limited(order) if isinstance(backend, LimitsRates) else ()
         self.has_limited, self._passes_over = bool(limited), False
         failed: Exception | None = None
-        for seconds, room, alike in self._groups(order, limited):
+        for seconds, room, group in self._groups(order, limited):
             if room == 0:
-                self._pass_over(alike)
+                self._pass_over(group)
             most = wanted if room is None else room
             if most <= 0:
                 continue
             asked_at = time.monotonic()
             try:
-                leases = self._backend.fetch(alike, most, seconds)
+                leases = self._backend.fetch(group, most, seconds)
             except Exception as error:
                 if not spares_others(error):
                     raise
                 failed = failed or error
                 continue
             if leases:
-                self._took(leases, most, is_limited=room is not None)
+                self._note_fetched(leases, most, is_limited=room is not None)
                 return Fetched(leases, seconds, asked_at)
-            self._goes_on = self._goes_on or self._backend.fetch_ended_early
+            self._ended_early = self._ended_early or self._backend.fetch_ended_early
         if failed is not None:  # or the queues would seem empty
             raise failed
         return None
 
-    def _took(self, leases: Sequence[Lease], most: int, *, is_limited: bool) -> None:
+    def _note_fetched(self, leases: Sequence[Lease], most: int, *, is_limited: bool) -> None:
         self._fetched += len(leases)
         self._suspends = leases[-1].suspect
         self._seen_empty, self._looked_again = -1, False
@@ -221,7 +218,7 @@ class Looking:
             self._ask_at, self._coming = 0.0, self._fetched
 
     def _pass_over(self, queues: Sequence[str]) -> None:
-        """No lane is idle for their jobs: one is to be kept free, if there are any to start."""
+        """No lane is idle for these queues: keep one free if they have jobs to start."""
         self._passes_over = True
         now, owed = time.monotonic(), self._owed if self._is_owed else []
         if now >= self._ask_at and not set(queues) <= set(owed):
@@ -233,9 +230,9 @@ class Looking:
     def _may_be_work(self) -> bool:
         return self._backend.wait(self._queues.watched, 0.0)
 
-    def _nothing(self, changes: int, hints: int) -> None:
+    def _note_empty(self, changes: int, hints: int) -> None:
         backend, watched = self._backend, self._queues.watched
-        # If its server is away it may not answer what comes next.
+        # An unreachable server may not answer the calls below.
         still_comes = isinstance(backend, Reconnects) and backend.misses(watched)
         if not still_comes and self.waits_for_limits:
             still_comes = isinstance(backend, LimitsRates) and backend.withholds(watched)
@@ -247,17 +244,17 @@ class Looking:
                 self._look_at = float("inf")
                 self.waiter.arm()
 
-    def keep_up(self) -> None:
-        """What can wait until nobody waits for a job."""
+    def refresh_queues(self) -> None:
+        """Ask for the names of queues again, when it is time; no job waits for it."""
         self._queues.refresh()
 
     def _groups(
         self, queues: Sequence[str], limited: Collection[str]
     ) -> list[tuple[float, int | None, list[str]]]:
-        """Queues in their order, neighbours together that are fetched from alike.
+        """Group neighbouring queues that one fetch can serve, in their order.
 
-        With the length of their leases, and, if they have a rate limit, how many of their
-        jobs would start at once.
+        Each group has the length of its leases and, if rate-limited, how many of its jobs would
+        start at once.
         """
         groups: list[tuple[float, int | None, list[str]]] = []
         has_idle = self._has_idle
@@ -276,7 +273,7 @@ ASK_HELD_SECONDS = 2.0
 
 
 class Get:
-    """Claims, keeps house, and shows that this worker is there."""
+    """Claims jobs, does the housekeeping, and keeps the worker's row up to date."""
 
     def __init__(
         self,
@@ -288,7 +285,7 @@ class Get:
     ) -> None:
         backend = shared.backend
         self.store = Store(shared.asker.outage, shared.stopped, lambda: backend.wait(None, 0.0))
-        self.looking = Looking(backend, shared.settings, queues, poll_interval, changed)
+        self.fetcher = Fetcher(backend, shared.settings, queues, poll_interval, changed)
         self._backend = backend
         self._holdings = shared.holdings
         self._lease = shared.lease
@@ -307,7 +304,7 @@ class Get:
         )
         self._kill_grace = shared.settings.kill_grace
         self._ask_at = 0.0
-        self._house_waits = True
+        self._duties_wait = True
         self._may_have_unheard = False
 
     @property
@@ -317,51 +314,51 @@ class Get:
 
     @property
     def is_over(self) -> bool:
-        """Nothing that it does has to be ended first."""
+        """Whether it may end: always, since no work of its own is left open."""
         return True
 
     def seconds_left(self) -> float:
-        """How long there is nothing to do."""
+        """How long until there is something to do."""
         if self._stopped():
             return float("inf")
-        # So that jobs that are asked to stop hear of it, also while the worker is busy.
+        # At least this often, so that requests to stop reach jobs of a busy worker too.
         most = self._lease / LOOKS_PER_LEASE
-        return min(most, self._duties.seconds_left(), self.looking.seconds_left())
+        return min(most, self._duties.seconds_left(), self.fetcher.seconds_left())
 
     def turn(self) -> bool:
-        """Claim, or keep house; False when nothing is left to do now."""
+        """Claim jobs or do housekeeping; False when nothing is left to do now."""
         if self._stopped():
             return False
-        if self.store.fails:  # so that its return is noticed soon, also where nothing is wanted
+        if self.store.fails:  # to notice soon that it is back, even if no jobs are requested
             self._duties.house.hurry()
-        if self._may_have_unheard:  # which proves nothing: mostly there is nothing to return
+        if self._may_have_unheard:  # no proof of a working store: often there is nothing to return
             self.store.call(self._return_unheard, proves=False)
             return True
-        # Work first, for somebody waits for it; but the house is never passed over twice.
-        if self._house_waits or not self.looking.begin():
-            self._house_waits = False
+        # Work comes first, for children wait for it; but housekeeping is never skipped twice.
+        if self._duties_wait or not self.fetcher.begin():
+            self._duties_wait = False
             asks = not self._duties.seconds_left()
-            self.store.call(self._keep_house, proves=asks)
-            return self.looking.seconds_left() <= 0
-        self._house_waits = True
+            self.store.call(self._do_duties, proves=asks)
+            return self.fetcher.seconds_left() <= 0
+        self._duties_wait = True
         try:
             self.store.call(self._fetch)
         finally:
-            self.looking.fetching = False
+            self.fetcher.fetching = False
             self._wake()
         return True
 
-    def _keep_house(self) -> None:
+    def _do_duties(self) -> None:
         if self._duties.step():
-            self.looking.hint()
+            self.fetcher.hint()
         do = self._duties.do
-        do("look for queues", self.looking.keep_up)
-        do("ask which jobs are to stop", self._ask)
+        do("look for queues", self.fetcher.refresh_queues)
+        do("ask which jobs are to stop", self._ask_for_stops)
         if isinstance(self._backend, Reconnects):
-            self._backend.return_unheard()  # what could not be given back when it was claimed
+            self._backend.return_unheard()  # leases that could not be given back when claimed
 
-    def _ask(self) -> None:
-        """Whether what has run for a while is to stop."""
+    def _ask_for_stops(self) -> None:
+        """Ask which of the jobs held for a while are to stop, and report them."""
         if (now := time.monotonic()) < self._ask_at:
             return
         self._ask_at = now + ASK_HELD_SECONDS
@@ -373,13 +370,13 @@ class Get:
             self._report(StopAsked(frozenset(asked), now + self._kill_grace))
 
     def _fetch(self) -> None:
-        self._may_have_unheard = True  # until it has come back
-        fetched = self.looking.look()
+        self._may_have_unheard = True  # until the call returns
+        fetched = self.fetcher.look()
         self._may_have_unheard = False
         if fetched:
             self._holdings.add(fetched.leases, fetched.lease_seconds, fetched.asked_at)
             if self._holdings.has_plenty:
-                self.looking.suspend()
+                self.fetcher.suspend()
             self._report(fetched)
 
     def _return_unheard(self) -> None:
@@ -388,6 +385,6 @@ class Get:
         self._may_have_unheard = False
 
     def end(self) -> None:
-        """Take leave. Should the store not answer, what is left is forgotten in time."""
+        """Remove this worker from the store. If the store does not answer, its rows expire."""
         self.store.call(self._return_unheard, proves=False)
         self.store.call(self._duties.end, proves=False)

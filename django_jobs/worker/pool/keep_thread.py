@@ -1,8 +1,8 @@
-"""What a worker owes to the leases it has: they are renewed, and settled when their jobs end.
+"""The keep thread: renews the leases that this worker has, and settles jobs when they end.
 
-Each call is a short one, by primary key. What cannot be settled just now waits by itself, with a
-pause of its own, behind what can: a locked row or a value that the store refuses stops nothing
-else. Only a store that answers nobody stops everything.
+Each call is short, by primary key. A settle that fails is retried by itself, after a pause of its
+own, behind those that work: a locked row or a value that the store refuses delays no other job.
+Only a store that does not answer at all stops everything.
 """
 
 from __future__ import annotations
@@ -33,17 +33,13 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.worker.pool.thread_messages import Shared
 
-
-# The leases a worker holds, and when each has to be renewed. Used by two threads.
-
-
 RENEWALS_PER_LEASE = 3
 LOOKS_PER_LEASE = 12
-AHEAD_BYTES = 8 << 20  # with so much held nothing is fetched ahead; a claim may bring CLAIM_BYTES
+AHEAD_BYTES = 8 << 20  # above this, nothing is fetched ahead; a claim may bring CLAIM_BYTES
 
 
 class Holdings:
-    """Leases by job, with their length and their end on our own clock."""
+    """The leases of a worker by job, and when each has to be renewed. Used by two threads."""
 
     def __init__(self, shortest_lease: float) -> None:
         self._held: dict[str, tuple[Lease, float, float]] = {}
@@ -56,19 +52,19 @@ class Holdings:
     def add(self, leases: Iterable[Lease], seconds: float, asked_at: float) -> None:
         with self._lock:
             for lease in leases:
-                if known := self._held.get(lease.id):
-                    self._bytes -= len(known[0].message.body)
+                if entry := self._held.get(lease.id):
+                    self._bytes -= len(entry[0].message.body)
                 self._bytes += len(lease.message.body)
                 self._held[lease.id] = (lease, seconds, asked_at + seconds)
                 self._since[lease.id] = asked_at
 
     def drop(self, leases: Iterable[Lease]) -> None:
-        """Renew leases no more: they ended."""
+        """Stop renewing leases whose jobs have ended."""
         with self._lock:
             for lease in leases:
-                known = self._held.get(lease.id)
-                if known is not None and known[0].token == lease.token:
-                    self._bytes -= len(known[0].message.body)
+                entry = self._held.get(lease.id)
+                if entry is not None and entry[0].token == lease.token:
+                    self._bytes -= len(entry[0].message.body)
                     del self._held[lease.id], self._since[lease.id]
 
     def __len__(self) -> int:
@@ -76,17 +72,17 @@ class Holdings:
 
     @property
     def has_plenty(self) -> bool:
-        """Whether what is held makes so many bytes that no more is to be fetched ahead."""
+        """Whether the leases held have so many bytes that no more are fetched ahead."""
         return self._bytes >= AHEAD_BYTES
 
     def long_held(self, seconds: float) -> list[Lease]:
-        """What has been held for so long, renewed or not."""
+        """The leases that have been held for so long, renewed or not."""
         since = time.monotonic() - seconds
         with self._lock:
             return [lease for job, (lease, _, _) in self._held.items() if self._since[job] <= since]
 
     def due(self) -> dict[float, list[Lease]]:
-        """What has to be renewed now, by the length of the lease; looked at now and then."""
+        """The leases to renew now, by their length; empty between two looks."""
         now = time.monotonic()
         if now < self._look_at:
             return {}
@@ -105,40 +101,40 @@ class Holdings:
         held = [x for x, answer in zip(leases, answers, strict=True) if answer is Settled.SETTLED]
         with self._lock:
             for lease in held:
-                known = self._held.get(lease.id)
-                if known is not None and known[0].token == lease.token:
+                entry = self._held.get(lease.id)
+                if entry is not None and entry[0].token == lease.token:
                     self._held[lease.id] = (lease, seconds, asked_at + seconds)
 
 
 SETTLE_AT_ONCE = 500
 SETTLE_BYTES = 1 << 20  # servers refuse statements that are too long
 ONE_BY_ONE = 50
-BATCH_SHARE = 6  # settling may keep renewals waiting for this part of a lease
+BATCH_SHARE = 6  # settling may delay renewals by this part of a lease
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 10.0
-PATIENCE = 3  # leases for which a settle is tried again
+PATIENCE = 3  # a settle is retried for this many leases
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A settle that could not be done, since when it waits, and when it is tried again."""
+    """A settle: since when it waits, when it is retried, and until when."""
 
     finished: Finished
     since: float
-    ask_at: float
+    retry_at: float
     until: float
     backoff: Backoff | None = None
 
 
 class Keep:
-    """Renews and settles. ``finished`` may be added to by any thread that holds ``changed``."""
+    """Renews and settles. Any thread may add to ``finished`` while it holds ``changed``."""
 
     def __init__(
         self, shared: Shared, changed: threading.Condition, ended: Callable[[], None]
     ) -> None:
         self.finished: deque[Finished] = deque()
         self.store = Store(shared.asker.outage, shared.stopped)
-        self._later: list[_Waiting] = []
+        self._retries: list[_Waiting] = []
         self._backend = shared.backend
         self._asker = shared.asker
         self._holdings = shared.holdings
@@ -154,71 +150,71 @@ class Keep:
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to settle."""
-        return not (self.finished or self._later)
+        return not (self.finished or self._retries)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the last settle was not answered: what ends meanwhile only waits."""
+        """Whether the last settle was not answered, so that ended jobs pile up."""
         return self.store.fails and bool(self.finished)
 
     def seconds_left(self) -> float:
-        """How long there is nothing to do."""
+        """How long until there is something to do."""
         if self.finished:
             return 0.0
-        moments = [one.ask_at - time.monotonic() for one in self._later]
+        moments = [retry.retry_at - time.monotonic() for retry in self._retries]
         return max(min([self._lease / LOOKS_PER_LEASE, *moments]), 0.0)
 
     def turn(self) -> bool:
-        """Do what is most urgent; False when there was nothing."""
+        """Do the most urgent thing; False when there is nothing to do."""
         if due := self._holdings.due():
             self.store.call(lambda: self._renew(due))
             return True
-        # What just ended comes first, but what waits is never passed over twice.
-        waiting = self._to_ask_again() if self._was_new or not self.finished else []
+        # Jobs that just ended come first, but retries are never skipped twice.
+        waiting = self._due_retries() if self._was_new or not self.finished else []
         self._was_new = not waiting
         if waiting:
             self.store.call(lambda: self._settle(waiting))
         elif self.finished:
             self.store.call(self._settle_new)
         elif self.store.fails and not len(self._holdings):
-            self.store.call(self._ask_if_back)
+            self.store.call(self._probe)
         else:
             return False
         return True
 
-    def _ask_if_back(self) -> None:
-        """Or an outage that this thread met would last until it has something to keep again."""
+    def _probe(self) -> None:
+        """Ask whether the store is back; without leases no other call would notice."""
         self._backend.wait(None, 0.0)
 
     def end(self) -> None:
-        """Count what was settled last."""
+        """Write the last counts."""
         self._tally.end()
 
-    def _to_ask_again(self) -> list[_Waiting]:
+    def _due_retries(self) -> list[_Waiting]:
         now = time.monotonic()
-        due = [one for one in self._later if one.ask_at <= now][:ONE_BY_ONE]
+        due = [retry for retry in self._retries if retry.retry_at <= now][:ONE_BY_ONE]
         if due:
-            self._later = [one for one in self._later if one not in due]
+            self._retries = [retry for retry in self._retries if retry not in due]
         return due
 
     def _settle_new(self) -> None:
-        """Everything that finished since the last round trip, in as few steps as can be."""
+        """Settle everything that finished since the last round trip, in few steps."""
         batch = next_batch(self.finished, self._at_once)
         now = time.monotonic()
         until = now + PATIENCE * self._lease
-        self._settle([_Waiting(one, now, now, until) for one in batch])
+        self._settle([_Waiting(finished, now, now, until) for finished in batch])
 
     def _settle(self, waiting: Sequence[_Waiting]) -> None:
-        batch = [one.finished for one in waiting]
-        again = {place for place, one in enumerate(batch) if one.again}
-        items = [(one.run, one.outcome) for one in batch]
+        batch = [wait.finished for wait in waiting]
+        again = {place for place, finished in enumerate(batch) if finished.again}
+        items = [(finished.run, finished.outcome) for finished in batch]
         limit = self._lease / BATCH_SHARE
         try:
             verdicts = settle_many(self._asker, items, again, seconds=limit)
-            unanswered, settled = self._told_apart(waiting, verdicts)
+            unanswered, settled = self._split(waiting, verdicts)
         except Exception:
-            # As nobody foresaw. Were their leases renewed all the same, they would never end.
-            self._end([Done(one.run, one.outcome, LATER) for one in batch])
+            # Unforeseen. If their leases were still renewed, these jobs would never end.
+            self._end([Done(finished.run, finished.outcome, LATER) for finished in batch])
             raise
         self._end(settled)
         if unanswered:
@@ -227,21 +223,21 @@ class Keep:
         self._at_once = min(self._at_once * 2, SETTLE_AT_ONCE)
         self._answered_at = time.monotonic()
 
-    def _told_apart(
+    def _split(
         self, waiting: Sequence[_Waiting], verdicts: Sequence[Verdict]
     ) -> tuple[list[_Waiting], list[Done]]:
         unanswered: list[_Waiting] = []
         settled: list[Done] = []
         for wait, verdict in zip(waiting, verdicts, strict=True):
-            one = wait.finished
+            finished = wait.finished
             if verdict is UNANSWERED:
                 unanswered.append(wait)
-            elif verdict is LATER and self._may_wait(wait):
+            elif verdict is LATER and self._retry_later(wait):
                 continue
             else:
                 if verdict.answer is not Settled.SETTLED:
-                    verdict = self._judged(one, verdict)  # noqa: PLW2901 - most need no second look
-                settled.append(Done(one.run, one.outcome, verdict))
+                    verdict = self._final_verdict(finished, verdict)  # noqa: PLW2901 - most need no second look
+                settled.append(Done(finished.run, finished.outcome, verdict))
         return unanswered, settled
 
     def _end(self, settled: list[Done]) -> None:
@@ -252,42 +248,42 @@ class Keep:
             self._report(AllDone(settled))
 
     def _put_back(self, unanswered: Sequence[_Waiting]) -> None:
-        """Settle fewer at once next: should one of them break the connection, it is found.
+        """Settle half as many next time, to isolate a job that breaks the connection.
 
-        One that was alone, and not for the first time, waits by itself. It is given up only where
-        others were answered meanwhile: not in an outage.
+        A job that was alone, and not for the first time, is retried by itself. It is given up
+        only if others were answered meanwhile, which rules out an outage.
         """
         self._at_once = max(len(unanswered) // 2, 1)
-        wait = unanswered[0]
-        if len(unanswered) == 1 and wait.finished.again:
-            if self._answered_at < wait.since:
-                wait.until = time.monotonic() + PATIENCE * self._lease
-            if self._may_wait(wait):
+        first = unanswered[0]
+        if len(unanswered) == 1 and first.finished.again:
+            if self._answered_at < first.since:
+                first.until = time.monotonic() + PATIENCE * self._lease
+            if self._retry_later(first):
                 return
-            self._end([Done(wait.finished.run, wait.finished.outcome, LATER)])
+            self._end([Done(first.finished.run, first.finished.outcome, LATER)])
             return
         with self._changed:
-            again = [one.finished._replace(again=True) for one in unanswered]
+            again = [wait.finished._replace(again=True) for wait in unanswered]
             self.finished.extendleft(reversed(again))
 
-    def _may_wait(self, waiting: _Waiting) -> bool:
-        """Put off what could not be settled; False when it was tried for long enough."""
+    def _retry_later(self, waiting: _Waiting) -> bool:
+        """Put a failed settle off; False when it was tried for long enough."""
         now = time.monotonic()
         if now >= waiting.until:
             return False
         finished = waiting.finished._replace(again=True)
         longest = min(LONGEST_PAUSE, self._lease / BATCH_SHARE)
         backoff = waiting.backoff or Backoff(FIRST_PAUSE, longest)
-        ask_at = now + backoff.next()
-        self._later.append(_Waiting(finished, now, ask_at, waiting.until, backoff))
+        retry_at = now + backoff.next()
+        self._retries.append(_Waiting(finished, now, retry_at, waiting.until, backoff))
         return True
 
-    def _judged(self, one: Finished, verdict: Verdict) -> Verdict:
-        """An atomic job that nobody heard of again may have been committed: then it is over."""
-        terms = one.run.terms
-        cut = isinstance(one.outcome, Cancelled | Crashed | Failed | Interrupted)
+    def _final_verdict(self, finished: Finished, verdict: Verdict) -> Verdict:
+        """A lost atomic job may have been committed by its handler; then it has succeeded."""
+        terms = finished.run.terms
+        cut = isinstance(finished.outcome, Cancelled | Crashed | Failed | Interrupted)
         lost = verdict.answer is Settled.LOST and cut
-        if lost and terms and terms.atomic and self._asker.is_gone(one.run, 0.0):
+        if lost and terms and terms.atomic and self._asker.is_gone(finished.run, 0.0):
             return Verdict("acked", Settled.SETTLED)
         return Verdict("error", Settled.UNKNOWN) if verdict.status == REFUSED else verdict
 
@@ -296,14 +292,14 @@ class Keep:
             asked_at = time.monotonic()
             answers = self._backend.renew(leases, seconds)
             self._holdings.renewed(leases, answers, seconds, asked_at)
-            found = {(x.id, x.token): answer for x, answer in zip(leases, answers, strict=True)}
-            self._report(Renewed(found, asked_at))
+            by_lease = {(x.id, x.token): answer for x, answer in zip(leases, answers, strict=True)}
+            self._report(Renewed(by_lease, asked_at))
             if Settled.UNKNOWN in answers and not is_connected(self._backend):
                 raise ConnectionError("the connection broke while leases were renewed")
 
 
 def next_batch(finished: deque[Finished], most: int = SETTLE_AT_ONCE) -> list[Finished]:
-    """Take what to settle next: bounded in number and size."""
+    """Take the next batch to settle, bounded in number and size."""
     batch: list[Finished] = []
     alone = size = 0
     while finished and len(batch) < most and alone < ONE_BY_ONE:
@@ -316,9 +312,11 @@ def next_batch(finished: deque[Finished], most: int = SETTLE_AT_ONCE) -> list[Fi
     return batch
 
 
-def _size(one: Finished) -> int:
-    size = len(one.run.lease.message.body)
-    if isinstance(one.outcome, Succeeded):
-        value = one.outcome.value
-        size += len(one.outcome.output) + (len(value.json) if isinstance(value, Encoded) else 0)
+def _size(finished: Finished) -> int:
+    size = len(finished.run.lease.message.body)
+    if isinstance(finished.outcome, Succeeded):
+        value = finished.outcome.value
+        size += len(finished.outcome.output) + (
+            len(value.json) if isinstance(value, Encoded) else 0
+        )
     return size

@@ -1,4 +1,4 @@
-"""How processes of the fork server come and go, and what a death means for what it ran."""
+"""Starts, replaces and ends processes, and decides what a death means for the jobs of a child."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.children import Held
     from django_jobs.worker.pool.dispatch import Dispatch
     from django_jobs.worker.pool.forkserver import ForkServer
-    from django_jobs.worker.pool.settlement import Desk
+    from django_jobs.worker.pool.settlement import Settlement
     from django_jobs.worker.pool.shared_memory import Places
 
 
@@ -71,9 +71,9 @@ class Failures:
 class Process:
     """One slot of the fork server: its process is requested, born, ended, and requested again.
 
-    Nothing here waits. ``step`` is called again and again, and what the fork server reports
-    comes through ``Processes`` as ``born``, ``failed`` or ``ended``; a kind of process extends
-    these by what it does then.
+    Nothing here blocks. The supervisor calls ``step`` again and again, and ``Processes`` passes on
+    the reports of the fork server as ``born``, ``failed`` or ``ended``. Subclasses extend these
+    methods.
     """
 
     def __init__(self, server: ForkServer, slot: int, failures: Failures) -> None:
@@ -88,20 +88,20 @@ class Process:
 
     @property
     def is_requested(self) -> bool:
-        """Whether it is to be started, be it after a pause."""
+        """Whether it is to be started, at once or after a pause."""
         return self._due_at < _NEVER
 
     @property
     def is_vacant(self) -> bool:
-        """Whether there is no process, and none will be without another request."""
+        """Whether it has no process, and none is requested or being started."""
         return not (self.pid or self._is_coming or self.is_requested)
 
     def request(self) -> None:
-        """Let a process be born, at once or, after failures, a little later."""
+        """Request a process: at once or, after failures, a little later."""
         self._due_at = time.monotonic() + self.failures.pause
 
     def withdraw(self) -> None:
-        """Take a request back that has not gone to the fork server."""
+        """Withdraw a request that was not sent to the fork server yet."""
         self._due_at = _NEVER
 
     def step(self) -> None:
@@ -114,7 +114,9 @@ class Process:
         """Let the fork server start it."""
         try:
             self.channel = self._server.request(self.slot)
-        except OSError as error:  # no descriptors left; or its own end, which shows elsewhere
+        except (
+            OSError
+        ) as error:  # no descriptors left; or the fork server ended, which shows elsewhere
             self.failed(str(error))
         else:
             self._is_coming = True
@@ -131,24 +133,24 @@ class Process:
         self.failures.add(f"no process can be started: {why}")
 
     def ended(self, _how: str) -> None:
-        """It is gone. What it sent last can be read until here."""
+        """The process has ended. Its last frames can be read until here."""
         self.close()
         self.pid = 0
 
     def close(self) -> None:
-        """Say nothing more to it: it ends by itself, also when it is yet to be born."""
+        """Close its channel: it ends by itself, even if it is yet to be born."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None
 
     def kill(self) -> None:
-        """End it, and what it started, at once."""
+        """Kill it and everything that it started."""
         if self.pid:
             kill_group(self.pid)
 
 
 class Processes:
-    """All processes of a worker, each of which gets the news of its own slot."""
+    """All processes of a worker; passes news from the fork server on to their slots."""
 
     def __init__(self, server: ForkServer, processes: Iterable[Process]) -> None:
         self._server = server
@@ -156,7 +158,7 @@ class Processes:
         self._by_pid: dict[int, Process] = {}
 
     def read_news(self) -> None:
-        """Pass on what the fork server reports; EOFError when it is gone."""
+        """Pass on the reports of the fork server; raises EOFError when it is gone."""
         for news in self._server.news():
             match news:
                 case forkserver.Born(slot, pid):
@@ -187,7 +189,7 @@ class ChildSlot(Process):
 
     def born(self, pid: int) -> None:
         super().born(pid)
-        if self.channel is not None:  # as it is until the worker ends
+        if self.channel is not None:  # it is None only when the worker ends
             self._slots.add(self, self.channel)
 
     def failed(self, why: str) -> None:
@@ -225,13 +227,13 @@ class ChildSlots:
         return iter(self._slots)
 
     def request(self, slot: int) -> None:
-        """Let a child be born in this slot."""
+        """Request a child in this slot."""
         self._slots[slot].request()
 
     def request_isolated(self, *, needed: bool) -> None:
-        """Let a child be born for jobs that have to run alone, if there may be one more.
+        """Request another child for jobs that have to run alone, if there is a place for it.
 
-        One after the other: a job may come back several times before the first is up.
+        One at a time: a job may come back several times before the first child is up.
         """
         if not needed:
             return
@@ -245,7 +247,7 @@ class ChildSlots:
             slot.request()
 
     def request_another(self) -> bool:
-        """Let a child be born beside one that is about to leave; False when there is no slot."""
+        """Request a replacement for a retiring child; False when no slot is vacant."""
         if (slot := self._vacant_slot()) is not None:
             slot.request()
         return slot is not None
@@ -260,7 +262,7 @@ class ChildSlots:
             self.requested = [slot for slot in self.requested if slot.is_requested]
 
     def reset_marks(self, slot: ChildSlot) -> None:
-        """Forget what its last child has begun."""
+        """Clear the marks that its last child left."""
         for place in self._places.of_child(slot.slot):
             self._board.marks(place).reset()
 
@@ -278,7 +280,7 @@ class ChildSlots:
         self._on_death(self.by_slot[slot.slot], how)
 
     def remove(self, child: Child, how: str) -> None:
-        """It has ended, and nothing more is read from it."""
+        """Forget a child that has ended; count a failure if it died young, without a job."""
         del self.by_slot[child.slot]
         if not child.disconnected_at:
             self._selector.unregister(child.channel)
@@ -289,7 +291,7 @@ class ChildSlots:
             self.failures.add(child.fault or how)
 
     def listen(self, child: Child) -> None:
-        """Wait for what a child sends, and for room when something is still to be sent to it."""
+        """Select a child for reading, and for writing while frames wait to be sent to it."""
         if child.disconnected_at:
             return
         both = selectors.EVENT_READ | selectors.EVENT_WRITE
@@ -298,12 +300,12 @@ class ChildSlots:
             self._selector.modify(child.channel, wanted, lambda: self._on_readable(child))
 
     def disconnect(self, child: Child) -> None:
-        """It sends nothing any more. The fork server reports its death, with the reason."""
+        """Stop listening to a child. The fork server will report its death, with the reason."""
         self._selector.unregister(child.channel)
         child.disconnected_at = time.monotonic()
 
     def end_all(self) -> None:
-        """Without a fork server the children have ended, or do so now."""
+        """Kill all children: the fork server is gone."""
         children = list(self.by_slot.values())
         for child in children:
             child.kill("forkserver")
@@ -318,20 +320,20 @@ class ChildSlots:
             self._slots[child.slot].ended(describe_exit(signal.SIGKILL))
 
     def close(self) -> None:
-        """Let them end by themselves, also those yet to be born; the fork server does the rest."""
+        """Let all children end by themselves; the fork server kills those that do not."""
         for slot in self._slots:
             slot.close()
 
 
-def clear_desk(child: Child, how: str, desk: Desk, dispatch: Dispatch) -> None:
-    """What a dead child held: what it ran is judged, the rest goes to another."""
+def settle_death(child: Child, how: str, settlement: Settlement, dispatch: Dispatch) -> None:
+    """Settle the jobs that a dead child had begun, and give the others to other children."""
     begun = [(lane, number) for lane in child.lanes for number in lane.begun()]
     ran = []
     for lane, number in begun:
         judge = _verdict_on_fault if child.fault else _verdict
         outcome = judge(lane, number, how, alone=len(begun) == 1)
         ran.append(lane.held.pop(number))
-        desk.cut_short(ran[-1], lane, outcome)
+        settlement.cut_short(ran[-1], lane, outcome)
     unstarted = [held for lane in child.lanes for held in lane.held.values()]
     for lane in child.lanes:
         lane.held.clear()
@@ -347,7 +349,7 @@ def _death_of(child: Child, how: str, begun: Sequence[Held], returned: int) -> e
 
 
 def _verdict_on_fault(lane: Lane, number: int, _how: str, *, alone: bool) -> Outcome:
-    """Perhaps an earlier job left behind what did it; where it happens again, it was this one."""
+    """An earlier job may have caused a fault of the child; a suspect that ran alone is charged."""
     fault = lane.child.fault
     if lane.child.killed == "silent" and lane.is_occupied:
         return Interrupted(fault)
@@ -357,7 +359,7 @@ def _verdict_on_fault(lane: Lane, number: int, _how: str, *, alone: bool) -> Out
 
 
 def _verdict(lane: Lane, number: int, how: str, *, alone: bool) -> Outcome:
-    """A crash is charged only to what ran alone; of several it is not known which it was."""
+    """A crash is charged only to a job that ran alone: otherwise any of them may be the cause."""
     child = lane.child
     if not child.killed and not alone:
         return Interrupted(f"it ran beside others when {how}", suspect=True)
@@ -378,7 +380,7 @@ def _verdict(lane: Lane, number: int, how: str, *, alone: bool) -> Outcome:
 
 def _is_alive(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - one read, of a file that is none
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - one read, of a pseudo file
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
@@ -404,18 +406,18 @@ class ChildLimits:
     def room(self, child: Child, at_once: int) -> int:
         """How many more jobs a child may be handed.
 
-        It never runs one too many; where it runs several at once, those beside its last
-        one may be too many.
+        A child of one lane never exceeds its maximum; with several lanes, the jobs beside the
+        last one may exceed it.
         """
         if self.max_jobs is None:
             return sys.maxsize
-        return self.max_jobs + at_once - 1 - child.ended - child.load
+        return self.max_jobs + at_once - 1 - child.ended_jobs - child.load
 
     def reached(self, child: Child) -> str:
-        """The limit that a child has reached, in words; empty when none."""
-        if not child.ended:  # a fresh one is not lighter
+        """The limit that a child has reached, in words; empty if none."""
+        if not child.ended_jobs:  # a fresh child would not be smaller
             return ""
-        if self.max_jobs is not None and child.ended >= self.max_jobs:
+        if self.max_jobs is not None and child.ended_jobs >= self.max_jobs:
             return f"--child-max-jobs is {self.max_jobs}"
         if self.max_memory is not None and (size := resident_bytes(child.pid)) > self.max_memory:
             limit = self.max_memory // MEGABYTE
@@ -432,16 +434,16 @@ class Recycling:
         self._dispatch = dispatch
 
     def check(self, child: Child) -> None:
-        """A job of this child has ended."""
+        """Retire a child if it has reached a limit."""
         if child.retiring or child.killed or not (why := self._limits.reached(child)):
             return
         child.retiring = why
         for lane in child.lanes:
             self._dispatch.ready.extendleft(reversed(lane.take_back_all()))
-        events.emit(events.ChildRecycled(pid=child.pid, jobs=child.ended, why=why))
+        events.emit(events.ChildRecycled(pid=child.pid, jobs=child.ended_jobs, why=why))
 
     def step(self) -> None:
-        """Request replacements of retiring children, and dismiss those that have nothing to do."""
+        """Request replacements for retiring children, and dismiss those that are idle."""
         for child in self._slots.by_slot.values():
             if child.isolated and child.is_idle and self._dispatch.needs_no_isolated():
                 child.retiring = child.retiring or "there is nothing that has to run alone"
@@ -454,7 +456,7 @@ class Recycling:
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory that a process holds; 0 where it is gone or the system does not tell."""
+    """The resident memory of a process; 0 if it is gone or the system does not report it."""
     try:
         pages = Path(_STATM.format(pid)).read_text(encoding="ascii").split()[1]
     except OSError:
@@ -463,5 +465,5 @@ def resident_bytes(pid: int) -> int:
 
 
 def can_measure() -> bool:
-    """Whether this system tells how much memory another process holds."""
+    """Whether this system reports the memory of other processes."""
     return Path(_STATM.format("self")).exists()

@@ -1,7 +1,7 @@
-"""A thread that says what happened, so that a log nobody takes down stops nobody.
+"""Writes the log from a thread, so that a blocked log pipe cannot block the supervisor.
 
-To write to a pipe whose reader is stuck takes as long as that is stuck. Were it the
-supervisor that waits, leases would end under running handlers.
+Writing to a pipe whose reader hangs blocks until the reader goes on. If the supervisor had to
+wait for it, leases would end under running handlers.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from django_jobs.telemetry.logs import write_now
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MOST_UNSAID = 10_000
+MOST_WAITING = 10_000
 
 
-class Teller:
-    """Says things one after the other, in the order in which they were handed in."""
+class LogThread:
+    """Runs calls that write the log, in the order in which they were submitted."""
 
     def __init__(self) -> None:
-        self._unsaid: deque[Callable[[], object]] = deque()
+        self._waiting: deque[Callable[[], object]] = deque()
         self._changed = threading.Condition()
         self._ends = False
         self._dropped = 0
-        self._thread = threading.Thread(target=self._run, name="django_jobs-teller", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="django_jobs-log", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def say(self, work: Callable[[], object]) -> None:
-        """Do it soon; never waits. What is too much is dropped, and counted."""
+    def submit(self, work: Callable[[], object]) -> None:
+        """Have a call run soon; never blocks. Calls beyond MOST_WAITING are dropped and counted."""
         with self._changed:
-            if len(self._unsaid) >= MOST_UNSAID:
+            if len(self._waiting) >= MOST_WAITING:
                 self._dropped += 1
                 return
-            if not self._unsaid:
+            if not self._waiting:
                 self._changed.notify()
-            self._unsaid.append(work)
+            self._waiting.append(work)
 
     def end(self, patience: float) -> bool:
-        """Say what is left; False when that was not possible in so many seconds."""
+        """Run the calls that are left; False if that takes longer than ``patience`` seconds."""
         with self._changed:
             self._ends = True
             self._changed.notify()
@@ -55,16 +55,16 @@ class Teller:
     def _run(self) -> None:
         while batch := self._next():
             for work in batch:
-                with contextlib.suppress(Exception):  # whoever listened has gone; work goes on
+                with contextlib.suppress(Exception):  # the log's reader has gone; the work goes on
                     work()
 
     def _next(self) -> list[Callable[[], object]]:
-        """What is to be said now, as soon as there is anything; nothing at the end."""
+        """Wait for calls and return them; empty at the end."""
         with self._changed:
-            while not (self._unsaid or self._ends):
+            while not (self._waiting or self._ends):
                 self._changed.wait()
-            batch = list(self._unsaid)
-            self._unsaid.clear()
+            batch = list(self._waiting)
+            self._waiting.clear()
             if self._dropped:
                 batch.append(partial(write_now, Unsaid(count=self._dropped)))
                 self._dropped = 0

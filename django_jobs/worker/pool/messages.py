@@ -1,4 +1,4 @@
-"""What parent and child send each other: leases and outcomes as plain tuples, and back."""
+"""What parent and child send each other: leases and outcomes, packed as plain tuples."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 
 def lease_to_tuple(lease: Lease) -> tuple[Any, ...]:
-    """What a child needs of a lease."""
+    """The parts of a lease that a child needs."""
     job_id, queue, token, expires_at, message, suspect, _created_at, _handle, *more = lease
     body, signature, key_id, header, index, own_id = message
-    # An index that leases share is written once for all of a frame, unless it is copied.
+    # Marshal writes an index that several leases share once per frame, unless it is copied.
     plain = index if type(index) is dict else dict(index)
-    said = (body, signature, key_id, plain, own_id)
-    return (job_id, queue, token, expires_at, suspect, said, tuple(header), *more)
+    packed_message = (body, signature, key_id, plain, own_id)
+    return (job_id, queue, token, expires_at, suspect, packed_message, tuple(header), *more)
 
 
-def lease_from_tuple(told: tuple[Any, ...]) -> Lease:
-    """The lease again; when it was created and where it lies stays with the parent."""
-    job_id, queue, token, expires_at, suspect, said, counts, *more = told
-    body, signature, key_id, index, own_id = said
+def lease_from_tuple(fields: tuple[Any, ...]) -> Lease:
+    """Unpack a lease; the creation time and the handle stay with the parent."""
+    job_id, queue, token, expires_at, suspect, packed_message, counts, *more = fields
+    body, signature, key_id, index, own_id = packed_message
     message = Message(body, signature, key_id, Header(*counts), index, own_id)
     return Lease(job_id, queue, token, expires_at, message, suspect, None, None, *more)
 
@@ -54,7 +54,7 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def outcome_to_tuple(outcome: Outcome) -> tuple[Any, ...]:
-    """An outcome for the way to the parent; a return value is JSON text from here on."""
+    """Pack an outcome for the parent; a return value is JSON text from here on."""
     match outcome:
         case Succeeded(value, output):
             encoded = encoded_value(value)
@@ -75,12 +75,12 @@ def outcome_to_tuple(outcome: Outcome) -> tuple[Any, ...]:
 
 
 class BadFrame(Exception):
-    """A child sent what no child sends."""
+    """A frame that is not one of the protocol."""
 
 
 _TEXTS = (str, str, str)
 _NUMBERS = (int, float)
-# What an outcome is as a tuple: the types that may stand in each place.
+# The types that each place of a packed outcome may have.
 _SHAPES: dict[str, tuple[tuple[Any, ...], ...]] = {
     "Failed": ((str,), (tuple,), (bool,), (*_NUMBERS, type(None)), (str,), (bool,), (str,)),
     "Snoozed": ((str,), _NUMBERS, (str,), (bool,)),
@@ -94,14 +94,18 @@ _OUTCOMES = {kind: frozenset(product(*places)) for kind, places in _SHAPES.items
 _WHOLE_OR_NONE, _TEXT_OR_NONE = (int, type(None)), (str, type(None))
 _NUMBER_OR_NONE = (*_NUMBERS, type(None))
 _RETRIES = (str, type(None), list, dict)
-_DELAYS = {"Failed": 3, "Snoozed": 1, "Interrupted": 3}  # the place of what is bounded as well
+_DELAYS = {
+    "Failed": 3,
+    "Snoozed": 1,
+    "Interrupted": 3,
+}  # the place of the delay, which is bounded as well
 _SKIPPED_LENGTH = 3
 _COUNT_BITS = 31
 MOMENT_BITS = 62
 
 
-def check_rest(kind: str, frame: Sequence[Any]) -> None:
-    """What is told of a job that needs no settling."""
+def check_settled_or_skipped(kind: str, frame: Sequence[Any]) -> None:
+    """Check a frame about a job that needs no settling; raises BadFrame."""
     if kind == SETTLED:
         _, _, _, status, seconds = frame
         if not (type(status) is str and -LONGEST_DELAY < seconds < LONGEST_DELAY):
@@ -110,60 +114,60 @@ def check_rest(kind: str, frame: Sequence[Any]) -> None:
         raise BadFrame(f"a frame of the kind {kind}")
 
 
-def _check(told: tuple[Any, ...]) -> None:
-    """That an outcome is one as children tell them."""
-    kind = told[0]
-    if tuple(map(type, told)) not in _OUTCOMES[kind]:
+def _check_outcome(fields: tuple[Any, ...]) -> None:
+    """Check the types and the delay of a packed outcome; raises BadFrame."""
+    kind = fields[0]
+    if tuple(map(type, fields)) not in _OUTCOMES[kind]:
         raise BadFrame(f"an outcome of another shape: {kind}")
-    if kind == "Failed" and tuple(map(type, told[1])) != _TEXTS:
+    if kind == "Failed" and tuple(map(type, fields[1])) != _TEXTS:
         raise BadFrame("an error that is no text")
-    delay = told[_DELAYS[kind]] if kind in _DELAYS else None
-    if delay is not None and not 0 <= delay <= LONGEST_DELAY:  # nor what is no number
+    delay = fields[_DELAYS[kind]] if kind in _DELAYS else None
+    if delay is not None and not 0 <= delay <= LONGEST_DELAY:  # also refuses NaN
         raise BadFrame(f"a delay of {delay} seconds")
 
 
-def outcome_from_tuple(told: tuple[Any, ...]) -> Outcome:
-    """The outcome again; a BadFrame, or any error at all, where that is none."""
-    kind, *rest = told
+def outcome_from_tuple(fields: tuple[Any, ...]) -> Outcome:
+    """Unpack an outcome; raises BadFrame, or any other error, when it is malformed."""
+    kind, *rest = fields
     if kind == "Succeeded":
         value_json, note, output = rest
         if not type(value_json) is type(note) is type(output) is str:
             raise BadFrame("a result that is no text")
         return Succeeded(Encoded(value_json, note), output)
-    _check(told)
+    _check_outcome(fields)
     if kind == "Failed":
-        error, *facts = rest
-        return Failed(ErrorText(*error), *facts)
-    made: Outcome = _KINDS[kind](*rest)
-    return made
+        error, *details = rest
+        return Failed(ErrorText(*error), *details)
+    outcome: Outcome = _KINDS[kind](*rest)
+    return outcome
 
 
-class Said(NamedTuple):
-    """What a child says of an end, and may say again of the next: all but when it was."""
+class RunReport(NamedTuple):
+    """What a child reports of a run, except its times; the same report may fit the next run."""
 
     outcome: Outcome
     terms: SettleTerms | None
     counts: tuple[int, int]
 
 
-NOTHING_SAID = Said(Interrupted("its process said nothing of it"), None, (0, 0))
+NO_REPORT = RunReport(Interrupted("its process did not report it"), None, (0, 0))
 
 
-def said_of(
+def read_report(
     outcome: tuple[Any, ...],
     terms: tuple[Any, ...] | None,
     counts: tuple[int, int],
-    known: SettleTerms | None = None,
-) -> Said:
-    """What a child says of an end. ``known``: these very terms, when it said them before."""
+    same_terms: SettleTerms | None = None,
+) -> RunReport:
+    """Check and unpack the report of a run. ``same_terms``: its terms, if they are as before."""
     attempts, crashes = counts
-    if (attempts | crashes) >> _COUNT_BITS:  # no number, below 0, or too large for a store
+    if (attempts | crashes) >> _COUNT_BITS:  # negative, or too large for a store
         raise BadFrame(f"counts of {counts}")
-    return Said(outcome_from_tuple(outcome), known or terms_from_tuple(terms), counts)
+    return RunReport(outcome_from_tuple(outcome), same_terms or terms_from_tuple(terms), counts)
 
 
 def terms_from_tuple(plain: tuple[Any, ...] | None) -> SettleTerms | None:
-    """The terms again; a BadFrame, or any error at all, where these are none."""
+    """Unpack terms; raises BadFrame, or any other error, when they are malformed."""
     if plain is None:
         return None
     terms = SettleTerms._make(plain)
@@ -178,17 +182,17 @@ def terms_from_tuple(plain: tuple[Any, ...] | None) -> SettleTerms | None:
     ):
         raise BadFrame("terms of another shape")
     if type(terms.retry) is list or type(terms.retry) is dict:
-        (built_in(terms.retry) or Exponential()).delay(1)  # what settling it would raise
+        (built_in(terms.retry) or Exponential()).delay(1)  # raises here what settling would raise
     return terms
 
 
-# How a child says that it ran something, that it ended as what it said last, that it settled it
-# itself, and that it did not begin it.
+# The kinds of frames from a child: it ran a job; the run ended like the one reported last; it
+# settled the job itself; it did not begin the job.
 RAN, ALIKE, SETTLED, SKIPPED = "ran", "alike", "settled", "skipped"
 
 
 def end_to_tuple(execution: Execution) -> tuple[Any, ...]:
-    """How a delivery ended, for the parent: settled already, or what there is to settle."""
+    """Pack the end of a delivery: settled already, or what the parent has to settle."""
     run, outcome, verdict, _ = execution
     if verdict is not None:
         report = report_of(run, verdict)
@@ -203,14 +207,14 @@ def end_to_tuple(execution: Execution) -> tuple[Any, ...]:
 
 
 class EndReporter:
-    """Reports ends to the parent; of one that is as the last one was only when it was."""
+    """Reports outcomes to the parent; repeats are sent as a short "same as last" frame."""
 
     def __init__(self, send: Callable[[tuple[Any, ...]], None]) -> None:
         self._send = send
         self._last: tuple[Any, ...] = ()
 
     def report(self, index: int, number: int, end: tuple[Any, ...]) -> None:
-        """Send what ``end_to_tuple`` made of the end of a number."""
+        """Send what ``end_to_tuple`` returned for the job with this number."""
         if end[0] != RAN:
             self._send((index, number, *end))
         elif end[1:4] == self._last:
@@ -229,7 +233,7 @@ class EndReporter:
 
 
 def _without_outcome(end: tuple[Any, ...], error: ValueError) -> tuple[Any, ...]:
-    """The same end where something in its outcome cannot be sent: the run has failed."""
+    """Replace an outcome that cannot be sent: the run counts as failed."""
     kind, outcome, *rest = end
-    text = ErrorText("ValueError", f"its {outcome[0]} cannot be told to the worker: {error}")
+    text = ErrorText("ValueError", f"its {outcome[0]} cannot be sent to the worker: {error}")
     return (kind, outcome_to_tuple(Failed(text)), *rest)

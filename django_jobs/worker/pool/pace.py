@@ -1,4 +1,4 @@
-"""How long handlers take, and what follows for handing jobs over."""
+"""Average run times of handlers, and how many jobs to hand over because of them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Pace:
         self._latest: float | None = None
 
     def observe(self, handler: str, seconds: float) -> None:
-        """A run took so long."""
-        known, seconds = self._means.get(handler), seconds + BESIDE_SECONDS
-        mean = seconds if known is None else known + _WEIGHT * (seconds - known)
+        """Record the time of a run."""
+        previous, seconds = self._means.get(handler), seconds + BESIDE_SECONDS
+        mean = seconds if previous is None else previous + _WEIGHT * (seconds - previous)
         self._means[handler] = self._latest = mean
 
     def chunk(self, handler: str) -> int:
-        """How many jobs of a handler make a few milliseconds of work; unknown ones go alone."""
+        """How many jobs of a handler are a few milliseconds of work; 1 if it never ran."""
         mean = self._means.get(handler)
         if mean is None:
             return 1
@@ -38,7 +38,7 @@ class Pace:
         return min(self.chunk(name), LARGEST_PROMPT)
 
     def jobs_within(self, seconds: float) -> float:
-        """How many jobs like the latest run in this time, and two at least."""
+        """How many jobs like the latest run in this time, at least two."""
         return math.inf if self._latest is None else max(seconds / max(self._latest, 1e-6), 2.0)
 
     def ahead(self, children: int) -> int:

@@ -1,4 +1,4 @@
-"""Where deliveries end in the parent: outcomes go to the store, and are counted on the way."""
+"""Passes the outcomes of deliveries to the store threads, and counts them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SystemClock, to_microseconds
 from django_jobs.execution.outcome import Interrupted
-from django_jobs.worker.pool.thread_messages import Done, Finished, by_child
+from django_jobs.worker.pool.thread_messages import Done, Finished, settled_by_child
 from django_jobs.worker.settle import Run, SettleTerms
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from django_jobs.execution.outcome import Outcome
     from django_jobs.wire.envelope import Envelope
     from django_jobs.worker.pool.children import Child, Held, Lane
-    from django_jobs.worker.pool.messages import Said
+    from django_jobs.worker.pool.messages import RunReport
     from django_jobs.worker.pool.store_threads import StoreThreads
 
 MOST_UNSETTLED = 4000
@@ -26,14 +26,14 @@ UNSETTLED_BYTES = 8 << 20
 _clock = SystemClock()
 
 
-class Desk:
-    """Settles, and says what became of it when the store has answered."""
+class Settlement:
+    """Has deliveries settled, and reports them when the store has answered."""
 
     def __init__(
         self,
         store: StoreThreads,
-        tell: Callable[[Sequence[Done]], None],
-        believe: Callable[[Lease], Envelope | None],
+        report: Callable[[Sequence[Done]], None],
+        envelope_of: Callable[[Lease], Envelope | None],
         worker: str,
         *,
         can_put_off: bool = True,
@@ -41,30 +41,30 @@ class Desk:
         self.can_put_off = can_put_off
         self.processed = 0
         self.open = self.open_bytes = 0
-        self.back_at = 0.0  # by then all is due again that was put off here
+        self.back_at = 0.0  # when all jobs put off here are due again
         self._finished: list[Finished] = []
         self._store = store
-        self._tell = tell
-        self._believe = believe
+        self._report = report
+        self._envelope_of = envelope_of
         self._worker = worker
 
     @property
     def has_plenty(self) -> bool:
-        """Whether so much waits to be settled that no more should be run meanwhile."""
+        """Whether so much waits to be settled that no more jobs should be run."""
         return self.open > MOST_UNSETTLED or self.open_bytes > UNSETTLED_BYTES
 
     def give_back(self, held: Held, why: str) -> None:
-        """It was not run: to its old place, and nothing charged."""
+        """Return a job that was not run to its place in the queue, uncharged."""
         self._return(held, Interrupted(why, begun=False))
 
     def put_off(self, held: Held, delay: float, why: str) -> None:
-        """It cannot be run now: to be claimed again after so many seconds, and nothing charged."""
+        """Return a job that cannot be run now, to be claimed again after a delay, uncharged."""
         suspect = held.lease.suspect
         self._return(held, Interrupted(why, suspect=suspect, delay=delay, begun=False))
 
     def cut_short(self, held: Held, lane: Lane, outcome: Outcome) -> None:
-        """Its child told nothing of it any more."""
-        envelope, now = self._believe(held.lease), _clock.now()
+        """Settle a job that its child began and did not report."""
+        envelope, now = self._envelope_of(held.lease), _clock.now()
         began_at = lane.marks.began_at
         lasted = to_microseconds(time.monotonic() - began_at) if began_at else 0
         header = held.lease.message.header
@@ -81,20 +81,20 @@ class Desk:
         )
         self._settle(run, outcome)
 
-    def ran(self, held: Held, child: Child, said: Said, times: tuple[int, int]) -> None:
-        """A child says how it ended; the store has not heard of it yet."""
-        outcome, terms, counts = said
+    def ran(self, held: Held, child: Child, report: RunReport, times: tuple[int, int]) -> None:
+        """Settle a job that its child reported."""
+        outcome, terms, counts = report
         worker = f"{self._worker}:{child.pid}"
         self._settle(Run(held.lease, terms, *counts, *times, worker), outcome)
 
     def settled_by(self, child: Child, held: Held, status: str, seconds: float) -> None:
-        """A child settled it inside the handler's transaction."""
+        """Count a job that its child settled inside the handler's transaction."""
         self._store.settled_elsewhere(held.lease, status, seconds)
         self.processed += 1
-        self._tell([by_child(held.lease, status, seconds, f"{self._worker}:{child.pid}")])
+        self._report([settled_by_child(held.lease, status, seconds, f"{self._worker}:{child.pid}")])
 
     def done(self, settled: Sequence[Done]) -> None:
-        """The store has answered."""
+        """Count and report deliveries that the store has settled."""
         self.open -= len(settled)
         self.open_bytes -= sum([len(done.run.lease.message.body) for done in settled])
         for _, outcome, verdict in settled:
@@ -103,10 +103,10 @@ class Desk:
                     self.back_at = max(self.back_at, time.monotonic() + verdict.delay)
             else:
                 self.processed += 1
-        self._tell(settled)
+        self._report(settled)
 
     def flush(self) -> None:
-        """Let the store hear of everything that ended since the last time."""
+        """Pass everything that ended since the last call to the store threads."""
         if self._finished:
             finished, self._finished = self._finished, []
             self._store.settle(finished)

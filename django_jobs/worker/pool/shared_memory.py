@@ -1,9 +1,9 @@
-"""What children have begun, in memory that outlives them.
+"""Shared memory in which children mark the jobs they begin; it outlives them.
 
-A child has a lane for each job that it runs at a time, and a lane has a slot. There the
-number of each job is marked before it starts, and the moment by which it has to end. The
-parent may take back numbers that were not started, by lowering a limit. Each side writes
-first and looks second, so that at least one of them sees the other.
+A child has a lane for each job that it runs at once, and each lane has a slot. The child writes
+the number of a job there before it starts it, and the moment by which the job has to end. The
+parent takes back numbers that were not started by lowering a limit. Each side writes before it
+reads, so that at least one of them sees the other.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ LEAST_ISOLATED = 4
 class Places:
     """How many children a worker has, and how many lanes each of them.
 
-    There are spare places: for a child that is born before another has left, and, where
-    children run several jobs at once, for those that run one alone.
+    There are spare places: for replacements that are born before a child has left, and, where
+    children run several jobs at once, for isolated children.
     """
 
     processes: int
     concurrency: int = 1
     cron: str = ""
-    """Where the scheduler is that a child of its own runs, if one is to: the dotted path of its
-    class. The worker knows no more of schedules; a new Python cannot be handed an object.
+    """The dotted path of the scheduler class to run in a process of its own, or empty. It is all
+    that the worker knows of schedules; an object could not be passed to a new Python.
     """
 
     @property
@@ -45,12 +45,12 @@ class Places:
 
     @property
     def isolated(self) -> int:
-        """How many children beside the others may be there for jobs that have to run alone."""
+        """How many additional children there may be for jobs that have to run alone."""
         return max(self.processes, LEAST_ISOLATED) if self.concurrency > 1 else 0
 
     @property
     def children(self) -> range:
-        """The numbers that children can have, those of the spare places last."""
+        """The numbers of children, the spare places last."""
         return range(2 * self.processes + self.isolated)
 
     @property
@@ -74,7 +74,7 @@ class Places:
 
 
 def shared_memory(slots: int) -> int:
-    """The descriptor of a piece of memory for so many lanes."""
+    """Create memory for so many lanes, and return its descriptor."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("django_jobs")
     else:
@@ -85,7 +85,7 @@ def shared_memory(slots: int) -> int:
 
 
 class Board:
-    """All the slots, as one process sees them."""
+    """All slots, mapped into this process."""
 
     def __init__(self, descriptor: int, slots: int) -> None:
         self._memory = memoryview(mmap.mmap(descriptor, slots * SLOT_SIZE))
@@ -95,7 +95,7 @@ class Board:
 
 
 class Marks:
-    """The slot of one lane. A word is written in one piece, so nobody reads half of one."""
+    """The slot of one lane. Words are written atomically, so none is read half-written."""
 
     def __init__(self, mine: memoryview) -> None:
         self._numbers = mine.cast("Q")
@@ -103,17 +103,17 @@ class Marks:
         self._fence = threading.Lock()
 
     def reset(self) -> None:
-        """A new child begins to count."""
+        """Clear the slot for a new child."""
         for word in range(_WORDS):
             self._numbers[word] = 0
         self._numbers[_LIMIT] = NO_LIMIT
 
     def begin(self, number: int) -> bool:
-        """Mark a job as started; False when it was taken back, or its lease is not sure."""
+        """Mark a job as started; False if it was taken back, or its lease may have ended."""
         self._moments[_DEADLINE] = 0.0
         self._moments[_BEGAN] = time.monotonic()
         self._numbers[_STARTED] = number
-        with self._fence:  # no processor may look at the limit before the mark is seen
+        with self._fence:  # a memory barrier: the mark is visible before the limit is read
             pass
         if number < self._numbers[_LIMIT] and not self._is_fenced():
             self._numbers[_RUNS] = number
@@ -125,37 +125,37 @@ class Marks:
         return 0.0 < self._moments[_FENCE] < time.monotonic()
 
     def hold_until(self, moment: float) -> None:
-        """Let no job start after a moment on the monotonic clock, also while nobody looks.
+        """Let no job start after a moment on the monotonic clock.
 
-        The parent moves it as it renews. When it does not, it may be frozen, and the jobs
-        may be another worker's by then.
+        The parent moves it as leases are renewed. A frozen parent does not, and by then another
+        worker may have the jobs.
         """
         self._moments[_FENCE] = moment
 
     def run_until(self, moment: float) -> None:
-        """The handler starts now and has until a moment on the monotonic clock; inf: no end."""
+        """Set the deadline of the handler that starts now, on the monotonic clock; inf: none."""
         self._moments[_DEADLINE] = moment
 
     def done(self, number: int) -> None:
-        """The job's outcome is on its way."""
+        """Mark a job as finished, before its outcome is sent."""
         self._moments[_DEADLINE] = 0.0
         self._numbers[_DONE] = number
 
     def beat(self, moment: float) -> None:
-        """Show that the process of this lane is ready for jobs, and, now and then, goes on."""
+        """Show that the process is ready for jobs; repeated as its heartbeat."""
         self._moments[_BEAT] = moment
 
     def ask_to_stop(self, number: int) -> None:
-        """Let the handler of a job see that somebody wants it to stop."""
+        """Let the handler of a job see that it is asked to stop."""
         self._numbers[_ASKED] = number
 
     @property
     def is_asked(self) -> bool:
-        """Whether what runs now was asked to stop."""
+        """Whether the running job was asked to stop."""
         return 0 < self._numbers[_ASKED] == self._numbers[_RUNS]
 
     def take_back_from(self, number: int) -> int:
-        """Let no job from this number on start; the last that was started all the same."""
+        """Let no job from this number on start; returns the last number that had started."""
         self._numbers[_LIMIT] = number
         with self._fence:
             pass
@@ -167,12 +167,12 @@ class Marks:
 
     @property
     def started(self) -> int:
-        """The last number that was come to, be it that it had been taken back."""
+        """The last number that was reached, even if it had been taken back."""
         return self._numbers[_STARTED]
 
     @property
     def ran(self) -> int:
-        """The last number that was really run."""
+        """The last number that really ran."""
         return self._numbers[_RUNS]
 
     @property
@@ -181,15 +181,15 @@ class Marks:
 
     @property
     def began_at(self) -> float:
-        """When the last number was come to, on the monotonic clock, which nobody sets; or 0."""
+        """When the last number was reached, on the monotonic clock; or 0."""
         return self._moments[_BEGAN]
 
     @property
     def beaten_at(self) -> float:
-        """When the process of this lane last went on, or 0."""
+        """The time of the last heartbeat, or 0."""
         return self._moments[_BEAT]
 
     @property
     def deadline(self) -> float:
-        """The moment by which what runs has to end; 0 while no user code has been started."""
+        """The moment by which the running job has to end; 0 while no handler runs."""
         return self._moments[_DEADLINE]

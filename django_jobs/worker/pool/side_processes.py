@@ -1,6 +1,6 @@
-"""Processes of a worker that run no jobs: one sends the signals, one ticks for schedules.
+"""Processes of a worker that run no jobs: one sends signals, one ticks for schedules.
 
-They come from the fork server as children do.
+The fork server starts them as it starts children.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.channel import Channel
     from django_jobs.worker.pool.forkserver import ForkServer
 
-
 # The process that sends the public signals, so that the parent runs no user code.
 #
-# It is started when there is something to send, and is let go when there has been nothing for a
-# while. It has nothing to do with jobs: a receiver that hangs is killed and hinders none of them.
-
+# It starts when there is something to send, and ends after an idle time. A receiver that hangs is
+# killed with the process; no job waits for it.
 
 MOST_WAITING = 1000
 MOST_FAILURES = 3
@@ -50,12 +48,12 @@ class SignalProcess(Process):
         self._is_ready = False
         self._late_at = self._idle_until = self._ends_at = 0.0
 
-    def send(self, name: str, facts: dict[str, Any]) -> None:
-        """Let a signal be sent."""
+    def send(self, name: str, fields: dict[str, Any]) -> None:
+        """Have a signal sent."""
         if len(self._waiting) < MOST_WAITING:
-            self._waiting.append((name, facts))
+            self._waiting.append((name, fields))
         else:
-            signals.lost(name, facts, f"{MOST_WAITING} others wait to be told")
+            signals.emit_lost(name, fields, f"{MOST_WAITING} others wait to be sent")
 
     def step(self) -> None:
         now = time.monotonic()
@@ -84,38 +82,38 @@ class SignalProcess(Process):
         super().ended(how)
         self._late_at = 0.0
         if self._sending:
-            signals.lost(*self._sending, "the process that told it ended, or had to be killed")
+            signals.emit_lost(*self._sending, "the process that sent it ended, or had to be killed")
             self._sending = None
         elif not self._is_ready:
             self.failures.add(how)
         self._give_up_in_the_end()
 
     def close(self) -> None:
-        """Send nothing more through it: it ends by itself, or is killed when it does not."""
+        """Close its channel: it ends by itself, or is killed if it does not."""
         if self.channel is not None:
             self._selector.unregister(self.channel)
             self._late_at = time.monotonic() + LEAVE_SECONDS
         super().close()
 
     def is_over(self) -> bool:
-        """Whether a worker that ends need wait for it no longer."""
+        """Whether the end of the worker need not wait for it any longer."""
         if not (self._waiting or self._sending):
             return True
         self._ends_at = self._ends_at or time.monotonic() + END_PATIENCE
         return time.monotonic() > self._ends_at
 
     def end(self) -> None:
-        """The worker ends: nothing more is sent."""
+        """The worker ends: report the signals that were not sent."""
         if self._sending:
             self.kill()
         self.close()
-        for name, facts in [self._sending, *self._waiting] if self._sending else self._waiting:
-            signals.lost(name, facts, "the worker ended before")
+        for name, fields in [self._sending, *self._waiting] if self._sending else self._waiting:
+            signals.emit_lost(name, fields, "the worker ended before")
 
     def _go_on(self, channel: Channel, now: float) -> None:
         if not self._is_ready:
             return
-        with contextlib.suppress(OSError):  # its end is on the way
+        with contextlib.suppress(OSError):  # its death will be reported
             if self._sending is not None:
                 channel.flush()
             elif self._waiting:
@@ -133,7 +131,7 @@ class SignalProcess(Process):
         except (EOFError, OSError):
             self.close()
             return
-        if self.channel.garbled:  # a receiver wrote to it; what was sent cannot be known
+        if self.channel.garbled:  # a receiver wrote to the socket; the rest is unreadable
             self.close()
         elif frames:
             self._is_ready, self._sending, self._late_at = True, None, 0.0
@@ -143,26 +141,27 @@ class SignalProcess(Process):
     def _give_up_in_the_end(self) -> None:
         if self.failures.count >= MOST_FAILURES:
             while self._waiting:
-                signals.lost(*self._waiting.popleft(), "no process could be started to tell it")
+                signals.emit_lost(
+                    *self._waiting.popleft(), "no process could be started to send it"
+                )
             self.failures.clear()
 
 
 def send_signals(channel: Channel) -> None:
-    """The signal process's own end: send what it receives, one signal after the other."""
-    with contextlib.suppress(EOFError, ConnectionError):  # the parent needs it no more
+    """Run in the signal process: send the signals it receives, one after the other."""
+    with contextlib.suppress(EOFError, ConnectionError):  # the parent has closed the channel
         channel.send(_READY)
         while True:
-            name, facts = channel.receive()
-            signals.send_here(name, facts)
+            name, fields = channel.receive()
+            signals.send_here(name, fields)
             channel.send(_DONE)
 
 
-# The process that ticks for schedules beside a worker's jobs, so that the parent never does.
+# The process that ticks for schedules, so that the parent never does.
 #
-# It is replaced when it dies. When the parent is about to go, it sends a word, and the process
-# ends after the inline jobs that it runs; when the parent is in a hurry, or gone, it ends at once
-# and gives these jobs back.
-
+# It is replaced when it dies. When the worker ends, the parent sends one word, and the process ends
+# after the inline jobs that it runs. When the parent closes the channel, it ends at once and gives
+# these jobs back.
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 60.0
@@ -196,25 +195,25 @@ class SchedulerProcess(Process):
         self._request_if_wanted()
 
     def leave(self) -> None:
-        """Let it end, and not come again."""
+        """Let it end, and not be replaced."""
         if self.channel is not None and self._is_wanted:
-            with contextlib.suppress(OSError):  # it has gone
+            with contextlib.suppress(OSError):  # it has ended
                 self.channel.post(_LEAVE)
         self._is_wanted = False
         self.withdraw()
 
     def hurry(self) -> None:
-        """Let it give back what it runs, and end."""
+        """Let it give back the jobs that it runs, and end."""
         self.leave()
         self.close()
         self._killed_at = min(self._killed_at, time.monotonic() + HURRY_SECONDS)
 
     def is_over(self) -> bool:
-        """Whether it has ended, or has had its time."""
+        """Whether it has ended, or its time to end is over."""
         return not self.pid or time.monotonic() >= self._killed_at
 
     def end(self) -> None:
-        """The worker ends, and it does at once. Leases tell of what it ran."""
+        """The worker ends: kill it. The leases of jobs that it ran will expire."""
         self.hurry()
         self.kill()
 
@@ -224,14 +223,14 @@ class SchedulerProcess(Process):
 
 
 def tick_schedules(scheduler: str, channel: Channel) -> None:
-    """The scheduler process's own end: tick until the parent says that it is over, or has gone."""
+    """Run in the scheduler process: tick until the parent asks it to end, or has gone."""
     parent = _Parent(channel)
     loop = import_string(scheduler)(stopped=parent.wants_end, hurried=parent.is_urgent)
     loop.run()
 
 
 class _Parent:
-    """What the parent wants: it sends one word, and closes the channel when it is urgent."""
+    """The parent's requests: one word asks to end, a closed channel to end at once."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

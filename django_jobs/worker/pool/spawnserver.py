@@ -1,9 +1,9 @@
 """The spawn server: starts children as new Pythons, where forking this process is not safe.
 
-A copy of a process with threads, or of one that system libraries of macOS have been used
-in, may hang or crash. Then the fork server is a new Python, which loads no settings and no
-app, so that nothing can start a thread in it; and it does not fork either, but starts a
-new Python for each child, which sets Django up for itself.
+A fork of a process that has threads, or that has used system libraries of macOS, may hang or
+crash. Then the fork server is a new Python that loads no settings and no app, so that nothing
+can start a thread in it. It does not fork either, but starts a new Python for each child, which
+sets up Django by itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_needed() -> bool:
 
 
 def why_not() -> str:
-    """Why children cannot be started afresh; empty where they can."""
+    """Why children cannot be spawned here; empty if they can."""
     if not hasattr(os, "posix_spawn"):
         return f"a worker on {sys.platform} has no children"
     if not hasattr(os, "waitid"):
@@ -63,7 +63,7 @@ def why_not() -> str:
 
 
 def start_spawn_server(backend: str, places: Places, memory: int) -> ForkServer:
-    """A server that is a new process, and starts new ones."""
+    """Start a spawn server as a new Python."""
     ours, theirs = socket.socketpair()
     config = {
         "path": sys.path,
@@ -87,7 +87,7 @@ def start_spawn_server(backend: str, places: Places, memory: int) -> ForkServer:
 
 
 def server_main(config: dict[str, Any]) -> None:
-    """What the new server does."""
+    """Run the spawn server: the main function of its new Python."""
     _inherit(config)
     sock = socket.socket(fileno=config["socket"])
     sock.set_inheritable(False)
@@ -103,7 +103,7 @@ def server_main(config: dict[str, Any]) -> None:
 
 
 def child_main(config: dict[str, Any]) -> None:
-    """What a new child does."""
+    """Run a child: the main function of its new Python."""
     _inherit(config)
     leave_signals_to_parent()
     for descriptor in (config["socket"], config["memory"]):
@@ -111,7 +111,7 @@ def child_main(config: dict[str, Any]) -> None:
 
     def main(sock: socket.socket, slot: int, memory: int) -> None:
         django.setup()
-        # Only now may anything be imported that knows models.
+        # Modules that import models can be imported only now.
         from django_jobs.backends.registry import backends  # noqa: PLC0415 - as above
         from django_jobs.conf import get_settings  # noqa: PLC0415 - as above
         from django_jobs.worker.build import build_executor  # noqa: PLC0415 - as above
@@ -129,7 +129,7 @@ def child_main(config: dict[str, Any]) -> None:
 
 
 def _inherit(config: dict[str, Any]) -> None:
-    """What a fork would have inherited."""
+    """Set the state that a fork would have inherited."""
     if config["kept_to_itself"]:
         stray_processes.keep_to_itself()
 
@@ -141,7 +141,7 @@ def _command(main: str, config: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """A new process begins with signals blocked, until it has set its handlers for them."""
+    """Block signals while a process is started; it unblocks them when its handlers are set."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield

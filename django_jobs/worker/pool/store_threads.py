@@ -1,10 +1,10 @@
 """The threads that talk to the store, so that the supervisor never has to.
 
-One keeps the leases that this worker has (see ``keep``), the other one gets new ones (see
-``get``), each over a connection of its own, so that a claim which takes long delays no renewal
-and no settle. Where a store has one writer, or nothing is won by a second connection, one thread
-does both, and keeping comes first. A call that hangs hangs its thread and nothing else; the
-supervisor then cuts its connection, which wakes it with an error.
+One keeps the leases of this worker (``keep_thread``), the other gets new ones (``get_thread``),
+each over a connection of its own, so that a slow claim delays no renewal and no settle. Where a
+store has one writer, or a second connection gains nothing, one thread does both, and keeping
+comes first. A call that hangs blocks only its own thread; the supervisor then cuts the
+connection, and the call fails.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from django_jobs.outbox.relay import Relay
     from django_jobs.worker.pool.shared_memory import Places
     from django_jobs.worker.pool.thread_messages import (
-        Fact,
         Finished,
         Idle,
+        StoreMessage,
         WakePipe,
     )
     from django_jobs.worker.queues import QueueOrder
     from django_jobs.worker.store import Asker
 
 HANG_SHARE = 3  # a call that makes no progress for this part of a lease is cut
-# Before that the database gives up by itself, so that the caller hears what became of it.
+# Before that the server's own time limits end a call, so that the caller gets an answer.
 KEEP_STATEMENT_SHARE = 6
 GET_STATEMENT_SHARE = 4
 LOCK_SHARE = 12
@@ -65,7 +65,7 @@ class StoreThreads:
         wake: WakePipe,
         relay: Relay | None,
     ) -> None:
-        self.news: deque[Fact] = deque()
+        self.news: deque[StoreMessage] = deque()
         self.shortest_lease = lease = shortest_lease(settings)
         self._wake = wake
         self._ends = False
@@ -83,7 +83,7 @@ class StoreThreads:
         keeping = threading.Condition()
         getting = threading.Condition() if backend.settles_apart else keeping
         self._get = Get(shared, getting, queues, places, poll_interval)
-        ended = self._get.looking.something_ended  # what was moved may be in a queue that is new
+        ended = self._get.fetcher.note_change  # the relay may have moved jobs to a new queue
         self._keep = Keep(shared, keeping, ended)
         self._holdings, self._tally = shared.holdings, shared.tally
         self._relay = RelayThread(relay, poll_interval, lease, ended)
@@ -101,23 +101,23 @@ class StoreThreads:
             for name, roles, changed, share in loops
         ]
 
-    # ------------------------------------------------------------- for the supervisor's thread
+    # ----------------------------------------------------- called from the supervisor's thread
 
     def start(self) -> None:
         for loop in self._loops:
             loop.start()
-        self._get.looking.waiter.start()
+        self._get.fetcher.waiter.start()
         self._relay.start()
 
     @property
     def failed(self) -> BaseException | None:
-        """What ended one of the threads, which nothing may."""
+        """The error that ended one of the threads, which should never end."""
         return next((loop.failed for loop in self._loops if loop.failed is not None), None)
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was due when it was last looked, and nothing has happened since."""
-        return self._get.looking.empty
+        """Whether the last look found nothing due, and nothing has changed since."""
+        return self._get.fetcher.empty
 
     def nothing_comes(self, *, idle: bool) -> bool:
         """Whether the outbox was found empty since this was first asked of an ``idle`` worker."""
@@ -127,7 +127,7 @@ class StoreThreads:
 
     @property
     def has_plenty(self) -> bool:
-        """Whether this worker holds so many bytes that no more is to be fetched ahead."""
+        """Whether the leases held have so many bytes that no more are fetched ahead."""
         return self._holdings.has_plenty
 
     @property
@@ -137,90 +137,90 @@ class StoreThreads:
 
     @property
     def fetching(self) -> bool:
-        return self._get.looking.fetching
+        return self._get.fetcher.fetching
 
     @property
     def settles_nothing(self) -> bool:
-        """Whether the store answers no settle, so that more work would only pile up."""
+        """Whether the store answers no settles, so that more work would only pile up."""
         return self._keep.is_stuck
 
     @property
     def has_limited(self) -> bool:
         """Whether it fetches from queues with a rate limit."""
-        return self._get.looking.has_limited
+        return self._get.fetcher.has_limited
 
     @property
     def lacks_lanes(self) -> bool:
-        """Whether jobs that have to start at once wait for a lane that does nothing."""
-        return self._get.looking.lacks_lanes
+        """Whether jobs that have to start at once need an idle lane."""
+        return self._get.fetcher.lacks_lanes
 
-    def wish(self, received: int, wanted: int, idle: Idle = NOT_IDLE) -> None:
-        """Fetch until so many leases more have been fetched than have been received.
+    def request_leases(self, received: int, wanted: int, idle: Idle = NOT_IDLE) -> None:
+        """Fetch until ``wanted`` more leases have been fetched than have been ``received``.
 
-        From queues with a rate limit only what begins at once in ``idle`` lanes.
+        From rate-limited queues, only jobs that begin at once in ``idle`` lanes are fetched.
         """
-        self._get.looking.wish(received, wanted, idle)
+        self._get.fetcher.request(received, wanted, idle)
 
     def wait_for_limits(self) -> None:
-        """From now on it is not ``empty`` while a limit holds up jobs that it will let go."""
-        self._get.looking.waits_for_limits = True
+        """From now on, not count as ``empty`` while a rate limit holds back jobs."""
+        self._get.fetcher.waits_for_limits = True
 
     def look_again(self) -> None:
-        """There may be work again; until it was looked for, this is not ``empty``."""
-        self._get.looking.something_ended()
+        """There may be work again: not ``empty`` until the next look."""
+        self._get.fetcher.note_change()
 
     def settle(self, finished: list[Finished]) -> None:
-        """Settle deliveries; news of each follow."""
+        """Settle deliveries; the answers come as news."""
         self._loops[0].add(finished, self._keep.finished)
 
     def settled_elsewhere(self, lease: Lease, status: str, seconds: float) -> None:
         """A child settled a delivery itself."""
         self._holdings.drop([lease])
         self._tally.ended(lease.queue, status, seconds)
-        self._get.looking.something_ended()
+        self._get.fetcher.note_change()
 
     def cut_if_hung(self) -> None:
-        """Break a call that takes so long that leases would be lost over it."""
+        """Break a call that takes so long that leases would be lost."""
         for loop in self._loops:
             loop.cut_if_hung()
         self._relay.cut_if_hung(cut_connection)
 
     def end(self, *, patience: float) -> None:
-        """End when everything is settled; after so many seconds end all the same."""
+        """End when everything is settled, at the latest after ``patience`` seconds."""
         self._ends = True
         until = time.monotonic() + patience
         for loop in self._loops:
             loop.end()
-        self._get.looking.waiter.end()
+        self._get.fetcher.waiter.end()
         self._relay.end()
         for loop in self._loops:
             loop.join(until)
-        self._get.looking.waiter.join()
+        self._get.fetcher.waiter.join()
 
-    def _report(self, fact: Fact) -> None:
-        self.news.append(fact)
+    def _report(self, message: StoreMessage) -> None:
+        self.news.append(message)
         self._wake.wake()
 
 
 class Role(Protocol):
-    """What a thread does again and again."""
+    """A loop body that a thread runs again and again."""
 
     @property
     def is_over(self) -> bool:
         """Whether it may end."""
 
     def turn(self) -> bool:
-        """Do the next thing; False when there was nothing."""
+        """Do the next thing; False when there is nothing to do."""
 
     def seconds_left(self) -> float:
-        """How long there is nothing to do."""
+        """How long until there is something to do."""
 
     def end(self) -> None:
-        """Take leave of the store."""
+        """Do the last calls to the store."""
 
 
 class _Loop:
-    """One thread with its connection, doing the first thing that one of its roles has to do."""
+    """One thread with its connection; at each turn the first role with something to do acts."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class _Loop:
         self._thread.join(max(until - time.monotonic(), 0.0))
         self._gives_up = True
 
-    # --------------------------------------------------------------------- the thread's own part
+    # ----------------------------------------------------------------- run in the thread itself
 
     def _run(self) -> None:
         try:
@@ -307,7 +307,7 @@ class _Loop:
     def _wait(self) -> None:
         with self._changed:
             pause = min(role.seconds_left() for role in self._roles)
-            if self._ends:  # nobody tells when it gives up
+            if self._ends:  # giving up does not notify
                 pause = min(pause, LAST_LOOKS_SECONDS)
             if pause > 0:
                 self._changed.wait(pause)

@@ -1,8 +1,8 @@
-"""The parent's loop: pipes, signals and deadlines, and never a blocking call.
+"""The parent's loop: watches pipes, signals and deadlines, and never makes a blocking call.
 
-Which child gets which job is decided in ``dispatch``, what is killed in ``deadlines``, how
-processes come and go is in ``lifecycle``, what goes to the store in ``settlement``, and what
-the store's threads do in ``store_threads``.
+``dispatch`` decides which child gets which job, ``deadlines`` what is killed, ``lifecycle`` how
+processes start and end, ``settlement`` passes outcomes to the store, and ``store_threads`` talk
+to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from django_jobs.worker.pool.lifecycle import (
     ChildSlots,
     Processes,
     Recycling,
-    clear_desk,
+    settle_death,
 )
 from django_jobs.worker.pool.messages import SKIPPED, BadFrame
 from django_jobs.worker.pool.side_processes import SchedulerProcess, SignalProcess
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.children import Child
     from django_jobs.worker.pool.forkserver import ForkServer
     from django_jobs.worker.pool.lifecycle import ChildLimits
-    from django_jobs.worker.pool.settlement import Desk
+    from django_jobs.worker.pool.settlement import Settlement
     from django_jobs.worker.pool.shared_memory import Places
     from django_jobs.worker.pool.store_threads import StoreThreads
     from django_jobs.worker.pool.thread_messages import Idle, Renewed, WakePipe
@@ -53,7 +53,7 @@ LOOK_EVERY_SECONDS = 0.01
 
 
 class Supervisor:
-    """One worker of several processes."""
+    """Runs a worker of several processes."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Supervisor:
         places: Places,
         child_limits: ChildLimits,
         store: StoreThreads,
-        desk: Desk,
+        settlement: Settlement,
         stop: Stop,
         limits: Limits,
         wake: WakePipe,
@@ -70,7 +70,7 @@ class Supervisor:
         self.broken = ""
         self._server = server
         self._store = store
-        self._desk = desk
+        self._settlement = settlement
         self._stop = stop
         self._limits = limits
         self._wake = wake
@@ -83,7 +83,7 @@ class Supervisor:
         self._failures = self._slots.failures
         self._processes = Processes(server, [*self._slots, self.signal_process, self._scheduler])
         self._children = self._slots.by_slot
-        self._dispatch = Dispatch(self._children, desk, places, child_limits)
+        self._dispatch = Dispatch(self._children, settlement, places, child_limits)
         self._recycling = Recycling(child_limits, self._slots, self._dispatch)
         self._received = 0
         self._conditions = EndConditions(stop, limits)
@@ -95,7 +95,7 @@ class Supervisor:
             self._slots.request(slot)
 
     def run(self) -> str:
-        """Work until told to stop or a limit is reached; why it ended."""
+        """Work until a stop signal or a limit; returns why it ended."""
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_wake)
         self._selector.register(self._server, selectors.EVENT_READ, self._on_news)
         signal.set_wakeup_fd(self._wake.writes, warn_on_full_buffer=False)
@@ -123,9 +123,9 @@ class Supervisor:
             self._dispatch.step()
             self._scheduler.step()
             self._slots.request_isolated(needed=self._dispatch.lacks_isolated)
-        self._desk.flush()
+        self._settlement.flush()
         self.signal_process.step()
-        self._store.wish(self._received, *self._wanted())
+        self._store.request_leases(self._received, *self._wanted())
         for child in self._children.values():
             self._slots.listen(child)
         if self._dispatch.has_work_for(2 * REST_SECONDS):
@@ -135,8 +135,8 @@ class Supervisor:
         pause = 0.0 if self._store.news else deadlines.select_timeout(self._children.values())
         for key, _ in self._selector.select(pause):
             key.data()
-        self._desk.flush()
-        if (now := time.monotonic()) >= self._look_at:  # it goes through all that is held
+        self._settlement.flush()
+        if (now := time.monotonic()) >= self._look_at:  # it goes through all leases
             self._look_at = now + LOOK_EVERY_SECONDS
             deadlines.enforce_deadlines(self._children.values(), self._dispatch)
         self._store.cut_if_hung()
@@ -144,7 +144,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------- the end
 
     def _begun_to_end(self) -> str:
-        """A reason to end, once there is one; then what still runs is logged."""
+        """The reason to end, if there is one; then logs how many jobs still run."""
         if why := self._reason_to_end():
             lanes = (lane for child in self._children.values() for lane in child.lanes)
             if running := sum(bool(lane.begun()) for lane in lanes):
@@ -152,7 +152,7 @@ class Supervisor:
         return why
 
     def _reason_to_end(self) -> str:
-        limits, processed = self._limits, self._desk.processed
+        limits, processed = self._limits, self._settlement.processed
         if self._failures.count >= MOST_FAILURES:
             self._break(f"children die as soon as they are born: {self._failures.last}")
         if self._store.failed is not None:
@@ -169,16 +169,16 @@ class Supervisor:
 
     def _nothing_due(self) -> bool:
         idle = self._store.empty and not self._outstanding()
-        if idle and self._desk.back_at:  # what was put off here is to be run as well
+        if idle and self._settlement.back_at:  # jobs that were put off here have to run too
             idle = False
-            if time.monotonic() >= self._desk.back_at:
-                self._desk.back_at = 0.0
+            if time.monotonic() >= self._settlement.back_at:
+                self._settlement.back_at = 0.0
                 self._store.look_again()
         return self._store.nothing_comes(idle=idle)
 
     def _outstanding(self) -> int:
         unheard = self._store.fetching + len(self._store.news)
-        return unheard + self._dispatch.outstanding() + self._desk.open
+        return unheard + self._dispatch.outstanding() + self._settlement.open
 
     def _is_over(self) -> bool:
         if not self._why:
@@ -190,7 +190,7 @@ class Supervisor:
         if not all(child.is_idle for child in self._children.values()):
             self._idle_since = 0.0
             return False
-        # Only the store is waited for. What does not reach it in time shows by leases that end.
+        # Only settles are left. The leases of those that do not get through will expire.
         self._idle_since = self._idle_since or time.monotonic()
         return time.monotonic() - self._idle_since > self._patience()
 
@@ -208,7 +208,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------ the store
 
     def _wanted(self) -> tuple[int, Idle]:
-        """How many more leases could be used, and the lanes that do nothing."""
+        """How many more leases could be used, and the idle lanes."""
         most = self._most()
         if not most:
             return 0, NOT_IDLE
@@ -218,41 +218,41 @@ class Supervisor:
         return min(wanted, most), idle
 
     def _most(self) -> int:
-        """How many more leases this worker may have, whatever it could use."""
-        # What ends could not be settled, and would only pile up.
-        if self._why or self._store.settles_nothing or self._desk.has_plenty:
+        """How many more leases this worker may have, however many it could use."""
+        # Ended jobs could not be settled, and would only pile up.
+        if self._why or self._store.settles_nothing or self._settlement.has_plenty:
             return 0
         limit = 1 if self._limits.once else self._limits.max_jobs
         if limit is None:
             return sys.maxsize
-        held = self._dispatch.outstanding() + self._desk.open
-        return max(limit - self._desk.processed - held, 0)
+        held = self._dispatch.outstanding() + self._settlement.open
+        return max(limit - self._settlement.processed - held, 0)
 
     def _on_wake(self) -> None:
         self._wake.drain()
         news = self._store.news
         while news:
-            fact = news.popleft()
-            if isinstance(fact, Fetched):
-                self._received += len(fact.leases)
-                ends = fact.asked_at + fact.lease_seconds
-                held = [Held.of(lease, fact.lease_seconds, ends) for lease in fact.leases]
-                if time.monotonic() > ends - fact.lease_seconds / 2:
+            message = news.popleft()
+            if isinstance(message, Fetched):
+                self._received += len(message.leases)
+                ends = message.asked_at + message.lease_seconds
+                held = [Held.of(lease, message.lease_seconds, ends) for lease in message.leases]
+                if time.monotonic() > ends - message.lease_seconds / 2:
                     for late in held:
-                        self._desk.give_back(late, "its claim took half of the lease")
+                        self._settlement.give_back(late, "its claim took half of the lease")
                 else:
                     self._dispatch.receive(held)
-                tell_claimed(fact.leases)
-            elif isinstance(fact, AllDone):
-                self._desk.done(fact.settled)
-            elif isinstance(fact, StopAsked):
-                deadlines.ask_to_stop(self._children.values(), self._dispatch, fact)
+                tell_claimed(message.leases)
+            elif isinstance(message, AllDone):
+                self._settlement.done(message.settled)
+            elif isinstance(message, StopAsked):
+                deadlines.ask_to_stop(self._children.values(), self._dispatch, message)
             else:
-                self._on_renewed(fact)
+                self._on_renewed(message)
 
-    def _on_renewed(self, fact: Renewed) -> None:
+    def _on_renewed(self, message: Renewed) -> None:
         def answer(held: Held) -> Settled | None:
-            return fact.answers.get((held.lease.id, held.lease.token))
+            return message.answers.get((held.lease.id, held.lease.token))
 
         for child in self._children.values():
             deadlines.stop_lost(child, self._dispatch, lambda held: answer(held) is Settled.LOST)
@@ -261,13 +261,13 @@ class Supervisor:
                 self._dispatch.drop(held, "its lease was lost")
         for held in self._dispatch.held():
             if answer(held) is Settled.SETTLED:
-                held.ends = fact.asked_at + held.seconds
+                held.ends = message.asked_at + held.seconds
 
     # --------------------------------------------------------------------------- the children
 
     def _on_child(self, child: Child) -> None:
         if child.disconnected_at or self._children.get(child.slot) is not child:
-            return  # it has ended meanwhile
+            return  # it has just ended
         try:
             child.channel.flush()
             frames = child.channel.receive_ready()
@@ -279,7 +279,7 @@ class Supervisor:
             self._recycling.check(child)
 
     def _on_frames(self, child: Child, frames: list[Any]) -> None:
-        """What comes before something that no child says counts; from there on nothing does."""
+        """Process frames until one is not of the protocol; then kill the child."""
         try:
             for frame in frames:
                 self._on_frame(child, frame)
@@ -291,7 +291,7 @@ class Supervisor:
             child.kill("garbled", fault=fault)
 
     def _on_frame(self, child: Child, frame: Any) -> None:
-        held, ran = child.heard(frame)
+        held, timed_report = child.read_frame(frame)
         if held is None:
             return
         if frame[2] == SKIPPED:
@@ -299,15 +299,15 @@ class Supervisor:
             return
         if self._failures.count:
             self._failures.clear()
-        child.ended += 1
-        if ran is None:
+        child.ended_jobs += 1
+        if timed_report is None:
             _, _, _, status, seconds = frame
             self._dispatch.observe(held, seconds)
-            self._desk.settled_by(child, held, status, seconds)
+            self._settlement.settled_by(child, held, status, seconds)
             return
-        said, (started, finished) = ran
+        report, (started, finished) = timed_report
         self._dispatch.observe(held, max(finished - started, 1) / 1e6)
-        self._desk.ran(held, child, said, (started, finished))
+        self._settlement.ran(held, child, report, (started, finished))
 
     def _on_news(self) -> None:
         try:
@@ -319,9 +319,9 @@ class Supervisor:
 
     def _on_death(self, child: Child, how: str) -> None:
         with contextlib.suppress(OSError, BadFrame):
-            for frame in child.channel.receive_rest():  # what it sent last still counts
+            for frame in child.channel.receive_rest():  # its last frames still count
                 self._on_frame(child, frame)
         self._slots.remove(child, how)
-        clear_desk(child, how, self._desk, self._dispatch)
+        settle_death(child, how, self._settlement, self._dispatch)
         if not (self._why or self.broken or child.isolated or child.replaced):
             self._slots.request(child.slot)

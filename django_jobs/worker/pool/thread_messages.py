@@ -1,4 +1,4 @@
-"""What the store's thread is told and tells the supervisor, and the pipe that wakes it."""
+"""Messages between the store threads and the supervisor, and the pipe that wakes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _clock = SystemClock()
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Leases, and the moment on our own clock from which they certainly hold so long."""
+    """Claimed leases. They hold for at least ``lease_seconds`` from ``asked_at`` on our clock."""
 
     leases: list[Lease]
     lease_seconds: float
@@ -36,10 +36,10 @@ class Fetched:
 
 
 class Idle(NamedTuple):
-    """The lanes that do nothing, as of when so many leases had been received.
+    """How many lanes were idle when the supervisor had received this many leases.
 
     ``most``: how many more leases the worker may have. ``pace``: how long the jobs of each
-    queue with a rate limit take.
+    rate-limited queue take.
     """
 
     lanes: int
@@ -48,7 +48,7 @@ class Idle(NamedTuple):
     pace: Pace
 
     def room(self, queue: str) -> int:
-        """How many jobs of a queue begin as soon as they come."""
+        """How many jobs of a queue could begin immediately."""
         return min(self.lanes * self.pace.prompt(queue), self.most)
 
 
@@ -56,7 +56,7 @@ NOT_IDLE = Idle(0, 0, 0, Pace())
 
 
 class Finished(NamedTuple):
-    """A delivery to be settled. ``again``: it was asked for, and no answer came."""
+    """A delivery to settle. ``again``: an earlier try was not answered."""
 
     run: Run
     outcome: Outcome
@@ -72,20 +72,20 @@ class Done(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is one more success, of which nothing is to be told but that."""
+        """Whether it is an ordinary success, which only has to be counted."""
         return self.verdict.status == "acked" and self.verdict.answer is Settled.SETTLED
 
 
 @dataclass(frozen=True, slots=True)
 class AllDone:
-    """What one step settled."""
+    """The deliveries that one step settled."""
 
     settled: list[Done]
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """What a renewal said of each lease, by id and token."""
+    """The answers of a renewal, by id and token of the lease."""
 
     answers: dict[tuple[str, str], Settled]
     asked_at: float
@@ -93,17 +93,17 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """Somebody wants jobs to stop. What runs on at ``kill_at`` is stopped."""
+    """These jobs were asked to stop. Those that still run at ``kill_at`` are killed."""
 
     ids: frozenset[str]
     kill_at: float
 
 
-Fact = Fetched | AllDone | Renewed | StopAsked
+StoreMessage = Fetched | AllDone | Renewed | StopAsked
 
 
-def by_child(lease: Lease, status: str, seconds: float, worker: str) -> Done:
-    """A delivery that its child settled itself, inside the handler's transaction."""
+def settled_by_child(lease: Lease, status: str, seconds: float, worker: str) -> Done:
+    """A delivery that the child settled itself, inside the handler's transaction."""
     header, now = lease.message.header, _clock.now()
     times = (now - to_microseconds(seconds), now)
     run = Run(lease, None, header.attempts, header.crashes, *times, worker)
@@ -113,7 +113,7 @@ def by_child(lease: Lease, status: str, seconds: float, worker: str) -> Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What the threads for a worker's store have in common; ``lease`` is its shortest one."""
+    """What the store threads of a worker share; ``lease`` is its shortest lease."""
 
     backend: Backend
     settings: JobsSettings
@@ -121,13 +121,13 @@ class Shared:
     holdings: Holdings
     tally: Tally
     lease: float
-    report: Callable[[Fact], None]
+    report: Callable[[StoreMessage], None]
     wake: Callable[[], None]
     stopped: Callable[[], bool]
 
 
 class WakePipe:
-    """Becomes readable when the supervisor is to look; never blocks either side."""
+    """Wakes the supervisor out of ``select()``; never blocks either side."""
 
     def __init__(self) -> None:
         self._reads, self.writes = os.pipe()
@@ -138,7 +138,7 @@ class WakePipe:
         return self._reads
 
     def wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: it will look anyway
+        with contextlib.suppress(BlockingIOError):  # full: the supervisor wakes up anyway
             os.write(self.writes, b"!")
 
     def drain(self) -> None:

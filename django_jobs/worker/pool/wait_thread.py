@@ -1,8 +1,8 @@
-"""The thread that waits at the store for work to come, beside the one that talks to it.
+"""The wait thread: waits at the store for new work, and hints so to the get thread.
 
-It holds no lease and changes nothing: all it does is to hint. So it may hang, or end with
-the process in the middle of a wait, and nothing is lost but time: who armed it trusts it
-no longer than a wait may take, and then looks without it.
+It holds no lease and changes nothing. So it may hang, or end with the process in the middle of
+a wait, and only time is lost: the get thread trusts it no longer than a wait may take, and then
+looks by itself.
 """
 
 from __future__ import annotations
@@ -26,32 +26,29 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend
     from django_jobs.worker.queues import QueueOrder
 
-
-# Breaking a connection under a call that hangs, from another thread and without waiting.
-#
-# Drivers have no time limit for an answer that does not come: a server that was frozen, a
-# network that swallows packets. When the socket is shut down the driver raises at once.
-
-
 CONNECT_SECONDS = 4
-"""So that a worker goes on within 5 seconds: an attempt may have begun just too early."""
+"""A worker is to go on within 5 seconds of an outage; an attempt may have begun just before."""
 
 
 def cut_connection(connection: Any) -> None:
-    """Shut the socket down below a Django connection, if it has one. May be called by anyone."""
+    """Shut down the socket below a Django connection, if it has one, without waiting.
+
+    Drivers wait without limit for the answer of a frozen server or over a network that drops
+    packets. When another thread shuts the socket down, the driver raises at once.
+    """
     driver: Any = getattr(connection, "connection", None)
     with contextlib.suppress(Exception):  # it may be closed at this very moment
-        end: Any = driver if hasattr(driver, "fileno") else driver._sock  # noqa: SLF001 - PyMySQL tells nobody
+        end: Any = driver if hasattr(driver, "fileno") else driver._sock  # noqa: SLF001 - PyMySQL has no public way
         descriptor = end.fileno()
         with socket.socket(fileno=os.dup(descriptor)) as copy:
             copy.shutdown(socket.SHUT_RDWR)
 
 
 def limit_connecting(alias: str | None, seconds: float) -> None:
-    """Let no attempt to connect last longer, in this process.
+    """Limit the time of each attempt to connect, in this process.
 
-    While it connects there is no connection to cut. PyMySQL waits for a server's greeting
-    and for the answers to its first statements as long as for any answer: without limit.
+    During an attempt there is no connection to cut yet. PyMySQL waits without limit for the
+    server's greeting and for the answers to its first statements.
     """
     if alias is None:
         return
@@ -96,17 +93,17 @@ class Waiter:
         self._thread.start()
 
     def arm(self) -> None:
-        """Wait for work: there is none now."""
+        """Start waiting for work: there is none now."""
         self.trusted_until = time.monotonic() + self._poll_interval + GRACE_SECONDS
         self._armed.set()
 
     def disarm(self) -> None:
-        """There is work enough."""
+        """Stop hinting: there is enough work."""
         self._armed.clear()
         self._restraint.end()
 
     def cut_if_hung(self) -> None:
-        """Break a wait that did not come back in time; it begins anew."""
+        """Break a wait that did not return in time; the thread waits again."""
         if self._armed.is_set() and time.monotonic() > self.trusted_until:
             cut_connection(self._connection)
 
@@ -127,7 +124,7 @@ class Waiter:
         try:
             while not self._ended.is_set():
                 if not self._armed.wait(PARKED_SECONDS):
-                    # Nobody reads what it is told meanwhile; better to be told nothing.
+                    # Nothing reads notifications while it is parked: unsubscribe.
                     self._backend.stop_waiting()
                     self._armed.wait()
                 if not self._ended.is_set():
@@ -144,7 +141,7 @@ class Waiter:
             self.trusted_until = began + seconds + GRACE_SECONDS
             if not self._backend.wait(self._queues.watched, seconds):
                 return
-        except Exception:  # noqa: BLE001 - whoever is hinted meets the same trouble, and tells of it
+        except Exception:  # noqa: BLE001 - the get thread meets the same error, and reports it
             close_idle_connections()
         self._ended.wait(self._restraint.pause_after(time.monotonic() - began))
         self._armed.clear()

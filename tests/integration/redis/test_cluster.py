@@ -17,7 +17,7 @@ from django_jobs.exceptions import EnqueueOutcomeUnknown, StoreUnavailable
 from django_jobs.testing.conformance import BackendConformance
 from django_jobs.testing.factories import make_outgoing
 from django_jobs.worker.build import build_cycle
-from django_jobs.worker.pool.get_thread import Looking
+from django_jobs.worker.pool.get_thread import Fetcher
 from django_jobs.worker.queues import InTurn, Strict
 from tests.conformance.redis_hooks import RedisHooks
 from tests.integration.redis.conftest import jobs_in
@@ -288,16 +288,16 @@ def test_a_worker_does_not_take_the_queues_of_a_server_that_is_away_for_empty(fr
     backend, queues, _ = frozen
     settings = get_settings()
     order = Strict(queues) if names_queues else InTurn(backend, settings)
-    looking = Looking(backend, settings, order, 1.0, threading.Condition())
-    looking.wish(0, 9)
-    assert until(lambda: looked(looking)) == [queues[-1]] * 3
+    fetcher = Fetcher(backend, settings, order, 1.0, threading.Condition())
+    fetcher.request(0, 9)
+    assert until(lambda: looked(fetcher)) == [queues[-1]] * 3
     for _ in range(3):
-        assert looked(looking) == []
-        assert not looking.empty
+        assert looked(fetcher) == []
+        assert not fetcher.empty
 
 
-def looked(looking):
-    found = looking.look()
+def looked(fetcher):
+    found = fetcher.look()
     return [lease.queue for lease in found.leases] if found else []
 
 

@@ -153,7 +153,7 @@ def test_half_a_frame_is_waited_for(family):
         found.sendall(whole[place : place + 1])
         assert not parent.garbled
         assert parent.receive_ready() == (["late"] if place == len(whole) - 1 else [])
-        assert parent.is_amid == (place < len(whole) - 1)
+        assert parent.is_mid_frame == (place < len(whole) - 1)
 
 
 @pytest.mark.parametrize("length", [MOST_BYTES + 1, (1 << 32) - 1])

@@ -21,7 +21,7 @@ from django_jobs.wire.envelope import Header, Message
 from django_jobs.worker.admission import Gatekeeper, Policies
 from django_jobs.worker.executor import Executor
 from django_jobs.worker.pool.channel import Channel
-from django_jobs.worker.pool.child import SMALL, TOGETHER, Child
+from django_jobs.worker.pool.child import SMALL_BODY, TOGETHER, Child
 from django_jobs.worker.pool.children import Child as Crewed
 from django_jobs.worker.pool.children import Lane
 from django_jobs.worker.pool.messages import lease_to_tuple, outcome_from_tuple
@@ -125,7 +125,7 @@ def test_an_end_that_cannot_be_told_is_a_failure_and_the_child_goes_on(backend, 
     assert first[:3] == (0, 1, "ran")
     outcome = outcome_from_tuple(first[3])
     assert isinstance(outcome, Failed)
-    assert "its Snoozed cannot be told to the worker" in outcome.error.message
+    assert "its Snoozed cannot be sent to the worker" in outcome.error.message
     assert second[:4] == (0, 2, "ran", first[3])
     assert marks.ran == marks.finished == 2
 
@@ -143,7 +143,7 @@ def test_what_ends_alike_is_told_shortly_until_something_does_not(backend, execu
     ]  # fmt: skip
     child = Crewed(slot=0, pid=1, channel=None)
     child.lanes.append(Lane(child, 0, marks))
-    heard = [child.heard(frame)[1] for frame in frames]
+    heard = [child.read_frame(frame)[1] for frame in frames]
     assert [said.terms.job for said, _ in heard] == ["nobody.knows"] * 3 + ["nor.this"] * 2
     assert {type(said.outcome) for said, _ in heard} == {Snoozed}
     moments = [moment for _, times in heard for moment in times]
@@ -166,7 +166,7 @@ def test_messages_are_opened_once_and_their_jobs_run_in_order(backend, executor,
 def test_a_large_message_is_opened_when_its_job_has_begun(backend, executor, marks):
     marks.take_back_from(1)
     leases = [
-        *leased(backend, 1, payload={"args": ["x" * SMALL], "kwargs": {}}),
+        *leased(backend, 1, payload={"args": ["x" * SMALL_BODY], "kwargs": {}}),
         *leased(backend, 1),
     ]
     parent = Parent()

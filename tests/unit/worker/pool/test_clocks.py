@@ -93,7 +93,7 @@ def test_whoever_goes_on_has_not_hung(child):
         assert lane.marks.begin(number)
         lane.marks.done(number)
         looks(child, *every(100 + 7 * number, 106 + 7 * number))
-        lane.seen(number)
+        lane.pop(number)
     assert not child.killed
 
 
@@ -104,7 +104,7 @@ def test_what_it_refuses_to_begin_is_going_on_too(child):
     for number in range(1, 4):
         looks(child, *every(100 + 7 * number, 106 + 7 * number))
         assert not lane.marks.begin(number)
-        assert lane.seen(number) is None
+        assert lane.pop(number) is None
     looks(child, *every(200, 300))
     assert not child.killed
 
@@ -128,7 +128,7 @@ def test_beside_user_code_that_runs_it_only_loses_what_it_did_not_begin(child):
     assert len(looks(child, *every(100, 110))) == 2
     assert not child.killed
     busy.marks.done(1)
-    busy.seen(1)
+    busy.pop(1)
     looks(child, *every(110, 130))
     assert child.killed == "silent"  # it never came to what was taken back
 

@@ -80,10 +80,10 @@ def test_it_can_be_asked_again_before_it_has_come_across_the_first(lane, marks):
     assert ids(lane.take_back(9)) == ["job2"]
     assert lane.take_back(9) == []
     marks.done(1)
-    lane.seen(1)
+    lane.pop(1)
     for number in range(2, 6):
         assert not marks.begin(number)
-        assert lane.seen(number) is None
+        assert lane.pop(number) is None
     assert lane.accepts
     lane.give([held(6)])
     assert marks.begin(6)
@@ -101,7 +101,7 @@ def test_what_it_begins_meanwhile_stays_with_it(lane, marks):
     assert ids(lane.take_back(2)) == ["job2"]
     assert list(lane.held) == [1]
     lane.marks = marks
-    assert lane.seen(1).lease.id == "job1"
+    assert lane.pop(1).lease.id == "job1"
 
 
 def test_a_number_come_across_after_it_was_taken_back_is_returned_once(lane, marks):
@@ -109,18 +109,18 @@ def test_a_number_come_across_after_it_was_taken_back_is_returned_once(lane, mar
     marks.take_back_from(1)
     lane.revoked.update({1, 2})
     assert not marks.begin(1)
-    assert lane.seen(1).lease.id == "job1"  # it still counted as the child's
-    assert lane.seen(1) is None
+    assert lane.pop(1).lease.id == "job1"  # it still counted as the child's
+    assert lane.pop(1) is None
 
 
 def test_an_end_that_overtakes_another_is_not_believed(lane):
     lane.give([held(n) for n in (1, 2, 3)])
     with pytest.raises(BadFrame):
-        lane.seen(2)
+        lane.pop(2)
     assert list(lane.held) == [1, 2, 3]
-    assert lane.seen(9) is None
-    assert ids([lane.seen(1), lane.seen(2), lane.seen(3)]) == ["job1", "job2", "job3"]
-    assert lane.seen(3) is None
+    assert lane.pop(9) is None
+    assert ids([lane.pop(1), lane.pop(2), lane.pop(3)]) == ["job1", "job2", "job3"]
+    assert lane.pop(3) is None
 
 
 def test_nothing_is_taken_when_nothing_is_asked_for(lane):

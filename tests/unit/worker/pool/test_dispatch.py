@@ -14,7 +14,7 @@ from django_jobs.worker.pool.children import Child, Held, Lane
 from django_jobs.worker.pool.dispatch import CHUNK_BYTES, LONGEST_WAIT, WHY_LATE, Dispatch
 from django_jobs.worker.pool.lifecycle import ChildLimits, Recycling
 from django_jobs.worker.pool.pace import LARGEST_CHUNK, LARGEST_PROMPT
-from django_jobs.worker.pool.settlement import UNSETTLED_BYTES, Desk
+from django_jobs.worker.pool.settlement import UNSETTLED_BYTES, Settlement
 from django_jobs.worker.pool.shared_memory import Board, Places, shared_memory
 from django_jobs.worker.pool.thread_messages import Done
 from django_jobs.worker.settle import Verdict
@@ -77,16 +77,16 @@ def test_a_lane_is_given_no_more_bytes_than_a_chunk_may_have(child, marks):
 
 
 def test_much_that_is_not_settled_yet_is_enough():
-    desk = Desk(Settles(), lambda _: None, None, "worker")
+    settlement = Settlement(Settles(), lambda _: None, None, "worker")
     finished = []
-    while not desk.has_plenty:
-        desk.give_back(held(len(finished), size=1_000_000), "why")
-        finished = desk._finished
+    while not settlement.has_plenty:
+        settlement.give_back(held(len(finished), size=1_000_000), "why")
+        finished = settlement._finished
     assert sum(len(one.run.lease.message.body) for one in finished) > UNSETTLED_BYTES
     assert len(finished) == UNSETTLED_BYTES // 1_000_000 + 1
     verdict = Verdict("requeued", Settled.SETTLED)
-    desk.done([Done(one.run, one.outcome, verdict) for one in finished[:2]])
-    assert not desk.has_plenty
+    settlement.done([Done(one.run, one.outcome, verdict) for one in finished[:2]])
+    assert not settlement.has_plenty
 
 
 def test_of_jobs_that_take_a_while_it_wants_each_that_it_can_use(dispatch):
@@ -112,15 +112,15 @@ class Apart:
 
     def __init__(self, children, *, can_put_off=True):
         self.store = Settles()
-        self.desk = Desk(self.store, None, None, "worker", can_put_off=can_put_off)
-        self.dispatch = Dispatch(children, self.desk, Places(1, 4), ChildLimits())
+        self.settlement = Settlement(self.store, None, None, "worker", can_put_off=can_put_off)
+        self.dispatch = Dispatch(children, self.settlement, Places(1, 4), ChildLimits())
 
     def suspect(self, number=1):
         one = held(number)
         one.lease = one.lease._replace(suspect=True)
         self.dispatch.receive([one])
         self.dispatch.step()
-        self.desk.flush()
+        self.settlement.flush()
         return one
 
     @property
@@ -171,7 +171,7 @@ def test_a_suspect_whose_lease_was_not_renewed_in_time_is_handed_to_nobody(child
     late.ends = time.monotonic()
     apart.dispatch.receive([late])
     apart.dispatch.step()
-    apart.desk.flush()
+    apart.settlement.flush()
     assert child.is_idle
     assert [(one.delay, one.reason) for one in apart.store.outcomes] == [
         (None, "its lease could not be renewed in time")
@@ -187,14 +187,14 @@ def test_where_a_store_cannot_wait_a_suspect_waits_here():
 
 def test_what_is_put_off_is_known_to_come_back_when_the_store_has_it():
     told = []
-    desk = Desk(Settles(), told.extend, None, "worker")
-    desk.put_off(held(1), 7.0, "why")
-    assert (desk.open, desk.back_at) == (1, 0.0)
-    (finished,) = desk._finished
+    settlement = Settlement(Settles(), told.extend, None, "worker")
+    settlement.put_off(held(1), 7.0, "why")
+    assert (settlement.open, settlement.back_at) == (1, 0.0)
+    (finished,) = settlement._finished
     verdict = Verdict("requeued", Settled.SETTLED, 7.0)
-    desk.done([Done(finished.run, finished.outcome, verdict)])
-    assert (desk.open, desk.processed) == (0, 0)
-    assert desk.back_at == pytest.approx(time.monotonic() + 7.0, abs=1.0)
+    settlement.done([Done(finished.run, finished.outcome, verdict)])
+    assert (settlement.open, settlement.processed) == (0, 0)
+    assert settlement.back_at == pytest.approx(time.monotonic() + 7.0, abs=1.0)
 
 
 def test_a_child_for_what_runs_alone_leaves_when_there_is_nothing_for_a_while(child, marks):
@@ -226,8 +226,8 @@ class Pool:
             self.children[slot] = child = Child(slot, 0, Channel(ours))
             child.lanes.append(Lane(child, 0, marks))
         self.store = Settles()
-        desk = Desk(self.store, None, None, "worker")
-        self.dispatch = Dispatch(self.children, desk, Places(count), ChildLimits())
+        settlement = Settlement(self.store, None, None, "worker")
+        self.dispatch = Dispatch(self.children, settlement, Places(count), ChildLimits())
 
     def close(self):
         for one in self._sockets:
@@ -245,7 +245,7 @@ class Pool:
         if leases:
             self.dispatch.receive(leases)
         self.dispatch.step()
-        self.dispatch._desk.flush()
+        self.dispatch._settlement.flush()
 
     @property
     def idle(self):
@@ -376,7 +376,7 @@ def test_a_suspect_of_a_limited_queue_runs_alone_and_is_put_off_as_not_begun():
     one.lease = one.lease._replace(suspect=True)
     apart.dispatch.receive([one])
     apart.dispatch.step()
-    apart.desk.flush()
+    apart.settlement.flush()
     (outcome,) = apart.store.outcomes
     assert (outcome.begun, outcome.suspect) == (False, True)
     assert outcome.delay > 0

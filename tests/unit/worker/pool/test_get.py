@@ -86,7 +86,7 @@ def get(backend, told):
         stopped=lambda: False,
     )
     get = Get(shared, threading.Condition(), Strict(["default"]), Places(1), 1.0)
-    get.looking.wish(0, 1)
+    get.fetcher.request(0, 1)
     get.turn()
     return get
 
@@ -96,7 +96,7 @@ def test_an_outage_ends_with_an_answer_of_the_store_and_not_with_what_is_remembe
 ):
     backend.down = True
     for _ in range(10):
-        get.looking.hint()
+        get.fetcher.hint()
         get.turn()
     assert (told[events.StoreLost], told[events.StoreFound]) == (1, 0)
     backend.down = False
@@ -107,12 +107,12 @@ def test_an_outage_ends_with_an_answer_of_the_store_and_not_with_what_is_remembe
 
 def test_a_look_that_takes_too_long_keeps_nobody_from_claiming_after_an_outage(backend, get):
     backend.down = True
-    get.looking.hint()
+    get.fetcher.hint()
     get.turn()
     backend.down, backend.slow = False, True
     outgoing = make_outgoing()
     backend.enqueue([outgoing])
     for _ in range(5):
-        get.looking.hint()
+        get.fetcher.hint()
         get.turn()
     assert backend.jobs[outgoing.id].token

@@ -1,4 +1,4 @@
-"""Looking for work beside a supervisor that changes what it wishes for."""
+"""Looking for work beside a supervisor that changes its requests."""
 
 import select
 import threading
@@ -11,7 +11,7 @@ from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
 from django_jobs.testing.factories import make_outgoing
-from django_jobs.worker.pool.get_thread import Looking
+from django_jobs.worker.pool.get_thread import Fetcher
 from django_jobs.worker.pool.keep_thread import AHEAD_BYTES
 from django_jobs.worker.pool.pace import Pace
 from django_jobs.worker.pool.shared_memory import Places
@@ -23,18 +23,18 @@ from django_jobs.worker.store import Asker, Outage
 
 
 class ChangesItsMind(MemoryBackend):
-    """While it is asked whether there may be work, the wish for it is taken back."""
+    """While it is asked whether there may be work, the request for it is withdrawn."""
 
     def __init__(self):
         super().__init__("default", {"CLOCK": ManualClock()})
-        self.limits, self.looking = [], None
+        self.limits, self.fetcher = [], None
 
     def fetch(self, queues, limit, lease_seconds):
         self.limits.append(limit)
         return super().fetch(queues, limit, lease_seconds)
 
     def wait(self, queues, timeout):
-        self.looking.wish(0, 0)
+        self.fetcher.request(0, 0)
         return True
 
 
@@ -43,15 +43,15 @@ def backend():
     backend = ChangesItsMind()
     backend.enqueue([make_outgoing()])
     queues = Strict(["default"])
-    backend.looking = Looking(backend, JobsSettings(), queues, 1.0, threading.Condition())
+    backend.fetcher = Fetcher(backend, JobsSettings(), queues, 1.0, threading.Condition())
     return backend
 
 
 def test_what_is_wished_for_no_more_is_not_fetched(backend):
-    backend.looking.wish(0, 5)
-    assert backend.looking.begin()
-    assert len(backend.looking.look().leases) == 1
-    assert backend.looking.look() is None
+    backend.fetcher.request(0, 5)
+    assert backend.fetcher.begin()
+    assert len(backend.fetcher.look().leases) == 1
+    assert backend.fetcher.look() is None
     assert backend.limits == [5]
 
 
@@ -72,13 +72,13 @@ class PassesOverMany(MemoryBackend):
 def test_it_looks_again_at_once_while_fetches_end_early():
     backend = PassesOverMany("default", {})
     backend.enqueue([make_outgoing()])
-    looking = Looking(backend, JobsSettings(), Strict(["default"]), 1.0, threading.Condition())
-    looking.wish(0, 1)
+    fetcher = Fetcher(backend, JobsSettings(), Strict(["default"]), 1.0, threading.Condition())
+    fetcher.request(0, 1)
     for _ in range(2):
-        assert looking.look() is None
-        assert not looking.empty
-        assert looking.seconds_left() <= 0
-    assert len(looking.look().leases) == 1
+        assert fetcher.look() is None
+        assert not fetcher.empty
+        assert fetcher.seconds_left() <= 0
+    assert len(fetcher.look().leases) == 1
 
 
 class TakesItsTime(MemoryBackend):
@@ -122,8 +122,8 @@ def filled():
 
 def leases_of(threads, wake, received):
     """All leases that come until no claim is under way or to be begun."""
-    looking = threads._get.looking
-    while not threads.fetching and looking.seconds_left() <= 0:
+    fetcher = threads._get.fetcher
+    while not threads.fetching and fetcher.seconds_left() <= 0:
         select.select([wake], [], [], 0.01)
     while threads.fetching:
         select.select([wake], [], [], 0.01)
@@ -135,16 +135,16 @@ def leases_of(threads, wake, received):
 def test_no_more_bytes_are_fetched_ahead_than_a_worker_should_hold(filled):
     threads, wake = filled
     received = []
-    threads.wish(0, 1024)  # as of a worker that has only seen small ones
+    threads.request_leases(0, 1024)  # as of a worker that has only seen small ones
     while not threads.has_plenty:
         leases_of(threads, wake, received)
     leases_of(threads, wake, received)
     bodies = [len(lease.message.body) for lease in received]
     assert AHEAD_BYTES <= sum(bodies) < AHEAD_BYTES + CLAIM_BYTES + max(bodies)
     held = len(received)
-    threads.wish(held - 1, 1024)  # of who has not heard of all of them
+    threads.request_leases(held - 1, 1024)  # of who has not heard of all of them
     assert leases_of(threads, wake, received)[held:] == []
-    threads.wish(held, 1)  # and of who has, and needs one more
+    threads.request_leases(held, 1)  # and of who has, and needs one more
     while len(received) == held:
         leases_of(threads, wake, received)
     assert len(received) == held + 1
@@ -169,7 +169,7 @@ def test_the_supervisor_is_woken_when_a_look_has_found_nothing():
     )
     threads.start()
     try:
-        threads.wish(0, 1)
+        threads.request_leases(0, 1)
         assert backend.asked.wait(20.0)
         wake.drain()
         assert threads.fetching
@@ -200,8 +200,8 @@ class Limited(MemoryBackend, LimitsRates):
     def wait(self, queues, timeout):
         return any(self.stats(queue).ready for queue in queues)
 
-    def looking(self, *queues):
-        return Looking(self, JobsSettings(), Strict(list(queues)), 1.0, threading.Condition())
+    def fetcher(self, *queues):
+        return Fetcher(self, JobsSettings(), Strict(list(queues)), 1.0, threading.Condition())
 
 
 def idle(lanes, received=0, most=99):
@@ -210,69 +210,69 @@ def idle(lanes, received=0, most=99):
 
 def test_from_a_limited_queue_no_more_is_fetched_than_idle_lanes_begin_at_once():
     backend = Limited(*["limited"] * 9)
-    looking = backend.looking("limited")
-    looking.wish(0, 50, idle(3))
-    assert len(looking.look().leases) == 3
-    looking.look()  # they are on their way, so that no lane is known to be idle
-    looking.wish(3, 50, idle(2, received=3))
-    assert len(looking.look().leases) == 2
-    looking.wish(5, 50, idle(2, received=5, most=1))
-    assert len(looking.look().leases) == 1
+    fetcher = backend.fetcher("limited")
+    fetcher.request(0, 50, idle(3))
+    assert len(fetcher.look().leases) == 3
+    fetcher.look()  # they are on their way, so that no lane is known to be idle
+    fetcher.request(3, 50, idle(2, received=3))
+    assert len(fetcher.look().leases) == 2
+    fetcher.request(5, 50, idle(2, received=5, most=1))
+    assert len(fetcher.look().leases) == 1
     assert backend.tried == [("limited", 3), ("limited", 2), ("limited", 1)]
 
 
 def test_a_limited_queue_is_asked_by_itself_and_the_others_together():
     backend = Limited()
-    looking = backend.looking("a", "b", "limited", "c", "d")
-    looking.wish(0, 50, idle(2))
-    assert looking.look() is None
+    fetcher = backend.fetcher("a", "b", "limited", "c", "d")
+    fetcher.request(0, 50, idle(2))
+    assert fetcher.look() is None
     assert backend.tried == [("a", "b", 50), ("limited", 2), ("c", "d", 50)]
 
 
 def test_while_no_lane_is_idle_a_limited_queue_is_passed_over_and_not_taken_for_empty():
     backend = Limited("limited")
-    looking = backend.looking("limited")
-    looking.wish(0, 5)
-    assert looking.look() is None
-    assert (backend.tried, looking.empty) == ([], False)
-    assert 0 < looking.seconds_left() < 1
-    looking.wish(0, 5, idle(1))
-    assert looking.seconds_left() <= 0
-    assert len(looking.look().leases) == 1
+    fetcher = backend.fetcher("limited")
+    fetcher.request(0, 5)
+    assert fetcher.look() is None
+    assert (backend.tried, fetcher.empty) == ([], False)
+    assert 0 < fetcher.seconds_left() < 1
+    fetcher.request(0, 5, idle(1))
+    assert fetcher.seconds_left() <= 0
+    assert len(fetcher.look().leases) == 1
 
 
 def test_a_lane_is_asked_for_where_a_limited_queue_has_jobs_and_no_lane_is_idle():
     backend = Limited("limited", "other", "other")
-    looking = backend.looking("limited", "other")
-    looking.wish(0, 1)
-    assert [lease.queue for lease in looking.look().leases] == ["other"]
-    assert looking.lacks_lanes
-    looking.wish(1, 0, idle(1, received=1))  # of others it wants nothing
-    assert looking.seconds_left() <= 0
-    assert [lease.queue for lease in looking.look().leases] == ["limited"]
-    assert looking.lacks_lanes  # they are on their way
-    looking.wish(2, 0, idle(0, received=2))
-    assert not looking.lacks_lanes
+    fetcher = backend.fetcher("limited", "other")
+    fetcher.request(0, 1)
+    assert [lease.queue for lease in fetcher.look().leases] == ["other"]
+    assert fetcher.lacks_lanes
+    fetcher.request(1, 0, idle(1, received=1))  # of others it wants nothing
+    assert fetcher.seconds_left() <= 0
+    assert [lease.queue for lease in fetcher.look().leases] == ["limited"]
+    assert fetcher.lacks_lanes  # they are on their way
+    fetcher.request(2, 0, idle(0, received=2))
+    assert not fetcher.lacks_lanes
 
 
 def test_no_lane_is_asked_for_where_a_limited_queue_has_no_jobs():
     backend = Limited("other")
-    looking = backend.looking("limited", "other")
-    looking.wish(0, 5)
-    assert [lease.queue for lease in looking.look().leases] == ["other"]
-    assert not looking.lacks_lanes
+    fetcher = backend.fetcher("limited", "other")
+    fetcher.request(0, 5)
+    assert [lease.queue for lease in fetcher.look().leases] == ["other"]
+    assert not fetcher.lacks_lanes
 
 
 def test_a_queue_that_waited_for_a_lane_comes_before_others_when_there_is_one():
     backend = Limited("limited", "other", "other")
-    looking = Looking(
+    fetcher = Fetcher(
         backend, JobsSettings(), InOrders(["limited", "other"], ["other", "limited"]), 1.0,
         threading.Condition(),
     )  # fmt: skip
-    looking.wish(0, 1)
-    assert [lease.queue for lease in looking.look().leases] == ["other"]
-    looking.wish(1, 5, idle(1, received=1))
-    assert [lease.queue for lease in looking.look().leases] == ["limited"]
+    fetcher.request(0, 1)
+    assert [lease.queue for lease in fetcher.look().leases] == ["other"]
+    fetcher.request(1, 5, idle(1, received=1))
+    assert [lease.queue for lease in fetcher.look().leases] == ["limited"]
 
 
 class InOrders(Strict):

@@ -176,14 +176,14 @@ def child():
 
 @pytest.mark.parametrize("retry", [None, "none", "shop.Policy", [3, 4.5], {"strategy": "fixed"}])
 def test_what_children_send_is_believed(child, retry):
-    held, ran = child.heard(terms(3, retry))
+    held, ran = child.read_frame(terms(3, retry))
     assert held.lease == LEASE
-    assert ran == (child.said, (5, 6))
-    assert child.said.terms.retry == retry
+    assert ran == (child.last_report, (5, 6))
+    assert child.last_report.terms.retry == retry
 
 
 @pytest.mark.parametrize("frame", UNSOUND, ids=repr)
 def test_what_no_child_sends_is_refused_before_anything_is_done_with_it(child, frame):
     with pytest.raises(BadFrame):
-        child.heard(frame)
+        child.read_frame(frame)
     assert list(child.lanes[0].held) == [1]

@@ -59,7 +59,7 @@ def test_when_no_process_can_be_started_it_gives_up(signal_process, lost):
         assert not lost
         signal_process.step()
     assert [(event.about, event.why) for event in lost] == [
-        ("1", "no process could be started to tell it")
+        ("1", "no process could be started to send it")
     ]
     assert signal_process.is_over()
 
