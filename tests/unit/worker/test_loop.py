@@ -6,6 +6,7 @@ from django.db import OperationalError
 from django_jobs.backends.base import LimitsRates
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.conf import get_settings
+from django_jobs.telemetry import metrics
 from django_jobs.worker.build import build_cycle
 from django_jobs.worker.in_process import InProcessWorker
 from django_jobs.worker.queues import Strict
@@ -43,7 +44,10 @@ class Faltering(MemoryBackend, LimitsRates):
 
 
 @pytest.fixture
-def worker():
+def worker(monkeypatch):
+    # A worker that ends gives up its turn at the gauges, which another test may have left it with.
+    monkeypatch.setattr(metrics, "gauges", None)
+
     def make(kind=PassingOver, **limits):
         backend = kind("database", {})
         cycle = build_cycle(backend, get_settings())
