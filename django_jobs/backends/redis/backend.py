@@ -44,7 +44,7 @@ from django_jobs.backends.redis.records import (
 )
 from django_jobs.backends.redis.scripts import unless_full
 from django_jobs.backends.redis.store import Store
-from django_jobs.backends.redis.wait import TOLD_FACTOR, Waiting
+from django_jobs.backends.redis.wait import NOTIFIED_FACTOR, Waiting
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import StoreUnavailable
@@ -266,7 +266,7 @@ class RedisBackend(
                 # One that could not be renewed keeps no lease of another queue from it.
                 if not is_of_a_key(error) or (len(steps) == 1 and script != "renew"):
                     raise
-                self.store.tell(queue, error)
+                self.store.report_unreadable(queue, error)
                 continue
             counted = told if isinstance(told, list) else [told > 0] * len(places)
             for place, one in zip(places, counted, strict=True):
@@ -287,7 +287,7 @@ class RedisBackend(
         try:
             return self.store.run(unless_full(script), queue, args(leases))
         except NoRoomError as error:
-            self.store.say_unkept(queue, error)
+            self.store.report_unkept(queue, error)
         return self.store.run(script, queue, bare(leases))
 
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
@@ -304,7 +304,7 @@ class RedisBackend(
 
     def look_every(self, poll_interval: float) -> float:
         """Less often where new jobs wake the worker."""
-        return poll_interval * (1.0 if self.store.layout.clustered else TOLD_FACTOR)
+        return poll_interval * (1.0 if self.store.layout.clustered else NOTIFIED_FACTOR)
 
     def next_due_in(self, queues: Sequence[str]) -> float | None:
         return self._claims.due_in(queues)

@@ -1,7 +1,8 @@
 """Circuit breakers in Redis.
 
-A breaker is one text in a hash. What becomes of it is decided here, by the arithmetic that
-every store uses, and stored only where the text is still the one that was decided upon.
+Each breaker is one text in a hash. Its next state is computed here, by the arithmetic that
+every store shares, and stored by compare and swap: only if the text has not changed since it
+was read.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 
 PUT_OFF_AT_ONCE = 1000
 RESERVED_SECONDS = 5.0
-"""So long may the one who is to try look for a job."""
+"""How long the right to probe is reserved while the worker looks for a job."""
 
 
 class Kept(NamedTuple):
-    """A breaker with its probe: which job it is, once there is one, and since when."""
+    """A breaker with its probe: the job, once there is one, and since when."""
 
     circuit: Circuit = CLOSED
     job: str = ""
@@ -48,16 +49,16 @@ class Kept(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What stands in Redis; nothing for one that has counted nothing."""
+        """The text in Redis; empty for a breaker that has counted nothing."""
         if self.circuit == CLOSED:
             return ""
         circuit = self.circuit
-        told = [circuit.failures, circuit.opened_at, circuit.probe, self.job, self.queue]
-        return json.dumps([*told, self.began])
+        fields = [circuit.failures, circuit.opened_at, circuit.probe, self.job, self.queue]
+        return json.dumps([*fields, self.began])
 
     @classmethod
     def read(cls, text: bytes) -> Kept:
-        """What cannot be read has counted nothing."""
+        """The breaker of a text; one that cannot be read has counted nothing."""
         try:
             failures, opened_at, probe, job, queue, began = json.loads(text or b"[]")
             opened = None if opened_at is None else _whole(opened_at)
@@ -72,7 +73,7 @@ def _whole(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """Raises ValueError for what could not be said to Redis again."""
+    """Raises ValueError for text that could not be sent back to Redis."""
     return str(value).encode().decode()
 
 
@@ -85,9 +86,9 @@ class Breakers(SharedBreakers):
         self._closed = closed
 
     def let_one_pass(self, queue: str, take: Callable[[str], list[Lease]]) -> list[Lease]:
-        """Of an open breaker: a probe when it is time for one, and nothing else.
+        """Lease jobs; while the breaker is open, only a probe, and only when one is due.
 
-        The right to try is taken first, and a job for it then.
+        The right to probe is taken first, and then a job for it.
         """
         rule, token = rule_of_queue(queue), uuid4().hex
         if rule is None:
@@ -113,8 +114,8 @@ class Breakers(SharedBreakers):
         leases = take(token)
         if not after.circuit.is_open:
             return leases
-        found = after._replace(job=leases[0].id) if leases else before._replace(job="")
-        self._store.shared(lambda: self._swap(rule, after.text, found.text), otherwise=False)
+        updated = after._replace(job=leases[0].id) if leases else before._replace(job="")
+        self._store.shared(lambda: self._swap(rule, after.text, updated.text), otherwise=False)
         return [lease._replace(probe=True) for lease in leases]
 
     def _probe(self, rule: Rule, leases: list[Lease]) -> list[Lease]:
@@ -154,32 +155,35 @@ class Breakers(SharedBreakers):
         return before.circuit, after.circuit
 
     def _decided(self, rule: Rule, decide: Callable[[Kept, int], Kept]) -> tuple[Kept, Kept, int]:
-        """Before, after, and when. While nothing of it can be asked, it has counted nothing."""
+        """Before, after, and when. While its server is away, a breaker has counted nothing."""
         unknown = (Kept(), Kept(), 0)
         return self._store.shared(lambda: self._decided_there(rule, decide), unknown)
 
     def _decided_there(
         self, rule: Rule, decide: Callable[[Kept, int], Kept]
     ) -> tuple[Kept, Kept, int]:
-        """Decide; one who is overtaken decides anew, for another one got on."""
+        """Decide and store; decide again whenever another process stored first.
+
+        This ends: each retry means that another process succeeded.
+        """
         while True:
-            told, stood, _ = self._ask(rule)
-            before, now = Kept.read(stood), int(told)
+            server_time, stored, _ = self._ask(rule)
+            before, now = Kept.read(stored), int(server_time)
             after = decide(before, now)
-            if after == before or self._swap(rule, stood, after.text):
+            if after == before or self._swap(rule, stored, after.text):
                 return before, after, now
 
-    def _swap(self, rule: Rule, stood: bytes | str, text: str) -> bool:
-        return bool(int(self._ask(rule, stood, text)[2]))
+    def _swap(self, rule: Rule, stored: bytes | str, text: str) -> bool:
+        return bool(int(self._ask(rule, stored, text)[2]))
 
     def _ask(self, rule: Rule, *change: bytes | str) -> tuple[bytes, bytes, int]:
         args = [self._store.clock.arg(), f"{rule.kind}:{rule.name}", *change]
         keys = [self._store.layout.breakers]
-        now, stood, changed = self._store.connection.run(SCRIPTS["breaker"], keys, args)
-        return now, stood, changed
+        now, stored, changed = self._store.connection.run(SCRIPTS["breaker"], keys, args)
+        return now, stored, changed
 
     def _probe_began(self, kept: Kept, now: int) -> int | None:
-        """Since when somebody tries, if it is still so."""
+        """When the current probe began, or None if no probe is under way."""
         if not kept.circuit.probe:
             return None
         reserved = kept.began if now < kept.began + to_microseconds(RESERVED_SECONDS) else None
@@ -188,7 +192,7 @@ class Breakers(SharedBreakers):
         try:
             began = int(self._store.run("leased", kept.queue, [kept.job, kept.circuit.probe]))
         except StoreUnavailable:
-            # In a cluster that queue may be on another server, which is away; others go on.
+            # In a cluster that queue may be on another server, which is away; other queues go on.
             return reserved
         return None if began < 0 else began
 
@@ -199,30 +203,30 @@ class Breakers(SharedBreakers):
         key = self._store.layout.breakers
         nothing: dict[bytes, bytes] = {}
         try:
-            told = self._store.shared(
+            texts = self._store.shared(
                 lambda: self._store.connection.ask(lambda client: client.hgetall(key)), nothing
             )
         except Exception as error:
             if not is_of_a_key(error):
                 raise
-            told = {}  # it holds no breakers at all
-        found = {}
-        for raw, text in told.items():
+            texts = {}  # the key holds something else, and no breakers
+        breakers = {}
+        for raw, text in texts.items():
             kind, _, name = raw.decode("utf-8", "replace").partition(":")
-            found[kind, name] = Kept.read(text)
-        return found
+            breakers[kind, name] = Kept.read(text)
+        return breakers
 
     def standing(self) -> list[Standing]:
-        """Those that are open, and how they stand now."""
-        found = []
+        """The open breakers and their current state."""
+        standings = []
         for (kind, name), kept in self._all().items():
             if kept.circuit.is_open:
-                told, *_ = self._ask(Rule(kind, name, 0, 0))
-                found.append(Standing(kind, name, kept.circuit, int(told)))
-        return found
+                now, *_ = self._ask(Rule(kind, name, 0, 0))
+                standings.append(Standing(kind, name, kept.circuit, int(now)))
+        return standings
 
     def forget(self, kind: str, name: str) -> bool:
-        """Close one, and let it count anew."""
+        """Close a breaker and reset its counts."""
         key = self._store.layout.breakers
         self._seen.pop((kind, name), None)
         self._closed.open(name)

@@ -1,6 +1,6 @@
-"""System checks of a Redis server: what it is, and whether it would drop jobs.
+"""System checks of a Redis server: its version, its owner, and whether it could lose jobs.
 
-A server that does not answer is no finding: ``manage.py check`` runs where none is, too.
+A server that does not answer is not reported: ``manage.py check`` also runs where there is none.
 """
 
 from __future__ import annotations
@@ -20,46 +20,49 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.redis.connection import Connection, Options
 
-PATIENCE_SECONDS = 1.0
+TIMEOUT_SECONDS = 1.0
 OLDEST = 7
 
 
 def check_server(alias: str, connection: Connection) -> list[CheckMessage]:
-    """What is wrong with the server of an alias, if it answers."""
+    """Problems of the server of an alias, if it answers."""
     try:
-        client = connection.make(PATIENCE_SECONDS)
+        client = connection.make(TIMEOUT_SECONDS)
         nodes = _nodes(client)
         owner = connection.ownership.owner(client)
-    except Exception as error:  # noqa: BLE001 - asked in passing; who needs the server is told by it
+    except Exception as error:  # noqa: BLE001 - only a check; a real use of the server raises its own error
         translated(error)
         return []
-    found: dict[str, CheckMessage] = {}
+    messages: dict[str, CheckMessage] = {}
     if owner not in {None, get_settings().site}:
-        found["site"] = Warning(
+        messages["site"] = Warning(
             f"The backend {alias!r} cannot be used: {connection.ownership.trouble(str(owner))}.",
             hint="Two sites never share keys; see the page on Redis.",
             id="django_jobs.W061",
         )
-    for told in nodes:
-        found.update((str(message.id), message) for message in _messages(alias, told))
-    return list(found.values())
+    for info in nodes:
+        messages.update((str(message.id), message) for message in _messages(alias, info))
+    return list(messages.values())
 
 
-def check_identity(alias: str, given: Options) -> list[CheckMessage]:
-    """Whether a server has to prove its name before it gets the password. Nothing connects."""
-    if not given.url.startswith(TLS):
+def check_identity(alias: str, options: Options) -> list[CheckMessage]:
+    """Whether a server must prove its name before it gets the password. Opens no connection."""
+    if not options.url.startswith(TLS):
         return []
-    told = {**given.client, **options_of_url(given.url)}  # as redis-py has it, the URL wins
-    if told.get("ssl_cert_reqs", "required") in {"none", None, CERT_NONE}:
-        name, taken = "ssl_cert_reqs", "with whatever certificate"
-    elif not told.get("ssl_check_hostname", True):
-        name, taken = "ssl_check_hostname", "with a certificate of whatever name"
+    client_options = {
+        **options.client,
+        **options_of_url(options.url),
+    }  # the URL wins, as in redis-py
+    if client_options.get("ssl_cert_reqs", "required") in {"none", None, CERT_NONE}:
+        name, accepted = "ssl_cert_reqs", "with whatever certificate"
+    elif not client_options.get("ssl_check_hostname", True):
+        name, accepted = "ssl_check_hostname", "with a certificate of whatever name"
     else:
         return []
     return [
         Warning(
-            f"The backend {alias!r} takes any server {taken} for its own ({name} is "
-            f"{told[name]!r}): it gets the password and the jobs.",
+            f"The backend {alias!r} takes any server {accepted} for its own ({name} is "
+            f"{client_options[name]!r}): it gets the password and the jobs.",
             hint=f"Leave {name} out of OPTIONS['CLIENT'] and of the URL; ssl_ca_certs names an "
             "authority of your own. Silence this where the network itself can be trusted.",
             id="django_jobs.W015",
@@ -68,26 +71,26 @@ def check_identity(alias: str, given: Options) -> list[CheckMessage]:
 
 
 def _nodes(client: Any) -> list[dict[str, Any]]:
-    """What every server says of itself."""
+    """What INFO reports, for each server."""
     wanted = ("server", "memory", "persistence")
-    told: dict[str, dict[str, Any]] = {}
+    by_node: dict[str, dict[str, Any]] = {}
     for section in wanted:
         answer = client.info(section)
         nodes = answer if isinstance(next(iter(answer.values()), None), dict) else {"": answer}
         for node, values in nodes.items():
-            told.setdefault(node, {}).update(values)
-    return list(told.values())
+            by_node.setdefault(node, {}).update(values)
+    return list(by_node.values())
 
 
-def _messages(alias: str, told: dict[str, Any]) -> Iterator[CheckMessage]:
-    version = str(told.get("redis_version", ""))
+def _messages(alias: str, info: dict[str, Any]) -> Iterator[CheckMessage]:
+    version = str(info.get("redis_version", ""))
     if version.partition(".")[0].isdigit() and int(version.partition(".")[0]) < OLDEST:
         yield Error(
             f"The backend {alias!r} is on Redis {version}, whose scripts cannot do what is needed.",
             hint=f"Use Redis {OLDEST} or newer, or Valkey.",
             id="django_jobs.E060",
         )
-    policy = str(told.get("maxmemory_policy", "noeviction"))
+    policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy != "noeviction":
         yield Error(
             f"The backend {alias!r} is on a Redis that drops keys when its memory is full "
@@ -95,7 +98,7 @@ def _messages(alias: str, told: dict[str, Any]) -> Iterator[CheckMessage]:
             hint="Set maxmemory-policy to noeviction, or use a server of its own for jobs.",
             id="django_jobs.E061",
         )
-    if str(told.get("aof_enabled", "1")) == "0":
+    if str(info.get("aof_enabled", "1")) == "0":
         yield Warning(
             f"The backend {alias!r} is on a Redis without an append-only file: what was "
             "enqueued since its last snapshot is lost when it ends.",

@@ -92,7 +92,7 @@ class Housekeeper:
         """Queues that may be tidied. Those in which nothing is left are forgotten."""
         unused = to_microseconds(UNUSED_SECONDS)
         found, gone = self._store.run_on("untidyqueues", queues, [unused])
-        self._store.forgotten(queues[int(number) - 1] for number in gone)
+        self._store.forget(queues[int(number) - 1] for number in gone)
         numbers, *flags = (list(map(int, found[first::3])) for first in range(3))
         return [Untidy(queues[n - 1], *rest) for n, *rest in zip(numbers, *flags, strict=True)]
 

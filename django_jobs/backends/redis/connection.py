@@ -1,7 +1,7 @@
-"""The connection to Redis: one client per process, and its errors in words that we know.
+"""The connection to Redis: its options, one client per process, and its errors in our terms.
 
-redis-py's own retries are off. A script that was sent and not answered may have counted;
-whoever asked knows whether to ask again.
+redis-py's own retries are off: a script that was sent and not answered may have taken effect,
+and only the caller can tell whether it is safe to send it again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ except ImportError as error:
     ) from error
 
 OLDEST_CLIENT = 6
-"""Older ones of redis-py take a certificate of a trusted authority for whatever server it is,
-and in a cluster cannot even be asked to look at the name.
+"""Older versions of redis-py accept a certificate of a trusted authority for any server, and in
+a cluster cannot even be configured to check the name.
 """
 
 if int(redis.__version__.partition(".")[0]) < OLDEST_CLIENT:
@@ -100,7 +100,7 @@ class Connection:
 
     @property
     def client(self) -> Any:
-        """The client of this process. One that was made before a fork is left to its maker."""
+        """The client of this process. One that was made before a fork is left to the parent."""
         if self._client is None or self._pid != os.getpid():
             with self._lock:
                 if self._client is None or self._pid != os.getpid():
@@ -108,7 +108,7 @@ class Connection:
         return self._client
 
     def make(self, timeout: float) -> Any:
-        """A client of one's own."""
+        """A new client."""
         settings = {
             "protocol": 2,
             **({} if self._url.startswith(SOCKET) else {"socket_keepalive": True}),
@@ -126,14 +126,14 @@ class Connection:
             raise translated(error) from error
 
     def server_of(self, key: str) -> str:
-        """The server of a cluster on which a key lies; empty where none has its slot."""
+        """The server of a cluster that holds a key; empty where none has its slot."""
         try:
             return str(self.client.get_node_from_key(key).name)
         except (AttributeError, exceptions.RedisError, OSError):
             return ""
 
     def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """A script's answer. A server that does not know it yet is told its text."""
+        """A script's answer. A server that does not have it yet is sent its text."""
         client = self._own_client()
         try:
             try:
@@ -144,7 +144,7 @@ class Connection:
             raise self.failed(error) from error
 
     def ask(self, work: Callable[[Any], Any]) -> Any:
-        """What plain commands answer."""
+        """The answer of plain commands."""
         client = self._own_client()
         try:
             return work(client)
@@ -152,7 +152,7 @@ class Connection:
             raise self.failed(error) from error
 
     def _own_client(self) -> Any:
-        """The client, once it is known that the keys are those of this site."""
+        """The client, after confirming that the keys belong to this site."""
         client = self.client
         try:
             self.ownership.confirm(client)
@@ -165,7 +165,8 @@ class Connection:
     def confirm_site(self) -> None:
         """Raise PrefixInUse where the keys are another site's, if the server answers.
 
-        By a client of its own: whoever forks after it leaves no connection to its children.
+        Uses a client of its own, so that a process which forks later leaves its children no
+        connection.
         """
         try:
             client = self.make(self.timeout)
@@ -179,23 +180,23 @@ class Connection:
             return  # a worker waits for it
 
     def failed(self, error: Exception) -> Exception:
-        """What an error means (see ``translated``); it may be that of a server that is lost."""
-        told = translated(error)
-        if isinstance(told, StoreUnavailable) and not told.answered:
+        """The error in our terms (see ``translated``). A lost server is compared anew."""
+        failure = translated(error)
+        if isinstance(failure, StoreUnavailable) and not failure.answered:
             self.ownership.compare_again()
-        return told
+        return failure
 
 
 def is_of_a_key(error: Exception) -> bool:
-    """Whether Redis did what it could, and a key holds what is none of ours.
+    """Whether the cause is a key that holds something else than we store there.
 
-    What it would say to anybody, whatever the key, is an error of a kind of its own.
+    Errors that do not depend on the key have classes of their own.
     """
     return type(error) is exceptions.ResponseError
 
 
 def translated(error: Exception) -> Exception:
-    """What a worker takes for an outage, if it is one; else the error itself."""
+    """StoreUnavailable or NoRoomError if the error is an outage; otherwise the error itself."""
     text = str(error)
     if isinstance(error, exceptions.OutOfMemoryError) or text.startswith("OOM"):
         return NoRoomError(
@@ -206,7 +207,7 @@ def translated(error: Exception) -> Exception:
         )
     if isinstance(error, _PASSING) or text.startswith(_PASSING_WORDS):
         answered = isinstance(error, _REFUSED) or text.startswith(_PASSING_WORDS)
-        # Itself, and none of its kinds: each time it was asked, a cluster named another server.
+        # Exactly this class: the cluster answered each try with a redirect to another server.
         refused = answered or type(error) is exceptions.ClusterError
         return StoreUnavailable(
             f"Redis does not serve: {type(error).__name__}: {text}",
@@ -218,8 +219,7 @@ def translated(error: Exception) -> Exception:
 
 # ``OPTIONS`` of the Redis backend.
 
-
-_KNOWN = ("URL", "PREFIX", "CLUSTER", "TIMEOUT", "CLIENT", "REMEMBER_SECONDS")
+_OPTION_NAMES = ("URL", "PREFIX", "CLUSTER", "TIMEOUT", "CLIENT", "REMEMBER_SECONDS")
 REMEMBER_SECONDS = 7 * 86_400.0
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 TLS = "rediss://"
@@ -228,10 +228,10 @@ _SCHEMES = ("redis://", TLS, SOCKET)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """``URL``: redis, rediss or unix. ``PREFIX``: how all keys begin, of one site and backend.
+    """``URL``: redis, rediss or unix. ``PREFIX``: how all keys of this site and backend begin.
     ``CLUSTER``: whether it is a Redis Cluster. ``TIMEOUT``: seconds that an answer may take.
-    ``REMEMBER_SECONDS``: how long the ids of jobs that ended are remembered; 0 for not at all.
-    ``CLIENT``: more for redis-py's client, such as ``ssl_ca_certs``.
+    ``REMEMBER_SECONDS``: how long the ids of ended jobs are remembered; 0 for not at all.
+    ``CLIENT``: further arguments for redis-py's client, such as ``ssl_ca_certs``.
     """
 
     url: str
@@ -246,26 +246,26 @@ class Options:
         return Layout(self.prefix, self.cluster)
 
     @classmethod
-    def read(cls, alias: str, given: Mapping[str, Any]) -> Self:
-        """What an alias's OPTIONS say; raises InvalidBackend. The URL is not shown: it may
+    def read(cls, alias: str, options: Mapping[str, Any]) -> Self:
+        """The OPTIONS of an alias; raises InvalidBackend. The URL is not shown: it may
         hold a password.
         """
         where = f"BACKENDS[{alias!r}]['OPTIONS']"
-        for name in given:
-            if name not in _KNOWN:
-                raise InvalidBackend(f"{where} has {name!r}{nearest(name, _KNOWN)}")
-        url = given.get("URL")
+        for name in options:
+            if name not in _OPTION_NAMES:
+                raise InvalidBackend(f"{where} has {name!r}{nearest(name, _OPTION_NAMES)}")
+        url = options.get("URL")
         if not isinstance(url, str) or not url.startswith(_SCHEMES):
             raise InvalidBackend(
                 f"{where}['URL'] has to be an address such as redis://localhost:6379/0, "
                 "or one that begins with rediss:// or unix://"
             )
-        prefix = given.get("PREFIX", cls.prefix)
+        prefix = options.get("PREFIX", cls.prefix)
         if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
             raise InvalidBackend(
                 f"{where}['PREFIX'] is {prefix!r}; write 1 to 64 letters, digits and ._-"
             )
-        cluster = given.get("CLUSTER", False)
+        cluster = options.get("CLUSTER", False)
         if not isinstance(cluster, bool):
             raise InvalidBackend(f"{where}['CLUSTER'] is {cluster!r}; write True or False")
         if cluster and url.startswith(SOCKET):
@@ -273,22 +273,22 @@ class Options:
                 f"{where}['URL'] begins with {SOCKET}, and no cluster can be reached by a socket "
                 "of one machine; write redis:// or rediss://, or leave CLUSTER out"
             )
-        client = given.get("CLIENT", {})
+        client = options.get("CLIENT", {})
         if not isinstance(client, Mapping):
             raise InvalidBackend(f"{where}['CLIENT'] is {client!r}; write a dict")
         return cls(
             url=url,
             prefix=prefix,
             cluster=cluster,
-            timeout=_seconds(where, given, "TIMEOUT", cls.timeout),
-            remember=_seconds(where, given, "REMEMBER_SECONDS", cls.remember),
+            timeout=_seconds(where, options, "TIMEOUT", cls.timeout),
+            remember=_seconds(where, options, "REMEMBER_SECONDS", cls.remember),
             client=dict(client),
         )
 
 
-def _seconds(where: str, given: Mapping[str, Any], name: str, default: float) -> float:
-    """A number of seconds; only a memory may be of none."""
-    value = given.get(name, default)
+def _seconds(where: str, options: Mapping[str, Any], name: str, default: float) -> float:
+    """A number of seconds. Only REMEMBER_SECONDS may be 0."""
+    value = options.get(name, default)
     if isinstance(value, int | float) and not isinstance(value, bool):
         least = 0 if name == "REMEMBER_SECONDS" else 1e-3
         if value >= least:
@@ -297,11 +297,8 @@ def _seconds(where: str, given: Mapping[str, Any], name: str, default: float) ->
     raise InvalidBackend(f"{where}[{name!r}] is {value!r}; write a number of seconds{or_none}")
 
 
-# The store's clock: the one seam through which every script takes its "now".
-
-
 class StoreClock:
-    """Tells scripts to take Redis's own time, unless a test says what time it is."""
+    """Where every script gets its "now": Redis's own time, unless a test sets a clock."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock

@@ -1,9 +1,9 @@
-"""Enqueueing: in one step where all messages are within the reach of one script.
+"""Enqueueing: in one step if one script can reach all messages.
 
-That is so on one server, and in a cluster for messages of one queue. A batch that spans
-queues of a cluster is stored queue by queue, and one for which a script would hold up the
-server is stored in several steps. When a later step is refused, what the others stored is
-taken back.
+That is the case on a single server, and in a cluster for messages of one queue. A batch that
+spans queues of a cluster is stored queue by queue, and a batch so large that a script would
+block the server is stored in several steps. When a later step is refused, the earlier steps
+are taken back.
 """
 
 from __future__ import annotations
@@ -23,16 +23,13 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Outgoing, Terms
 
 
-# What jobs of the same terms have in common on their way to Redis: it is written once.
-
-
 _line_of = json.JSONEncoder(separators=(",", ":")).encode
 _head = struct.Struct(">Bdc3sB").pack
 _LEAST = 2
 
 
 class Shape(NamedTuple):
-    """What messages of the same terms have in common, as it goes to the script."""
+    """What messages of the same terms have in common, encoded once for all of them."""
 
     terms: Terms
     key_id: str
@@ -40,14 +37,14 @@ class Shape(NamedTuple):
     tail: str
 
     def rest(self, outgoing: Outgoing) -> bytes:
-        """What the script puts after flag and place."""
+        """The part of a message that the script stores after flag and place."""
         return f"[{_line_of(outgoing.signature)},{self.tail}{outgoing.body}".encode()
 
 
 def shape_of(terms: Terms, key_id: str) -> Shape:
-    """The common part of messages on their way to the store."""
+    """Encode the common part of messages with these terms."""
     unique, lock, once = terms.unique, terms.lock, terms.once
-    told: list[Any] = [
+    fields: list[Any] = [
         key_id,
         terms.job,
         terms.name,
@@ -60,24 +57,24 @@ def shape_of(terms: Terms, key_id: str) -> Shape:
         terms.trace_id,
         terms.replay_of,
     ]
-    while len(told) > _LEAST and told[-1] is None:
-        told.pop()
+    while len(fields) > _LEAST and fields[-1] is None:
+        fields.pop()
     flag = b"k" if unique or lock or once else b"-"
     rank, digest = f"{100 - terms.priority:03d}", (unique or "").encode()
     due = to_microseconds(terms.delay or 0) if terms.schedule is None else terms.schedule
     head = _head(terms.schedule is None, due, flag, rank.encode(), len(digest)) + digest
-    return Shape(terms, key_id, head, _line_of(told)[1:] + "\n")
+    return Shape(terms, key_id, head, _line_of(fields)[1:] + "\n")
 
 
 AT_ONCE = 10_000
 BYTES_AT_ONCE = 16_000_000
-"""Nobody else is served while a script stores so much: some 50 milliseconds."""
+"""Bounds of one script, which blocks the server: some 50 milliseconds for so much."""
 TAKEN_BACK_AT_ONCE = 1000
 RUN_JOBS = 1000
-"""Lua hands no command more than about eight thousand values."""
+"""Lua passes no command more than about eight thousand values."""
 RUN_BYTES = 1_000_000
 PUSH_NOTED_MS = 86_400_000
-"""By it a relay that was killed knows what it had pushed."""
+"""How long a push is remembered, so that a relay that was killed pushes nothing twice."""
 _MADE = b"1"
 Places = range | list[int]
 _number = struct.Struct(">H").pack
@@ -97,7 +94,7 @@ class Enqueuer:
         return self._store_all(outgoing, on_conflict)
 
     def push(self, outgoing: Sequence[Outgoing], on_conflict: OnConflict) -> list[Enqueued]:
-        """See ``Backend.push``. What was pushed before is left alone for a day, ended or not."""
+        """See ``Backend.push``. A job pushed before is left alone for a day, ended or not."""
         return self._store_all(outgoing, on_conflict, pushes=True)
 
     def _store_all(
@@ -105,12 +102,12 @@ class Enqueuer:
     ) -> list[Enqueued]:
         steps = self._steps(outgoing)
         if len(steps) == 1:
-            return self._told(outgoing, outgoing, on_conflict, {}, pushes=pushes)
+            return self._store_step(outgoing, outgoing, on_conflict, {}, pushes=pushes)
         answers: dict[int, Enqueued] = {}
         for places in steps:
             step = [outgoing[place] for place in places]
             try:
-                stored = self._told(step, outgoing, on_conflict, answers, pushes=pushes)
+                stored = self._store_step(step, outgoing, on_conflict, answers, pushes=pushes)
             except DuplicateJob as error:
                 if self._is_taken_back(outgoing, answers, on_conflict):
                     raise
@@ -118,7 +115,7 @@ class Enqueuer:
             answers.update(zip(places, stored, strict=True))
         return [answers[place] for place in range(len(outgoing))]
 
-    def _told(
+    def _store_step(
         self,
         step: Sequence[Outgoing],
         outgoing: Sequence[Outgoing],
@@ -127,9 +124,9 @@ class Enqueuer:
         *,
         pushes: bool,
     ) -> list[Enqueued]:
-        """The answers of a step; the outcome of all is unknown when that of one is."""
+        """Store one step. If its outcome is unknown, so is the outcome of the whole batch."""
         try:
-            return self._step(step, on_conflict, pushes=pushes)
+            return self._run_step(step, on_conflict, pushes=pushes)
         except StoreUnavailable as error:
             if error.undone and self._is_taken_back(outgoing, before, on_conflict):
                 raise
@@ -143,7 +140,7 @@ class Enqueuer:
             by_queue.setdefault(message.terms.queue, []).append(place)
         return [step for places in by_queue.values() for step in _bounded(outgoing, places)]
 
-    def _step(
+    def _run_step(
         self, step: Sequence[Outgoing], on_conflict: OnConflict, *, pushes: bool
     ) -> list[Enqueued]:
         queues = list(dict.fromkeys([message.terms.queue for message in step]))
@@ -155,23 +152,23 @@ class Enqueuer:
         if pushes or any(message.terms.unique_key is not None for message in step):
             noted = PUSH_NOTED_MS if pushes else 0
             script, args = "enkeyed", [on_conflict.value, self._remembered_ms, noted, *args]
-        told, again = self._patiently(script, queues, args)
-        if isinstance(told, int):
+        answer, again = self._run_twice(script, queues, args)
+        if isinstance(answer, int):
             return [Enqueued(message.id, True) for message in step]  # noqa: FBT003 - a tuple's field
-        if told[0] == b"conflict":
-            key = step[int(told[1])].terms.unique_key or ""
-            raise DuplicateJob(key, told[2].decode())
-        # Asked again, what stands there under its own id was made by the asking before.
+        if answer[0] == b"conflict":
+            key = step[int(answer[1])].terms.unique_key or ""
+            raise DuplicateJob(key, answer[2].decode())
+        # On the second try, a job that exists under its own id was made by the first.
         return [
             Enqueued(other.decode(), created=False)
             if other and other != _MADE
-            else Enqueued(one.id, created=again or other == _MADE)
-            for other, one in zip(told, step, strict=True)
+            else Enqueued(message.id, created=again or other == _MADE)
+            for other, message in zip(answer, step, strict=True)
         ]
 
     def _runs(self, step: Sequence[Outgoing], queues: Sequence[str]) -> list[bytes]:
-        """Messages in as few arguments as can be: each costs the client as much as its job."""
-        # The guards' key comes first, and Lua counts from one.
+        """Messages in as few arguments as possible: each costs the client as much as a job."""
+        # The guards' key comes first, and Lua counts from 1.
         place_of = {queue: place for place, queue in enumerate(queues, start=2)}
         shape, runs, size = self._last, [], 0
         run: list[bytes] = []
@@ -189,12 +186,12 @@ class Enqueuer:
         self._last = shape
         return [b"".join(parts) for parts in runs]
 
-    def _patiently(
+    def _run_twice(
         self, script: str, queues: Sequence[str], args: Sequence[Any]
     ) -> tuple[Any, bool]:
-        """Asked a second time when no answer came: what is there already is left alone.
+        """Run a script, and once more if no answer came: jobs already stored are left alone.
 
-        The answer, and whether it is that of a second time.
+        Returns the answer, and whether it is that of the second run.
         """
         try:
             return self._store.run_on(script, queues, args), False
@@ -203,20 +200,21 @@ class Enqueuer:
                 raise
         try:
             return self._store.run_on(script, queues, args), True
-        except StoreUnavailable as error:  # whatever became of this one: the first may have counted
+        except StoreUnavailable as error:
+            # Never undone, even if this try did nothing: the first may have stored the jobs.
             raise StoreUnavailable(str(error)) from error
 
     def _is_taken_back(
         self, outgoing: Sequence[Outgoing], stored: dict[int, Enqueued], on_conflict: OnConflict
     ) -> bool:
-        """Whether nothing is left of the steps before one that was refused.
+        """Whether all steps before the refused one could be taken back.
 
-        What may have replaced another job stays: that one is gone, and its work would be lost.
+        A job that may have replaced another stays: the other is gone, and its work would be lost.
         """
         replaces = on_conflict is OnConflict.REPLACE
         if replaces and any(
-            one.created and outgoing[place].terms.unique_key is not None
-            for place, one in stored.items()
+            answer.created and outgoing[place].terms.unique_key is not None
+            for place, answer in stored.items()
         ):
             return False
         try:
@@ -225,11 +223,11 @@ class Enqueuer:
             return False
 
     def _take_back(self, outgoing: Sequence[Outgoing], stored: dict[int, Enqueued]) -> bool:
-        """Take out what was stored; False where a worker has met some of it by now."""
+        """Remove what was stored; False if a worker has leased some of it by now."""
         by_queue: dict[str, list[str]] = {}
-        for place, one in stored.items():
-            if one.created:
-                by_queue.setdefault(outgoing[place].terms.queue, []).append(one.id)
+        for place, answer in stored.items():
+            if answer.created:
+                by_queue.setdefault(outgoing[place].terms.queue, []).append(answer.id)
         left = sum(map(len, by_queue.values()))
         for queue, ids in by_queue.items():
             for at in range(0, len(ids), TAKEN_BACK_AT_ONCE):
@@ -238,7 +236,7 @@ class Enqueuer:
 
 
 def _bounded(outgoing: Sequence[Outgoing], places: Places) -> Iterator[Places]:
-    """Places of messages in parts, each of which one script may store."""
+    """Split the places of messages into parts that one script may store."""
     first = size = 0
     for number, place in enumerate(places):
         size += len(outgoing[place].body)

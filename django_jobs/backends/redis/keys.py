@@ -6,36 +6,36 @@ from functools import lru_cache
 from typing import NamedTuple
 
 LAYOUT = 3
-"""Part of every key: a layout that changes leaves the keys of the old one alone."""
+"""Part of every key, so that a new layout never touches the keys of an old one."""
 
 
 class Layout(NamedTuple):
-    """Where a backend keeps what.
+    """The names of a backend's keys.
 
-    ``clustered``: then a script reaches the keys of one queue, and what jobs share
-    (unique_key, concurrency_key, single_instance, idempotency_key) counts within a queue.
+    ``clustered``: a script reaches the keys of one queue only, so what jobs share (unique_key,
+    concurrency_key, single_instance, idempotency_key) counts within a queue.
     """
 
     prefix: str
     clustered: bool
 
     def base(self, queue: str) -> str:
-        """The beginning of all keys of a queue."""
+        """The prefix of all keys of a queue."""
         return f"{{{self.prefix}:{queue}}}:{LAYOUT}:"
 
     def guards(self, queue: str) -> str:
-        """The beginning of the keys that jobs of a queue share with others.
+        """The prefix of the keys that jobs of a queue share with others.
 
-        In a cluster it is another than the base, and neither is ever a key itself. So a script
-        names two keys that are not there, and a slot that moves to another server answers ASK
-        on the old one and TRYAGAIN on the new one: no script runs where half of the keys are.
+        In a cluster it differs from the base, and neither is ever a key itself. So a script
+        names two keys that do not exist, and while a slot moves to another server, the old server
+        answers ASK and the new one TRYAGAIN: no script runs where only half of the keys are.
         """
         if self.clustered:
             return f"{self.base(queue)}shared:"
         return f"{{{self.prefix}}}:{LAYOUT}:"
 
     def keys(self, *queues: str) -> tuple[str, ...]:
-        """What a script on queues is told as its keys."""
+        """The KEYS of a script on queues."""
         return _keys(self, queues)
 
     @property
@@ -54,7 +54,7 @@ class Layout(NamedTuple):
         return f"{{{self.prefix}}}:{LAYOUT}:breakers"
 
     def groups(self, queues: list[str]) -> list[list[str]]:
-        """The queues that one script may be asked about together."""
+        """The queues, in groups that one script can reach."""
         if self.clustered:
             return [[queue] for queue in queues]
         return [queues] if queues else []

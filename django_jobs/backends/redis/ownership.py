@@ -1,4 +1,4 @@
-"""Whose keys they are: of the site that used a prefix first, and of no other."""
+"""Ownership of a prefix: it belongs to the first site that used it, and to no other."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from django_jobs.backends.redis.keys import Layout
 
 COMPARED_SECONDS = 60.0
-"""So often a process compares again: the server may have come back empty, or be another one."""
+"""How often a process compares again: the server may have come back empty, or be another one."""
 UNKNOWN_SECONDS = 15.0
-"""So long nothing is compared after it could not be: in a cluster each try may hang."""
+"""How long to wait after a comparison failed: in a cluster each try may hang."""
 SHOWN = 100
 
 
@@ -38,13 +38,13 @@ class Ownership:
             self._compare(client)
 
     def compare_again(self) -> None:
-        """A connection was lost: what answers next may be another server, or an empty one."""
+        """Compare at the next use: after a lost connection the server may be another, or empty."""
         self._compare_at = min(self._compare_at, self._not_before)
 
     def owner(self, client: Any) -> str | None:
-        """The site that has the keys; None as long as there is none."""
-        told = client.get(self._layout.site)
-        return None if told is None else told.decode("utf-8", "replace")
+        """The site that owns the keys; None while no site does."""
+        raw = client.get(self._layout.site)
+        return None if raw is None else raw.decode("utf-8", "replace")
 
     def _compare(self, client: Any) -> None:
         site = get_settings().site
@@ -55,7 +55,7 @@ class Ownership:
                 owner = site
                 self._not_before = time.monotonic() + COMPARED_SECONDS
             elif self._layout.clustered:
-                # Queues whose own servers are well go on while that of this one key is away.
+                # Only the server of this key is away: queues on other servers go on.
                 self._compare_at = self._not_before = time.monotonic() + UNKNOWN_SECONDS
                 return
             else:
@@ -65,12 +65,12 @@ class Ownership:
         self._compare_at = time.monotonic() + COMPARED_SECONDS
 
     def _take(self, client: Any, site: str) -> str:
-        """Whose the keys are now. A server that is full or a replica stores nothing, but serves."""
+        """Claim the keys; returns their owner. A full server or a replica only serves."""
         try:
-            told = client.set(self._layout.site, site, nx=True, get=True)
+            owner = client.set(self._layout.site, site, nx=True, get=True)
         except exceptions.ResponseError:
             return site
-        return site if told is None else str(told.decode("utf-8", "replace"))
+        return site if owner is None else str(owner.decode("utf-8", "replace"))
 
     def trouble(self, owner: str) -> str:
         """What is wrong where the keys are another site's, and the ways out."""
@@ -85,9 +85,9 @@ class Ownership:
 
 
 def _is_for_good(error: Exception) -> bool:
-    """Whether the key is of another type or may not be read, and the server serves all the same.
+    """Whether the key has another type or may not be read, on a server that serves otherwise.
 
-    One that is busy, or has lost its master, says so of every key, and has not been compared.
+    A server that is busy or has lost its master answers so for every key: that is an outage.
     """
     answered = isinstance(error, exceptions.ResponseError)
     return answered and not isinstance(translated(error), StoreUnavailable)

@@ -1,4 +1,4 @@
-"""Between what the contract passes around and what stands in Redis. Nothing here connects."""
+"""Conversion between the contract's objects and the texts in Redis. Nothing here connects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Failure, ResultRecord
 
 
-# The line of JSON before a body, in this order; the scripts know the places of the keys.
+# The line of JSON before a body, in this order; the scripts rely on the places of the keys.
 _FIELDS = (
     "signature",
     "key_id",
@@ -62,18 +62,18 @@ class State(NamedTuple):
 
 FRESH = State()
 _FIRST_STATE = State(deliveries=1, is_leased=True)
-"""What a lease is told of most jobs: it is the first, and they have no keys."""
+"""The state of most leases: the first of its job, which has no keys."""
 
 
 def unpack(
     raw: bytes, *, place: bytes, queue: str, backend: str, header: Header
 ) -> tuple[str, Message]:
-    """The id and message of a place. What cannot be read makes a message that is not believed."""
+    """The id and message of a place. Unreadable data makes a message that fails verification."""
     job_id = place[_PLACE:].decode("utf-8", "replace")
     line, _, body = raw.partition(b"\n")
     text = line[_HEAD:]
     signature = text[2:66]
-    # What follows the signature is the same for most jobs of a handler.
+    # The rest of the line is the same for most jobs of a handler, so it is cached.
     if signature.isalnum() and text[66:68] == b'",' and len(text) <= _SHORT and text[:2] == b'["':
         _, key_id, columns = _remembered(b'["' + text[66:], place[:3], queue, backend)
         signed = signature.decode()
@@ -86,10 +86,10 @@ def unpack(
 def _columns(
     text: bytes, rank: bytes, queue: str, backend: str
 ) -> tuple[str, str, Mapping[str, Any]]:
-    """Signature, key id and columns, as a line and a place tell them."""
+    """Signature, key id and columns from a line and the rank of its place."""
     fields: dict[str, Any] = dict.fromkeys(_FIELDS)
-    for name, one in zip(_FIELDS, _told(text), strict=False):
-        fields[name] = _sound(name, one)
+    for name, value in zip(_FIELDS, _parsed(text), strict=False):
+        fields[name] = _sound(name, value)
     signature, key_id = fields.pop("signature"), fields.pop("key_id")
     columns: dict[str, Any] = {"backend": backend, "queue": queue, **fields}
     columns["name"] = columns["name"] or ""
@@ -101,16 +101,16 @@ def _columns(
 _remembered = lru_cache(maxsize=256)(_columns)
 
 
-def _told(line: bytes) -> list[Any]:
+def _parsed(line: bytes) -> list[Any]:
     try:
-        told = json.loads(line.decode())
+        fields = json.loads(line.decode())
     except (ValueError, RecursionError):  # a line of nothing but brackets is nested too deep
         return []
-    return told if isinstance(told, list) else []
+    return fields if isinstance(fields, list) else []
 
 
 def _sound(name: str, value: Any) -> str | int | None:
-    """What a field holds, and where that is of another kind, something that no body says."""
+    """A field's value; one of a wrong type becomes something that matches no body."""
     if type(value) is int and name in _WHOLE:
         return value if abs(value) <= MAX_MOMENT else -1
     if isinstance(value, str):
@@ -119,11 +119,11 @@ def _sound(name: str, value: Any) -> str | int | None:
 
 
 def state_of(raw: bytes | None) -> State:
-    """The state that a script wrote; that of a fresh job where there is none."""
+    """The state that a script wrote; without one, that of a fresh job."""
     if not raw:
         return FRESH
     token, numbers = raw[:_TOKEN], raw[_TOKEN + 1 :].split(b":", 10)
-    if len(numbers) != 11:  # noqa: PLR2004 - as many as the scripts write
+    if len(numbers) != 11:  # noqa: PLR2004 - the number that the scripts write
         return FRESH
     attempts, deliveries, crashes, suspect, _, leased_at, fence, keyed, put_off, *texts = numbers
     done_by, worker = texts
@@ -157,7 +157,7 @@ def header_of(place: bytes, state: State) -> Header:
 
 
 def taken_of(text: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Place, message and state of each job in a text that a fetch answered with."""
+    """Place, message and state of each job in the answer of a fetch."""
     at, end = 0, len(text)
     while at < end:
         place, raw, state = _taken(text, at)
@@ -171,7 +171,7 @@ def taken_of(text: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
 def lease_of(
     place: bytes, raw: bytes, text: bytes, *, queue: str, backend: str, token: str, expires_at: int
 ) -> Lease:
-    """The lease that a fetch answered with."""
+    """The lease of a job from the answer of a fetch."""
     state = state_of(text) if text else _FIRST_STATE
     job_id, message = unpack(
         raw, place=place, queue=queue, backend=backend, header=header_of(place, state)
@@ -214,7 +214,7 @@ def glimpse_of(
 
 
 def created_at(job_id: str) -> datetime | None:
-    """When an id was made; it tells so itself, in a year that there is."""
+    """When an id was made, from its own timestamp; None if that is no valid time."""
     if len(job_id) != _ID or job_id[14] != "7":
         return None
     try:
@@ -223,8 +223,7 @@ def created_at(job_id: str) -> datetime | None:
         return None
 
 
-# How runs and jobs ended, as Redis is told of it and tells of it again.
-
+# How runs and jobs ended.
 
 _quoted = json.encoder.encode_basestring_ascii
 _settled = struct.Struct(">dB").pack
@@ -233,46 +232,46 @@ TEXT_BYTES = 1_000_000
 
 
 def attempt_text(attempt: AttemptRecord | None) -> str:
-    """A run that did not succeed, for the store."""
+    """The record of a run that did not succeed, as stored."""
     return "" if attempt is None else json.dumps(attempt._asdict())
 
 
 def attempts_of(raw: list[bytes]) -> tuple[AttemptRecord, ...]:
-    """The runs that a store told of; what cannot be read is left out."""
-    found = []
+    """Stored records of runs; unreadable ones are left out."""
+    records = []
     for text in raw:
         try:
             record = AttemptRecord(**json.loads(text))
         except (ValueError, TypeError, RecursionError):
             continue
         if _is_record(record):
-            found.append(record)
-    return tuple(found)
+            records.append(record)
+    return tuple(records)
 
 
 def _is_record(record: AttemptRecord) -> bool:
-    """Whether it could be written as a row."""
-    told = record._asdict()
-    numbers = [told.pop("number"), told.pop("started_at"), told.pop("finished_at")]
-    return all(isinstance(text, str) for text in told.values()) and all(
+    """Whether the record could be written as a row."""
+    fields = record._asdict()
+    numbers = [fields.pop("number"), fields.pop("started_at"), fields.pop("finished_at")]
+    return all(isinstance(text, str) for text in fields.values()) and all(
         type(value) is int and 0 <= value <= most
         for value, most in zip(numbers, (_MOST, MAX_MOMENT, MAX_MOMENT), strict=True)
     )
 
 
 def failure_text(failure: Failure) -> str:
-    """Why a job is dead, for the store."""
-    told = {
+    """Why a job is dead, as stored."""
+    fields = {
         name: getattr(failure, name)
         for name in ("reason", "error_type", "error_message", "traceback", "output", "fingerprint")
     }
-    return json.dumps(told)
+    return json.dumps(fields)
 
 
 def result_text(lease: Lease, record: ResultRecord) -> str:
-    """How a job ended, for the store, which puts the body beside it."""
+    """How a job ended, as stored; the script adds the body."""
     message = lease.message
-    # Written out, for it is written of every job that keeps a result.
+    # Formatted by hand, because it is faster and runs for every job that keeps a result.
     return (
         f'{{"status":{_quoted(record.status)},"value_json":{_quoted(record.value_json)},'
         f'"output":{_quoted(record.output)},"worker":{_quoted(record.worker)},'
@@ -287,19 +286,19 @@ def _or_null(number: int | None) -> int | str:
 
 
 def result_of(raw: bytes | None) -> dict[str, Any]:
-    """What a store kept of how a job ended; nothing where that cannot be read."""
+    """The stored record of how a job ended; empty if it cannot be read."""
     line, _, body = (raw or b"").partition(b"\n")
     try:
-        told = json.loads(line.decode("utf-8", "replace") or "null")
+        fields = json.loads(line.decode("utf-8", "replace") or "null")
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         return {}
-    return {"body": body.decode("utf-8", "replace"), **told} if body else told
+    return {"body": body.decode("utf-8", "replace"), **fields} if body else fields
 
 
 def in_texts(parts: Iterable[bytes]) -> list[bytes]:
-    """The parts in a row, in texts of a length that Redis takes for an argument."""
+    """The parts joined in order into texts of a bounded length, each one argument for Redis."""
     texts: list[list[bytes]] = []
     size = TEXT_BYTES
     for part in parts:
@@ -312,7 +311,7 @@ def in_texts(parts: Iterable[bytes]) -> list[bytes]:
 
 
 def settled_text(lease: Lease, result: str, life_ms: int, *, is_done: bool) -> bytes:
-    """A lease that is settled, for the script: several arguments cost more than the job."""
+    """A settled lease in one argument for the script: several would cost more than the job."""
     name, token, kept = lease.id.encode(), lease.token.encode(), result.encode()
     head = struct.pack(
         f">H{len(name)}sH{len(token)}sI", len(name), name, len(token), token, len(kept)

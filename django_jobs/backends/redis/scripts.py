@@ -1,4 +1,4 @@
-"""The scripts, read once. Their text is constant: values come as KEYS and ARGV alone."""
+"""The Lua scripts, read once. Their text is constant: all values come as KEYS and ARGV."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 _LUA = resources.files(__package__) / "lua"
 
-# A store that is full refuses what makes it fuller, and nothing else: who runs jobs makes room.
+# A full server refuses only scripts that store more: running jobs makes room.
 _GROWING = {"enqueue", "enkeyed"}
-# These may also be sent as they are refused by a full server: then they come again with less.
+# These also exist in a form that a full server refuses; they are then sent again with less.
 _RECORDING = ("ack", "nack", "abandon")
 _SHARED = ("shared", "endings", "limits", "runs")
 _NAMES = (
@@ -49,40 +49,39 @@ _NAMES = (
     "untidyqueues",
 )
 
-
 _DEFINES = re.compile(r"^local (?:function )?(\w+(?:, \w+)*)", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
 
 
 class Script(NamedTuple):
-    """The text of a script, and the digest that Redis knows it by."""
+    """The text of a script, and the digest under which Redis caches it."""
 
     text: str
     sha: str
 
 
 class Part(NamedTuple):
-    """One definition that scripts share, and the names that it defines."""
+    """A definition shared by scripts, and the names it defines."""
 
     text: str
     names: frozenset[str]
 
 
 def _parts() -> list[Part]:
-    """The shared definitions in their order, of which each uses only earlier ones."""
+    """The shared definitions in order; each uses only earlier ones."""
     texts = [(_LUA / f"{name}.lua").read_text(encoding="utf-8") for name in _SHARED]
-    found = []
+    parts = []
     for part in re.split(r"\n\n+", "\n\n".join(texts)):
-        names = (name for told in _DEFINES.findall(part) for name in told.split(", "))
-        found.append(Part(part, frozenset(names)))
-    return found
+        names = (name for definition in _DEFINES.findall(part) for name in definition.split(", "))
+        parts.append(Part(part, frozenset(names)))
+    return parts
 
 
 def _needed(own: str, parts: list[Part]) -> str:
-    """Those of the parts that a script uses, directly or not.
+    """The parts that a script uses, directly or not.
 
-    Redis runs the whole text at every call, and making the functions that a script never
-    calls costs a short one as much as what it does.
+    Redis runs the whole text at every call. For a short script, defining functions that it
+    never calls would cost as much as its own work.
     """
     used = _words(own)
     taken: list[str] = []
@@ -98,7 +97,7 @@ def _words(text: str) -> set[str]:
 
 
 def unless_full(name: str) -> str:
-    """The name of the same script as a full server refuses it, with nothing done."""
+    """The name of a script's variant that a full server refuses before it does anything."""
     return f"{name}-unless-full"
 
 

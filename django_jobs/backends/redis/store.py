@@ -1,4 +1,7 @@
-"""One backend's keys and scripts, and which queues there are."""
+"""Scripts on a backend's queues by name, past servers that are away and keys that are unreadable.
+
+It also keeps the list of the queues there are.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,18 @@ T = TypeVar("T")
 
 ANNOUNCED_SECONDS = 60.0
 SERVED_SECONDS = 60.0
-"""So long a queue that gave a job is listed, whether its name is stored or not."""
-TOLD_EVERY_SECONDS = 60.0
+"""How long a queue is listed after it gave a job, whether its name is stored or not."""
+REPORTED_SECONDS = 60.0
+"""How long a trouble is not reported again."""
 LEFT_SECONDS = 5.0
-"""So long a queue is left alone that could not be read, or whose server is away."""
+"""How long to leave a queue alone that could not be read, or whose server is away."""
 TRIES_SHARE = 2
-"""So many times as long as a try of a server that is away took, it is left alone then."""
+"""A server that is away is left alone for this many times as long as the try took."""
 LONGEST_LEFT_SECONDS = 15.0
 QUEUES_AT_ONCE = 1000
-"""Of more queues than that no script is asked at once, or it would hold up everybody else."""
+"""The most queues for one script: more would block the server for too long."""
 SHARED_PAUSE_SECONDS = 10.0
-"""So long the server of what queues share is left alone: each try may take a timeout."""
+"""How long to leave the server of shared keys alone: each try may take a timeout."""
 
 
 class Store:
@@ -48,27 +52,26 @@ class Store:
         self._served: dict[str, float] = {}
         self._names: set[bytes] = set()
         self._shared_from = float("-inf")
-        self._told: dict[str, float] = {}
+        self._reported_until: dict[str, float] = {}
         self._left_until: dict[str, float] = {}
         self._away: dict[str, StoreUnavailable] = {}
         self._servers_away: dict[str, tuple[float, StoreUnavailable]] = {}
 
     def run(self, name: str, queue: str, args: Sequence[Any]) -> Any:
-        """A script on one queue; its first argument is the time."""
+        """Run a script on one queue; its first argument is the time."""
         return self.run_on(name, [queue], args)
 
     def run_on(self, name: str, queues: Sequence[str], args: Sequence[Any]) -> Any:
-        """A script on queues that one script can reach."""
+        """Run a script on queues that one script can reach."""
         keys = self.layout.keys(*queues)
         return self.connection.run(SCRIPTS[name], keys, [self.clock.arg(), *args])
 
     def past_unreadable(
         self, queues: Sequence[str], work: Callable[[list[str]], T], *, none: T
     ) -> list[T]:
-        """What some work on queues answers, at once, or in parts where one cannot be read.
+        """The answers of work on queues: at once, or in halves where a queue is unreadable.
 
-        A key of another type keeps nobody but its own queue, of which nothing (``none``) is
-        answered, and told.
+        A key of another type stops only its own queue, which is reported and answers ``none``.
         """
         try:
             return [work(list(queues))]
@@ -76,33 +79,33 @@ class Store:
             if not is_of_a_key(error):
                 raise
             if len(queues) == 1:
-                self.tell(queues[0], error)
+                self.report_unreadable(queues[0], error)
                 return [none]
         half = len(queues) // 2
         parts = queues[:half], queues[half:]
-        return [one for part in parts for one in self.past_unreadable(part, work, none=none)]
+        return [answer for part in parts for answer in self.past_unreadable(part, work, none=none)]
 
     def readable(self, queues: Sequence[str]) -> list[str]:
-        """Those of some queues that were not found unreadable just now.
+        """The queues that are not being left alone.
 
-        Raises StoreUnavailable where the servers of all of them are away.
+        Raises StoreUnavailable if none is left and a server is away.
         """
         if not self._left_until:
             return list(queues)
         now = time.monotonic()
-        found = [name for name in queues if self._left_until.get(name, 0.0) <= now]
+        readable = [name for name in queues if self._left_until.get(name, 0.0) <= now]
         away = next((error for name in queues if (error := self._away.get(name))), None)
-        if away is not None and not found:
+        if away is not None and not readable:
             raise away
-        return found
+        return readable
 
     def by_group(
         self, queues: Sequence[str], work: Callable[[list[str]], T], *, none: T
     ) -> Iterator[T]:
-        """What some work on queues answers, for each group that one script is asked about.
+        """The answers of work on queues, one for each group that one script can reach.
 
-        A server of a cluster that is away keeps nobody from the queues of the others; where none
-        answers, StoreUnavailable is raised.
+        A cluster's server that is away does not affect queues of the others. Raises
+        StoreUnavailable if no server answers.
         """
         groups = [
             group[at : at + QUEUES_AT_ONCE]
@@ -117,16 +120,16 @@ class Store:
     def past_away(
         self, groups: Sequence[list[str]], work: Callable[[list[str]], Iterable[T]]
     ) -> Iterator[T]:
-        """What some work on groups of queues answers, past servers of a cluster that are away.
+        """The answers of work on groups of queues, past servers of a cluster that are away.
 
-        Each try of a server may take a timeout, so that one which could not be reached is left
+        Each try of a server may take a timeout, so a server that could not be reached is left
         alone with all of its queues.
         """
         away: StoreUnavailable | None = None
         answered = False
         for group in groups:
-            if known := self._known_away(group[0]):
-                away = known
+            if outage := self._outage_of(group[0]):
+                away = outage
                 continue
             began = time.monotonic()
             try:
@@ -134,7 +137,7 @@ class Store:
             except StoreUnavailable as error:
                 if not self.layout.clustered:
                     raise
-                away = self._found_away(group[0], error, began)
+                away = self._note_outage(group[0], error, began)
             else:
                 answered = True
                 self._away.pop(group[0], None)
@@ -142,18 +145,18 @@ class Store:
         if away is not None and not answered:
             raise away
 
-    def tell(self, queue: str, error: Exception) -> None:
-        """Leave a queue alone for a while of which a key is none of ours, and say so."""
+    def report_unreadable(self, queue: str, error: Exception) -> None:
+        """Leave a queue alone for a while because a key holds something else, and report it."""
         self._leave(queue, f"a key holds what is none of ours: {error}")
 
     def is_away(self, queues: Sequence[str] | None) -> bool:
         """Whether the server of one of these queues, or of any, did not answer the last time."""
         if queues is None:
             return bool(self._away)
-        return any(name in self._away or self._known_away(name) for name in queues)
+        return any(name in self._away or self._outage_of(name) for name in queues)
 
-    def _known_away(self, queue: str) -> StoreUnavailable | None:
-        """What was said of the server of a queue, where that is left alone."""
+    def _outage_of(self, queue: str) -> StoreUnavailable | None:
+        """The error of a queue's server while that is left alone."""
         if not self._servers_away:
             return None
         server = self._server_of(queue)
@@ -163,8 +166,8 @@ class Store:
         self._servers_away.pop(server, None)
         return None
 
-    def _found_away(self, queue: str, error: StoreUnavailable, began: float) -> StoreUnavailable:
-        """Leave a queue alone, and with it all others of a server that could not be reached."""
+    def _note_outage(self, queue: str, error: StoreUnavailable, began: float) -> StoreUnavailable:
+        """Leave a queue alone, and all others of its server if that could not be reached."""
         error.spares_others = True
         self._away[queue] = error
         self._leave(queue, f"its server is away: {error}")
@@ -182,20 +185,20 @@ class Store:
         if self._is_news(queue):
             emit(BackendSilent(backend=self._backend, queue=queue, why=why))
 
-    def say_unkept(self, queue: str, error: BaseException) -> None:
-        """Say now and then that a full server is given no results and records of failed runs."""
+    def report_unkept(self, queue: str, error: BaseException) -> None:
+        """Report now and then that results and records of failed runs do not fit in Redis."""
         if self._is_news(f"{queue}, full"):
             emit(RecordsUnkept(backend=self._backend, queue=queue, error=error))
 
     def _is_news(self, subject: str) -> bool:
         now = time.monotonic()
-        if self._told.get(subject, 0.0) > now:
+        if self._reported_until.get(subject, 0.0) > now:
             return False
-        self._told[subject] = now + TOLD_EVERY_SECONDS
+        self._reported_until[subject] = now + REPORTED_SECONDS
         return True
 
     def each(self, queues: Sequence[str], ask: Callable[[Any, str], Any]) -> list[Any]:
-        """The answers of one command for each queue, in one go; None where it cannot be read."""
+        """One command's answers for each queue, in one pipeline; None for an unreadable key."""
         if not queues:
             return []
 
@@ -205,19 +208,12 @@ class Store:
                 ask(pipe, self.layout.base(queue))
             return pipe.execute(raise_on_error=False)
 
-        return [self._heard(one) for one in self.connection.ask(work)]
-
-    def _heard(self, answer: Any) -> Any:
-        if not isinstance(answer, Exception):
-            return answer
-        if is_of_a_key(answer):
-            return None
-        raise translated(answer)
+        return [_checked(answer) for answer in self.connection.ask(work)]
 
     def shared(self, work: Callable[[], T], otherwise: T) -> T:
-        """What some work on the keys that all queues share answers.
+        """The answer of work on the keys that all queues share.
 
-        In a cluster they are on a server of their own. While that is away, its place is taken by
+        In a cluster these keys are on a server of their own. While that is away, the answer is
         ``otherwise``, and the queues on other servers go on.
         """
         if time.monotonic() < self._shared_from:
@@ -234,12 +230,12 @@ class Store:
             return otherwise
 
     def announce(self, queues: Iterable[str]) -> None:
-        """See to it that queues of a cluster are found by who looks through all of them.
+        """Store the names of queues of a cluster, so that they are listed.
 
-        Before anything is stored there, and now and then again, for their names may be on a
-        server that was lost. Elsewhere the script that stores a job stores the name. While that
-        server is away, queues that were announced before are taken for known; another one is
-        refused, for its jobs might be found by no worker.
+        Called before anything is stored in them. The names are stored again now and then, as
+        their server may have lost them. (Without a cluster, the script that stores a job stores
+        the name.) While that server is away, queues announced before are used all the same, and
+        a new queue is refused: no worker might find its jobs.
         """
         now = time.monotonic()
         new = [name for name in queues if self._announced.get(name, 0.0) <= now]
@@ -256,7 +252,7 @@ class Store:
         self._announced.update(dict.fromkeys(new, now + seconds))
 
     def _ask_names(self, work: Callable[[Any], Any]) -> Any:
-        """What the set of names answers. Of another type it has none, and is written anew."""
+        """The answer of work on the set of names. A key of another type is deleted first."""
         try:
             return self.connection.ask(work)
         except Exception as error:
@@ -267,14 +263,20 @@ class Store:
         return self.connection.ask(work)
 
     def served(self, queue: str) -> None:
-        """Note that a queue gave a job, and so is there."""
+        """Note that a queue gave a job, and so exists."""
         self._served[queue] = time.monotonic() + SERVED_SECONDS
 
-    def forgotten(self, queues: Iterable[str]) -> None:
-        """Note that queues hold nothing, and are listed no more."""
+    def forget(self, queues: Iterable[str]) -> None:
+        """Forget queues that are empty and no longer listed."""
         for name in queues:
-            for known in (self._served, self._announced, self._told, self._left_until, self._away):
-                known.pop(name, None)
+            for cache in (
+                self._served,
+                self._announced,
+                self._reported_until,
+                self._left_until,
+                self._away,
+            ):
+                cache.pop(name, None)
 
     def queues(self) -> list[str]:
         """Every queue that may have something in it."""
@@ -282,25 +284,33 @@ class Store:
         self._names = self.shared(
             lambda: self._ask_names(lambda client: client.smembers(key)), self._names
         )
-        told = self._names | self._unnamed()
+        raw_names = self._names | self._unnamed()
         settings = get_settings()
         configured = {
             name for name in settings.queues if settings.backend_for(name) == self._backend
         }
-        known = {name.decode("utf-8", "replace") for name in told}
-        # What nobody can have enqueued to was written by somebody else.
-        return sorted({name for name in known if QUEUE_NAME.fullmatch(name)} | configured)
+        names = {name.decode("utf-8", "replace") for name in raw_names}
+        # A name that is no queue name was not written by us.
+        return sorted({name for name in names if QUEUE_NAME.fullmatch(name)} | configured)
 
     def _unnamed(self) -> set[bytes]:
-        """Queues that gave a job lately and whose names were lost; they are stored again."""
+        """Queues that gave a job lately but whose names were lost; the names are stored again."""
         now = time.monotonic()
         self._served = {name: until for name, until in self._served.items() if until > now}
         missing = {name.encode() for name in self._served} - self._names
         if missing:
             key = self.layout.known_queues
-            # A full server takes no name; then those that work there know it.
+            # A full server stores no name; this process lists the queue all the same.
             with suppress(StoreUnavailable):
                 self.shared(
                     lambda: self._ask_names(lambda client: client.sadd(key, *missing)), None
                 )
         return missing
+
+
+def _checked(answer: Any) -> Any:
+    if not isinstance(answer, Exception):
+        return answer
+    if is_of_a_key(answer):
+        return None
+    raise translated(answer)

@@ -1,8 +1,8 @@
-"""Waiting for work: blocked on the lists in which scripts tell of new jobs.
+"""Waiting for work: blocked on lists to which scripts push an entry for new jobs.
 
-An entry wakes one worker, and is a hint: what is due, a look tells. No command blocks for
-longer than a slice, with a timeout of its own above that, so a lost server is noticed and a
-worker that stops waits no longer.
+An entry wakes one worker. It is only a hint: the worker then looks which jobs are due. No
+command blocks for longer than a slice, and its socket timeout is a little longer, so that a
+lost server is noticed and a worker that stops does not wait.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from django_jobs.backends.redis.keys import Layout
 
 SLICE_SECONDS = 1.0
-TOLD_FACTOR = 2.0
-"""Who is told of new jobs looks by itself so much less often."""
+NOTIFIED_FACTOR = 2.0
+"""By how much less often a worker polls because it is woken for new jobs."""
 
 
 class Waiting:
@@ -65,7 +65,7 @@ class Waiting:
                 return True
 
     def stop(self) -> None:
-        """Let waits end soon. One that begins later ends at once, the first time."""
+        """End all waits soon. In each thread, the next wait to begin ends at once."""
         with self._bell:
             self._stops += 1
             self._bell.notify_all()
@@ -76,7 +76,7 @@ class Waiting:
         return bool(seen != self._stops)
 
     def _sleep(self, queues: Sequence[str], seconds: float) -> bool:
-        """Whether a hint came before the time was over."""
+        """Whether a hint arrived in time."""
         until = time.monotonic() + seconds
         stops = self._stops
         while (left := until - time.monotonic()) > 0 and stops == self._stops:
@@ -90,31 +90,31 @@ class Waiting:
     def _blocked(self, queues: Sequence[str], seconds: float) -> bool:
         lists = [self._layout.base(queue) + "wake" for queue in queues]
         try:
-            # Redis rounds shorter ones up to for ever, or refuses them.
+            # Redis takes shorter timeouts for no timeout, or refuses them.
             return self._own_client().blpop(lists, timeout=max(seconds, 0.01)) is not None
         except (exceptions.RedisError, OSError) as error:
             if not is_of_a_key(error):
                 raise self._connection.failed(error) from error
-        if not self._remove_what_is_no_list(lists):
+        if not self._remove_other_types(lists):
             with self._bell:
                 self._bell.wait(seconds)
         return False
 
-    def _remove_what_is_no_list(self, lists: Sequence[str]) -> int:
-        """Or nothing would tell of any of the queues. How many there were; they are hints."""
+    def _remove_other_types(self, lists: Sequence[str]) -> int:
+        """Delete keys that are no lists, and count them: they would block hints of all queues."""
         client = self._own_client()
         try:
             pipe = client.pipeline(transaction=False)
             for name in lists:
                 pipe.llen(name)
-            told = zip(lists, pipe.execute(raise_on_error=False), strict=True)
-            odd = [name for name, length in told if isinstance(length, Exception)]
+            lengths = zip(lists, pipe.execute(raise_on_error=False), strict=True)
+            odd = [name for name, length in lengths if isinstance(length, Exception)]
             return int(client.delete(*odd)) if odd else 0
         except (exceptions.RedisError, OSError) as error:
             raise self._connection.failed(error) from error
 
     def _own_client(self) -> Any:
-        """A client whose answers may come a slice later than those of the others."""
+        """A client with a longer timeout: a blocking command answers up to a slice later."""
         if self._client is None or self._pid != os.getpid():
             self._client = self._connection.make(SLICE_SECONDS + self._connection.timeout)
             self._pid = os.getpid()
