@@ -206,7 +206,7 @@ class RunsACrashAgainAtOnce(MemoryBackend):
         return reaped
 
 
-@caught_by("test_a_crash_that_reaping_charges_is_told")
+@caught_by("test_reaping_sends_job_crashed_for_a_charged_crash")
 class ChargesInSilence(MemoryBackend):
     def reap_expired(self, queue=None, limit=1000):
         with self._lock:
@@ -239,15 +239,15 @@ class BelievesThatAJobIsPutOffFromTheFuture(MemoryBackend):
 
 
 @caught_by(
-    "test_whoever_gives_back_late_takes_the_suspicion_away",
-    "test_the_loss_of_the_next_lease_is_then_charged_to_nobody",
+    "test_a_late_give_back_takes_the_suspicion_away",
+    "test_the_loss_of_the_next_lease_is_then_not_charged",
 )
 class NeverTakesALossBack(MemoryBackend):
     def _take_loss_back(self, lease):
         pass
 
 
-@caught_by("test_whoever_gives_back_late_takes_the_crash_of_that_loss_back")
+@caught_by("test_a_late_give_back_takes_the_crash_of_that_loss_back")
 class KeepsTheCrashOfALossTakenBack(MemoryBackend):
     def _take_loss_back(self, lease):
         crashes = self.jobs[lease.id].crashes
@@ -451,7 +451,7 @@ class KnowsOnlyWhatLives(MemoryBackend):
         return super().known(jobs) & self.jobs.keys()
 
 
-@caught_by("test_a_job_that_has_ended_and_comes_again_gets_in_nobodys_way")
+@caught_by("test_an_ended_job_that_is_pushed_again_blocks_no_other")
 class LooksForTheKeyFirst(MemoryBackend):
     def push(self, outgoing, *, on_conflict=OnConflict.RETURN):
         stored = super().push(outgoing, on_conflict=on_conflict)

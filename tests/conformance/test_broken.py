@@ -26,7 +26,7 @@ def test_the_unbroken_backend_passes_the_same_run():
         "test_an_account_tells_of_a_job_that_was_refused_without_a_run",
         "test_there_is_no_account_of_what_never_was",
         "test_jobs_of_a_broken_handler_cost_a_few_fetches_and_run_in_order_later",
-        "test_who_is_put_off_by_a_breaker_leaves_its_place_of_a_key_to_others",
+        "test_a_job_put_off_by_a_breaker_leaves_its_place_of_a_key_to_others",
         "test_while_one_job_of_a_broken_handler_tries_no_other_does",
         "test_a_probe_that_fails_lets_the_others_wait_for_another_while",
     }

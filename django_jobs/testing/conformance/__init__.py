@@ -1,4 +1,4 @@
-"""The backend contract, sentence by sentence, as tests that anyone can run.
+"""The backend contract, sentence by sentence, as tests for any backend.
 
 Mix ``BackendConformance`` with a ``unittest.TestCase`` (or Django's), implement the
 hooks of ``Suite``, and every test method checks one sentence of

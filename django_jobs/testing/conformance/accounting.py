@@ -1,4 +1,4 @@
-"""Accounts: everything about one job, wherever it stands."""
+"""Accounts: everything about one job, in every state."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _failed(number: int) -> AttemptRecord:
 
 
 class Accounting(Suite):
-    """An account tells of a job's life what any process may ask for."""
+    """The contents of an account at each point of a job's life."""
 
     def _account(self, job_id: str) -> Account:
         self.needs("accounts")
-        found = self.existing(self.backend.account(job_id), "account")
-        self.assertEqual(found.id, job_id)
-        return found
+        account = self.existing(self.backend.account(job_id), "account")
+        self.assertEqual(account.id, job_id)
+        return account
 
     def test_an_account_tells_of_a_job_that_waits_and_runs(self) -> None:
         self.needs("accounts")
@@ -83,7 +83,7 @@ class Accounting(Suite):
         self.assertEqual(dead.error_message, "its process died")
         self.assertIsNotNone(dead.finished_at)
 
-    # -- ends without a run: whoever asks learns as much as of a job that ran ---------------------
+    # -- ends without a run: their accounts hold as much as those of jobs that ran ----------------
 
     def _assert_cancelled(self, outgoing: Outgoing, why: str, now: int, failed: int = 0) -> None:
         ended = self._account(outgoing.id)
@@ -172,13 +172,13 @@ class Accounting(Suite):
         self.needs("results")
         self.put()
         lease = self.take()
-        told = "nothing left to do\nwhat it printed\nbefore"
-        self.backend.ack([lease], {lease.id: ResultRecord(status="cancelled", output=told)})
+        output = "nothing left to do\nwhat it printed\nbefore"
+        self.backend.ack([lease], {lease.id: ResultRecord(status="cancelled", output=output)})
         ended = self.existing(self.backend.result(lease.id), "result")
-        self.assertEqual((ended.reason, ended.output), ("nothing left to do", told))
+        self.assertEqual((ended.reason, ended.output), ("nothing left to do", output))
         if self.backend.capabilities.accounts:
             account = self.existing(self.backend.account(lease.id), "account")
-            self.assertEqual((account.reason, account.output), ("nothing left to do", told))
+            self.assertEqual((account.reason, account.output), ("nothing left to do", output))
 
     def test_there_is_no_account_of_what_never_was(self) -> None:
         self.needs("accounts")

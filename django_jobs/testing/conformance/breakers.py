@@ -1,4 +1,4 @@
-"""Breakers of handlers: what waits for one that fails is in nobody's way."""
+"""Breakers of handlers: jobs of a failing handler wait without blocking others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEW_FETCHES = 4
 
 @needing("breakers")
 class Breaking(Suite):
-    """The breaker of a handler closes the way for its jobs, and for no others."""
+    """The breaker of a handler holds back its jobs, and no others."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -32,7 +32,7 @@ class Breaking(Suite):
         self.addCleanup(set_up.disable)
 
     def _open_it(self) -> None:
-        """By two failures; what failed is gone."""
+        """Open the breaker by two failures; the failed jobs are gone."""
         for _ in range(2):
             self.put(job=BROKEN, priority=100)
         leases = self.fetch(2)
@@ -40,7 +40,7 @@ class Breaking(Suite):
         self.backend.ack(leases)
 
     def _soon(self, limit: int = 2) -> list[Lease]:
-        """What a few fetches come to, each of which may end before it has seen all."""
+        """The leases of a few fetches, each of which may end before it has seen all jobs."""
         for _ in range(FEW_FETCHES):
             if leases := self.fetch(limit):
                 return leases
@@ -49,18 +49,18 @@ class Breaking(Suite):
         return []
 
     def _all(self, limit: int = 2) -> list[Lease]:
-        """Whatever can be had now, and its end."""
-        found: list[Lease] = []
+        """Fetch and end all jobs that are available now."""
+        ended: list[Lease] = []
         while leases := self._soon(limit):
             self.backend.learn([(lease, Evidence.WORKED) for lease in leases])
             self.backend.ack(leases)
-            found += leases
-        return found
+            ended += leases
+        return ended
 
     def _none_was_charged(self, leases: list[Lease]) -> None:
-        charged = [lease.message.header for lease in leases]
-        self.assertEqual({one.attempts for one in charged}, {0})
-        self.assertEqual({one.deliveries for one in charged}, {1})
+        headers = [lease.message.header for lease in leases]
+        self.assertEqual({header.attempts for header in headers}, {0})
+        self.assertEqual({header.deliveries for header in headers}, {1})
 
     def test_jobs_of_a_broken_handler_cost_a_few_fetches_and_run_in_order_later(self) -> None:
         broken = [self.put(job=BROKEN) for _ in range(300)]
@@ -80,7 +80,7 @@ class Breaking(Suite):
         self.assertEqual([lease.id for lease in [probe, *rest]], broken)
         self._none_was_charged([probe, *rest])
 
-    def test_who_is_put_off_by_a_breaker_leaves_its_place_of_a_key_to_others(self) -> None:
+    def test_a_job_put_off_by_a_breaker_leaves_its_place_of_a_key_to_others(self) -> None:
         self.needs("keys")
         self.put(job=BROKEN, priority=1, concurrency_key="disk")
         sound = self.put(job=SOUND, concurrency_key="disk")

@@ -24,7 +24,7 @@ def _record(number: int) -> AttemptRecord:
 
 
 class GivingBack(Suite):
-    """Where a job that was given back stands, and what that cost it."""
+    """Where a job stands after it was given back, and what it was charged."""
 
     def test_a_job_given_back_is_leased_again(self) -> None:
         self.put()
@@ -157,16 +157,16 @@ class GivingBack(Suite):
         expected = [(1, "failed", "attempt 1 – ✗"), (2, "failed", "attempt 2 – ✗")]
         self.assertEqual(kept, expected)
 
-    # -- what a worker cannot judge ---------------------------------------------------------
+    # -- put off: jobs that a worker cannot judge -------------------------------------------
 
     def _put_off(self, delay: float = 60) -> int | None:
-        """Put the one job off; when it was put off first, as its next lease says."""
+        """Put the only job off; returns when it was first put off, according to its next lease."""
         self.backend.nack(self.take(), delay, charge=Charge.PUT_OFF)
         self.advance(delay)
         return self._header().put_off_since
 
     def _header(self) -> Header:
-        """What a lease of the one job says, which is given back at once."""
+        """The header of the only job, leased and given back at once."""
         lease = self.take()
         self.backend.nack(lease, None, charge=Charge.NOTHING)
         return lease.message.header

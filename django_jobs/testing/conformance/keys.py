@@ -1,4 +1,4 @@
-"""Keys that jobs share: so many of them at a time, or their work once."""
+"""Keys that jobs share: a limit on how many run at a time, or work that is done once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ONCE: dict[str, Any] = {"idempotency_key": "receipt-42"}
 
 @needing("keys")
 class Keys(Suite):
-    """Who gets a place, what waiting costs, and who is let go on when a place is free."""
+    """Which job gets a place, what waiting costs, and which goes next when a place is free."""
 
     def _put(self, count: int, **terms: Any) -> list[str]:
         return [self.put(**terms) for _ in range(count)]
 
     def _leases(self, count: int = 10) -> list[Lease]:
-        """All that can be had now, however many calls it takes."""
+        """All leases that are available now, however many calls it takes."""
         leases: list[Lease] = []
         while len(leases) < count and (more := self.backend.fetch([QUEUE], count, 30)):
             leases += more
@@ -32,12 +32,12 @@ class Keys(Suite):
         return [lease.id for lease in self._leases()]
 
     def _take_alone(self) -> Lease:
-        """Lease the first one, and see that all others wait for it."""
+        """Lease the first job, and check that all others wait for it."""
         lease = self.take()
         self.assert_nothing_due()
         return lease
 
-    # -- so many at a time ----------------------------------------------------------------
+    # -- concurrency ----------------------------------------------------------------------
 
     def test_of_jobs_that_share_a_key_one_runs(self) -> None:
         first, *_ = self._put(3, **DISK)
@@ -163,9 +163,9 @@ class Keys(Suite):
         self.put()
         self.assertIsNone(self.take().fence)
 
-    # -- who goes on, whoever waits beside ------------------------------------------------
+    # -- which job goes next --------------------------------------------------------------
 
-    def test_a_queue_that_nobody_serves_holds_up_no_other(self) -> None:
+    def test_a_queue_without_a_worker_holds_up_no_other(self) -> None:
         self.put(**DISK)
         holder = self.take()
         for _ in range(3):
@@ -183,14 +183,14 @@ class Keys(Suite):
         self.backend.ack([holder])
         self.assertEqual(len(self.fetch(9, "unserved")), 1)
 
-    def test_who_is_cancelled_when_its_turn_has_come_passes_it_on(self) -> None:
+    def test_a_job_cancelled_on_its_turn_passes_it_on(self) -> None:
         self.needs("cancel")
         _, second, third = self._put(3, **DISK)
         self.backend.ack([self._take_alone()])
         self.assertTrue(self.backend.cancel(second))
         self.assertEqual(self._ids(), [third])
 
-    def test_who_is_cancelled_while_it_waits_is_left_out(self) -> None:
+    def test_a_job_cancelled_while_it_waits_is_left_out(self) -> None:
         self.needs("cancel")
         _, second, third = self._put(3, **DISK)
         holder = self._take_alone()
@@ -199,7 +199,7 @@ class Keys(Suite):
         self.backend.ack([holder])
         self.assertEqual(self._ids(), [third])
 
-    def test_who_is_replaced_when_its_turn_has_come_passes_it_on(self) -> None:
+    def test_a_job_replaced_on_its_turn_passes_it_on(self) -> None:
         self.needs("unique")
         self.put(**DISK)
         self.put(**DISK, unique_key="digest")
@@ -208,7 +208,7 @@ class Keys(Suite):
         self.put(unique_key="digest", on_conflict=OnConflict.REPLACE, delay=3600)
         self.assertEqual(self._ids(), [third])
 
-    def test_who_still_waits_for_its_other_key_passes_its_turn_on(self) -> None:
+    def test_a_job_that_still_waits_for_its_other_key_passes_its_turn_on(self) -> None:
         self.put(**ONCE)
         self.put(**DISK)
         once, lock = self._leases()
@@ -222,7 +222,7 @@ class Keys(Suite):
         self.backend.abandon(once, Failure(reason="exhausted"))
         self.assertEqual(self._ids(), [both])
 
-    # -- the work once --------------------------------------------------------------------
+    # -- idempotency ----------------------------------------------------------------------
 
     def test_the_work_of_a_key_is_done_once(self) -> None:
         first, second = self._put(2, **ONCE)
@@ -259,7 +259,7 @@ class Keys(Suite):
             lease = self.take()
             self.assert_settled(self.backend.ack([lease], undone=[lease.id])[0])
             leases = self._leases(2)
-            self.assertEqual([(one.id, one.done_by) for one in leases], [(expected, "")])
+            self.assertEqual([(lease.id, lease.done_by) for lease in leases], [(expected, "")])
             self.backend.nack(leases[0], None, charge=Charge.NOTHING)
         self.backend.ack([self.take()])
         self.put(**ONCE)

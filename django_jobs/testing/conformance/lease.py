@@ -8,7 +8,7 @@ from django_jobs.testing.conformance.base import QUEUE, Suite
 
 
 class Leasing(Suite):
-    """What a fetch gives, and how it is kept."""
+    """What a fetch returns, and how a lease is kept."""
 
     def test_a_fetch_of_an_empty_store_is_an_empty_list(self) -> None:
         self.assertEqual(self.fetch(5), [])

@@ -1,4 +1,4 @@
-"""The order of a queue, and queues among each other."""
+"""The order within a queue and between queues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Ordering(Suite):
         due = self.now() - SECOND
         batch = [self.outgoing(schedule=due) for _ in range(5)]
         self.backend.enqueue(batch[::-1])
-        self.assertEqual(self.fetched_ids(), [one.id for one in batch])
+        self.assertEqual(self.fetched_ids(), [outgoing.id for outgoing in batch])
 
     def test_an_earlier_due_goes_before_an_earlier_id(self) -> None:
         self.needs("delay")

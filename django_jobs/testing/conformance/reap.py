@@ -1,4 +1,4 @@
-"""Reaping: leases that ended without a verdict, and the suspects they leave."""
+"""Reaping: leases that expired unsettled, and the suspects they leave."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_PAUSE = 60.0
 
 
 class Reaping(Suite):
-    """What becomes of a job whose worker was never heard of again."""
+    """What happens to a job whose worker disappeared."""
 
     def _suspect(self) -> str:
         """A ready job that was lost once."""
@@ -24,7 +24,7 @@ class Reaping(Suite):
         return job_id
 
     def _lose_suspect(self) -> Lease:
-        """Lose it once more, and wait until it may run again; the lease that was lost."""
+        """Lose it once more and wait until it may run again; returns the lost lease."""
         lease = self.take()
         self.lose(lease)
         self.advance(LONGEST_PAUSE)
@@ -130,23 +130,23 @@ class Reaping(Suite):
         self.assertTrue(lease.suspect)
         self.assertEqual((lease.message.header.attempts, lease.message.header.crashes), (0, 1))
 
-    def test_a_crash_that_reaping_charges_is_told(self) -> None:
-        told: list[dict[str, Any]] = []
+    def test_reaping_sends_job_crashed_for_a_charged_crash(self) -> None:
+        crashes: list[dict[str, Any]] = []
 
-        def hear(**about: Any) -> None:
-            told.append(about)
+        def receive(**fields: Any) -> None:
+            crashes.append(fields)
 
-        job_crashed.connect(hear)
-        self.addCleanup(job_crashed.disconnect, hear)
+        job_crashed.connect(receive)
+        self.addCleanup(job_crashed.disconnect, receive)
         suspect = self._suspect()
-        self.assertEqual(told, [], "the first loss is charged to nobody")
+        self.assertEqual(crashes, [], "the first loss is not charged")
         self.lose(self.take())
-        self.assertEqual([about["job_id"] for about in told], [suspect])
+        self.assertEqual([crash["job_id"] for crash in crashes], [suspect])
         if self.backend.capabilities.delay:
-            self.assertEqual(told[0]["delay"], 1)
-        self.assertEqual((told[0]["attempt"], told[0]["crashes"]), (1, 1))
-        self.assertEqual(told[0]["queue"], QUEUE)
-        self.assertEqual(told[0]["trace_id"], suspect.replace("-", ""))
+            self.assertEqual(crashes[0]["delay"], 1)
+        self.assertEqual((crashes[0]["attempt"], crashes[0]["crashes"]), (1, 1))
+        self.assertEqual(crashes[0]["queue"], QUEUE)
+        self.assertEqual(crashes[0]["trace_id"], suspect.replace("-", ""))
 
     def test_every_further_loss_of_a_suspect_is_charged(self) -> None:
         self._suspect()
@@ -197,9 +197,9 @@ class Reaping(Suite):
         self.assert_settled(self.backend.ack([self.take()])[0])
         self.assert_nothing_due()
 
-    # -- who held a reaped lease lives ----------------------------------------------------
+    # -- late settles of reaped leases ----------------------------------------------------
 
-    def test_whoever_gives_back_late_takes_the_suspicion_away(self) -> None:
+    def test_a_late_give_back_takes_the_suspicion_away(self) -> None:
         for late in (self._nack_late, self._nack_all_late):
             job_id = self.put()
             lease = self.take()
@@ -210,7 +210,7 @@ class Reaping(Suite):
             self.assertEqual(self.backend.stats(QUEUE).suspect, 0)
             self.assert_settled(self.backend.ack([again])[0])
 
-    def test_the_loss_of_the_next_lease_is_then_charged_to_nobody(self) -> None:
+    def test_the_loss_of_the_next_lease_is_then_not_charged(self) -> None:
         for late in (self._nack_late, self._nack_all_late):
             stale, current = self.stale_and_current()
             self.assert_lost(late(stale))
@@ -220,7 +220,7 @@ class Reaping(Suite):
             self.assertEqual((again.suspect, again.message.header.crashes), (True, 0))
             self.assert_settled(self.backend.ack([again])[0])
 
-    def test_whoever_gives_back_late_takes_the_crash_of_that_loss_back(self) -> None:
+    def test_a_late_give_back_takes_the_crash_of_that_loss_back(self) -> None:
         for late in (self._nack_late, self._nack_all_late):
             self._suspect()
             lease = self._lose_suspect()
@@ -250,7 +250,7 @@ class Reaping(Suite):
             self.assertEqual((again.suspect, again.message.header.crashes), (True, crashes))
             self.assert_settled(self.backend.ack([again])[0])
 
-    def test_only_who_says_that_nothing_happened_takes_a_suspicion_away(self) -> None:
+    def test_only_a_late_nack_that_charges_nothing_takes_a_suspicion_away(self) -> None:
         for charge in (Charge.CRASH, Charge.SUSPICION, Charge.ATTEMPT):
             self.put()
             lease = self.take()

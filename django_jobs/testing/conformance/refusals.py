@@ -1,4 +1,4 @@
-"""What was fetched can be believed, and what was altered on the way cannot."""
+"""Verification: fetched messages are genuine, and altered ones are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Opening(Suite):
-    """Fetched messages under the eyes of the Opener that a worker uses."""
+    """Fetched messages, checked by the Opener that a worker uses."""
 
     def _open(self, lease: Lease) -> Envelope:
         return make_opener(self.backend.alias).open(lease.message, lease.queue)
@@ -100,7 +100,7 @@ class Opening(Suite):
             job_id = self.put(**terms)
             self._assert_rejected("rejected-mismatch", job_id, **dict.fromkeys(columns))
 
-    # -- a delay, which the store counts from a now of its own ------------------------------------
+    # -- delays, which the store counts from its own now ------------------------------------------
 
     def _early(self, lease: Lease) -> int:
         return early_by(self._open(lease), self.now())
@@ -161,10 +161,10 @@ class Opening(Suite):
             self.assertEqual((again.id, self._early(again)), (job_id, 0))
             self.backend.ack([again])
 
-    # -- counters that somebody has set: held to their range, and nobody waits for them ---------
+    # -- forged counters: kept within their range, and no job waits because of them -------------
 
     def _take_with(self, **counters: int) -> tuple[Lease, Lease]:
-        """The lease of a job whose counters were changed, and that of one beside it."""
+        """Leases of a job whose counters were changed, and of an intact job."""
         odd = self.put(max_retries=3)
         self.backend.nack(self.take(), None, charge=Charge.NOTHING)
         self.tamper(odd, **counters)

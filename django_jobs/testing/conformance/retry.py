@@ -1,4 +1,4 @@
-"""The built-in retry policies, end to end: what a policy says is what the store waits."""
+"""The built-in retry policies, end to end: the store waits as long as the policy says."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @needing("delay")
 class Retrying(Suite):
-    """Delays as they are read back from the store after each failure."""
+    """Delays, read back from the store after each failure."""
 
     def _waits(self, policy: RetryPolicy, retries: int) -> list[float]:
-        """Fail a job again and again; the seconds the store made it wait each time."""
+        """Fail a job repeatedly; returns the seconds that the store made it wait each time."""
         self.put(max_retries=retries)
         lease = self.take()
         waits = []

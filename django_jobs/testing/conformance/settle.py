@@ -1,4 +1,4 @@
-"""Ack and abandon: a job ends once, by the hand that holds it."""
+"""Ack and abandon: a job ends once, and only the holder of its lease can end it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXHAUSTED = Failure(reason="exhausted")
 
 
 class Settling(Suite):
-    """Verdicts that end a job."""
+    """Settles that end a job."""
 
     def _dead(self, job_id: str) -> DeadLetter:
         return self.existing(self.dead_letter(job_id), "dead letter")
@@ -79,13 +79,13 @@ class Settling(Suite):
         self.needs("results")
         self.put()
         self.put()
-        told, untold = self.fetch(2)
+        with_result, without_result = self.fetch(2)
         record = ResultRecord(status="succeeded", value_json='{"sum":3}', output="two lines\n\n")
-        self.backend.ack([told, untold], {told.id: record})
-        result = self.existing(self.result_of(told.id), "result")
+        self.backend.ack([with_result, without_result], {with_result.id: record})
+        result = self.existing(self.result_of(with_result.id), "result")
         kept = (result.status, result.value_json, result.output)
         self.assertEqual(kept, ("succeeded", '{"sum":3}', "two lines\n\n"))
-        self.assertIsNone(self.result_of(untold.id))
+        self.assertIsNone(self.result_of(without_result.id))
 
     def test_an_ack_keeps_why_a_return_value_could_not_be_kept(self) -> None:
         self.needs("results")
@@ -93,11 +93,11 @@ class Settling(Suite):
         why = NOT_KEPT + "value is of type date ✗"
         record = ResultRecord(status="succeeded", value_json=why)
         self.backend.ack([self.take()], {job_id: record})
-        found = [self.existing(self.result_of(job_id), "result").value_json]
-        found.append(self.existing(self.backend.result(job_id), "end").value_json)
+        values = [self.existing(self.result_of(job_id), "result").value_json]
+        values.append(self.existing(self.backend.result(job_id), "end").value_json)
         if self.backend.capabilities.accounts:
-            found.append(self.existing(self.backend.account(job_id), "account").value_json)
-        self.assertEqual(set(found), {why})
+            values.append(self.existing(self.backend.account(job_id), "account").value_json)
+        self.assertEqual(set(values), {why})
 
     def test_a_body_and_a_result_as_long_as_escapes_make_them_are_kept(self) -> None:
         self.needs("results")

@@ -1,4 +1,4 @@
-"""Delay and schedule: never early, judged by the store's clock."""
+"""Delay and schedule: never early by the store's clock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Timing(Suite):
         self.assertEqual(self.fetched_ids(), [first])
         self.assertEqual(self.backend.stats(QUEUE).scheduled, 1)
         if self.backend.capabilities.peek:
-            self.assertEqual([one.due for one in self.backend.peek(QUEUE)], [MAX_MOMENT])
+            self.assertEqual([job.due for job in self.backend.peek(QUEUE)], [MAX_MOMENT])
         if self.backend.capabilities.cancel:
             self.assertTrue(self.backend.cancel(job_id))
 

@@ -11,7 +11,7 @@ KEY = "report-2024"
 
 @needing("unique")
 class Uniqueness(Suite):
-    """The three answers to a conflict, and when a key is free."""
+    """The three ways to handle a conflict, and when a key is free."""
 
     def _assert_held_by(self, job_id: str) -> None:
         stored = self.backend.enqueue([self.outgoing(unique_key=KEY)])
@@ -109,7 +109,7 @@ class Uniqueness(Suite):
     def test_jobs_without_a_key_do_not_conflict(self) -> None:
         self.assertNotEqual(self.put(), self.put())
 
-    def test_a_job_that_has_ended_and_comes_again_gets_in_nobodys_way(self) -> None:
+    def test_an_ended_job_that_is_pushed_again_blocks_no_other(self) -> None:
         ended = self.outgoing(unique_key=KEY)
         self.backend.enqueue([ended])
         self.backend.ack([self.take()])

@@ -62,7 +62,7 @@ class TestRedisBackendInACluster(RedisHooks, BackendConformance, TestCase):
         assert ran in ids
         self.assert_nothing_due()
 
-    def test_a_queue_that_nobody_serves_holds_up_no_other(self):
+    def test_a_queue_without_a_worker_holds_up_no_other(self):
         self.put("unserved", concurrency_key="disk")
         ids = [self.put(concurrency_key="disk") for _ in range(2)]
         first = self.take()
