@@ -1,7 +1,8 @@
 """``command``: a Django management command, in the process of the worker.
 
 The payload is a list, ``["dumpdata", "shop", "--indent", "2"]``. A name has to be in
-``ALLOWED_COMMANDS`` as it is written there, with arguments of a form that is allowed.
+``ALLOWED_COMMANDS`` exactly, with arguments in an allowed form. The handler ``shell`` shares the
+checks of command lines.
 """
 
 from __future__ import annotations
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
     from django_jobs.handlers.base import JobContext
 
 
-# Payloads that are command lines: a list of words, the first of them a name.
-#
-# Errors say what is wrong with which word and never show one: words may be passwords.
-
+# Command lines: a list of words, the first of them a name. Errors never show a word, which may
+# be a password; they name its place.
 
 MOST_WORDS = 1000
 LONGEST_WORD = 100_000
@@ -59,28 +58,28 @@ def _word(key: str, place: int, word: Any) -> str:
     return str(word)
 
 
-def check_arguments(key: str, name: str, given: list[str], allowed: Arguments) -> None:
-    """Raise HandlerRefused unless the arguments have a form that is allowed."""
-    if not allowed.fit(given):
+def check_arguments(key: str, name: str, arguments: list[str], allowed: Arguments) -> None:
+    """Raise HandlerRefused unless the arguments have an allowed form."""
+    if not allowed.fit(arguments):
         raise HandlerRefused(
-            f"{key}: {name!r} may not be given these {len(given)} arguments; its entry in the "
+            f"{key}: {name!r} may not be given these {len(arguments)} arguments; its entry in the "
             "allow-list says which forms it may have"
         )
 
 
 class CommandLineHandler(Handler):
-    """Takes a command line, as its lists allow it: at enqueue, and once more before a run."""
+    """A handler of command lines, checked at enqueue and again before a run."""
 
     def admit(self, payload: Any) -> None:
         self.validate(payload)
 
     def destination(self, payload: Any) -> list[str]:
-        """Every word: any of them may say where another one goes."""
+        """Every word: any of them may name a destination."""
         return words_of(self.key, payload)
 
 
 class CommandHandler(CommandLineHandler):
-    """Runs one management command. What it prints is kept with the attempt."""
+    """Runs one management command. Its output is kept with the attempt."""
 
     key = "command"
 
@@ -90,13 +89,13 @@ class CommandHandler(CommandLineHandler):
     def handle(self, context: JobContext) -> None:
         name, *arguments = self._allowed(context.payload)
         try:
-            # Colours would only be escapes in what is kept. A command that was made before
-            # writes to where standard output went then, unless it is told.
+            # Colours would only be escape sequences in the kept output. A command object made
+            # earlier writes to the standard output of that time unless it gets the current one.
             call_command(name, *arguments, no_color=True, stdout=sys.stdout, stderr=sys.stderr)
         except SystemExit as ended:
             if ended.code not in {None, 0}:
-                said = f"exit code {ended.code}" if isinstance(ended.code, int) else ended.code
-                raise CommandFailed(f"the command {name!r} ended with {said}") from ended
+                reason = f"exit code {ended.code}" if isinstance(ended.code, int) else ended.code
+                raise CommandFailed(f"the command {name!r} ended with {reason}") from ended
 
     def _allowed(self, payload: Any) -> list[str]:
         words = words_of(self.key, payload)

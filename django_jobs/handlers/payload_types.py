@@ -1,7 +1,7 @@
-"""Typed payloads: a dataclass as a handler sees it, and as the JSON that travels.
+"""Typed payloads: values of annotated types, such as dataclasses, as JSON and back.
 
-A type is looked at once, when its handler is registered, and becomes a shape. Checking
-what has travelled runs no code of the user's; reading makes the dataclasses, and so does.
+A type is inspected once, when its handler is registered, and becomes a shape. Checking a received
+payload runs no user code; reading it does, because it makes the dataclasses.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# Shapes: how values of a type travel as JSON.
-#
-# A shape writes a value, checks what is to be read, and reads it. What is not exactly of
-# its type is refused; errors name the place and the type, and never show the value.
+# Shapes. A value that is not exactly of the shape's type is refused; errors name the place and the
+# type, and never show the value.
 
 
 class Shape(Protocol):
-    """How values of one type travel. ``kinds`` are the types of JSON that they become."""
+    """Writes, checks and reads values of one type. ``kinds`` are the JSON types they become."""
 
     kinds: frozenset[type]
 
@@ -39,7 +37,7 @@ class Shape(Protocol):
         """Raise InvalidPayload unless ``read`` can make a value of this."""
 
     def read(self, value: Any) -> Any:
-        """The value that was written; only of what was checked."""
+        """The value that was written. Call it only after ``check``."""
 
 
 def wrong(where: str, value: Any, wanted: str) -> InvalidPayload:
@@ -47,7 +45,7 @@ def wrong(where: str, value: Any, wanted: str) -> InvalidPayload:
 
 
 class Anything:
-    """Any; strict JSON is what it has to be anyway."""
+    """Any value; every payload has to be strict JSON anyway."""
 
     kinds: frozenset[type] = frozenset({str, int, float, bool, list, dict, types.NoneType})
 
@@ -55,14 +53,14 @@ class Anything:
         return value
 
     def check(self, value: Any, where: str) -> None:
-        """Everything will do."""
+        """Accept everything."""
 
     def read(self, value: Any) -> Any:
         return value
 
 
 class Plain:
-    """What JSON knows itself. A bool is no number here, but a whole number is a float."""
+    """Types that JSON has itself. A bool is no number here, but an int is also a float."""
 
     def __init__(self, kind: type) -> None:
         self._kind = kind
@@ -73,7 +71,7 @@ class Plain:
             raise wrong(where, value, self._kind.__name__)
         if not isinstance(value, tuple(self.kinds)):
             raise wrong(where, value, self._kind.__name__)
-        if self._kind is str:  # of a subclass, such as a member of an enum, only the text
+        if self._kind is str:  # only the text of a subclass, such as an enum member
             return str.__str__(value)
         if self._kind in {bool, types.NoneType}:
             return value
@@ -96,7 +94,7 @@ class Plain:
 
 
 class Text:
-    """A type with one written form, which is the only one that is read."""
+    """A type with one text form; no other text is read."""
 
     kinds: frozenset[type] = frozenset({str})
 
@@ -151,17 +149,17 @@ class Sequence:
     def write(self, value: Any, where: str) -> list[Any]:
         if not isinstance(value, self._kind):
             raise wrong(where, value, self._kind.__name__)
-        return [self._item.write(one, f"{where}[{n}]") for n, one in enumerate(value)]
+        return [self._item.write(item, f"{where}[{n}]") for n, item in enumerate(value)]
 
     def check(self, value: Any, where: str) -> None:
         if not isinstance(value, list):
             raise wrong(where, value, "a list")
         items: list[Any] = value
-        for n, one in enumerate(items):
-            self._item.check(one, f"{where}[{n}]")
+        for n, item in enumerate(items):
+            self._item.check(item, f"{where}[{n}]")
 
     def read(self, value: Any) -> Any:
-        return self._kind(self._item.read(one) for one in value)
+        return self._kind(self._item.read(item) for item in value)
 
 
 class Row:
@@ -175,15 +173,15 @@ class Row:
     def write(self, value: Any, where: str) -> list[Any]:
         self._check_length(value, tuple, where)
         pairs = enumerate(zip(self._items, value, strict=True))
-        return [item.write(one, f"{where}[{n}]") for n, (item, one) in pairs]
+        return [shape.write(item, f"{where}[{n}]") for n, (shape, item) in pairs]
 
     def check(self, value: Any, where: str) -> None:
         self._check_length(value, list, where)
-        for n, (item, one) in enumerate(zip(self._items, value, strict=True)):
-            item.check(one, f"{where}[{n}]")
+        for n, (shape, item) in enumerate(zip(self._items, value, strict=True)):
+            shape.check(item, f"{where}[{n}]")
 
     def read(self, value: Any) -> Any:
-        return tuple(item.read(one) for item, one in zip(self._items, value, strict=True))
+        return tuple(shape.read(item) for shape, item in zip(self._items, value, strict=True))
 
     def _check_length(self, value: Any, kind: type, where: str) -> None:
         if not isinstance(value, kind):
@@ -202,15 +200,15 @@ class Table:
 
     def write(self, value: Any, where: str) -> dict[str, Any]:
         self.check_keys(value, where)
-        return {key: self._item.write(one, f"{where}[…]") for key, one in value.items()}
+        return {key: self._item.write(item, f"{where}[…]") for key, item in value.items()}
 
     def check(self, value: Any, where: str) -> None:
         self.check_keys(value, where)
-        for one in value.values():
-            self._item.check(one, f"{where}[…]")
+        for item in value.values():
+            self._item.check(item, f"{where}[…]")
 
     def read(self, value: Any) -> Any:
-        return {key: self._item.read(one) for key, one in value.items()}
+        return {key: self._item.read(item) for key, item in value.items()}
 
     def check_keys(self, value: Any, where: str) -> None:
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
@@ -218,7 +216,7 @@ class Table:
 
 
 class Either:
-    """One of several types, told apart by what JSON makes of them."""
+    """One of several types, distinguished by their JSON types."""
 
     def __init__(self, options: list[Shape]) -> None:
         self._by_kind = {kind: option for option in options for kind in option.kinds}
@@ -234,8 +232,8 @@ class Either:
                 return option.write(value, where)
             except InvalidPayload as refusal:
                 refusals.append(refusal)
-        # One that speaks of a place further inside comes from the type that was meant.
-        inside = [one for one in refusals if not str(one).startswith(f"{where} ")]
+        # An error about an inner place comes from the type that was meant.
+        inside = [error for error in refusals if not str(error).startswith(f"{where} ")]
         raise (inside or [wrong(where, value, self._names())])[0]
 
     def check(self, value: Any, where: str) -> None:
@@ -277,7 +275,7 @@ class Payload:
             raise InvalidJob(f"the payload of {key} cannot travel: {refused}") from None
 
     def written(self, payload: Any) -> Any:
-        """A payload, or the plain form of one, as it travels; raises InvalidPayload."""
+        """The JSON of a payload, or of its plain form; raises InvalidPayload."""
         try:
             if isinstance(payload, dict) and isinstance(self._shape, Record):
                 self._shape.check(payload, "payload")
@@ -301,7 +299,7 @@ class Payload:
         return self._shape.read(payload)
 
     def _made(self, payload: dict[str, Any]) -> Any:
-        """The dataclass that a plain form stands for, which may have an opinion of its own."""
+        """Make the dataclass of a plain form; its own code may refuse the values."""
         try:
             return self._shape.read(payload)
         except (TypeError, ValueError) as error:
@@ -309,7 +307,7 @@ class Payload:
 
 
 class Record:
-    """A dataclass. It travels with all its fields; those with a default may be missing."""
+    """A dataclass. All fields are written; those with a default may be missing when read."""
 
     kinds: frozenset[type] = frozenset({dict})
 
@@ -319,7 +317,7 @@ class Record:
         self._required: set[str] = set()
 
     def learn(self, types_seen: _Types) -> None:
-        """Look at the fields, which may be of this very class again."""
+        """Inspect the fields, which may be of this same class again."""
         hints = _hints(self._made)
         if any(isinstance(hint, dataclasses.InitVar) for hint in hints.values()):
             raise InvalidJob(f"{self._made.__name__} has an InitVar, whose value is not kept")
@@ -348,21 +346,21 @@ class Record:
             raise InvalidPayload(f"{where} has the unknown field {min(map(repr, unknown))[:80]}")
         if missing := self._required - value.keys():
             raise InvalidPayload(f"{where} has no {min(missing)}")
-        for name, one in value.items():
-            self._shapes[name].check(one, f"{where}.{name}")
+        for name, item in value.items():
+            self._shapes[name].check(item, f"{where}.{name}")
 
     def read(self, value: Any) -> Any:
-        return self._made(**{name: self._shapes[name].read(one) for name, one in value.items()})
+        return self._made(**{name: self._shapes[name].read(item) for name, item in value.items()})
 
 
 class _Types:
-    """From annotations to shapes, each dataclass once."""
+    """Makes shapes of annotations, one for each dataclass."""
 
     def __init__(self) -> None:
         self._records: dict[type, Record] = {}
 
     def shape(self, annotation: Any) -> Shape:
-        """The shape of a type; raises InvalidJob naming one that cannot travel."""
+        """The shape of a type; raises InvalidJob for an unsupported one."""
         annotation = getattr(annotation, "__supertype__", annotation)  # of a NewType
         if annotation is None:
             annotation = types.NoneType
@@ -396,7 +394,11 @@ class _Types:
         return record
 
     def _of_container(self, origin: Any, arguments: tuple[Any, ...], annotation: Any) -> Shape:
-        items = [self.shape(one) for one in arguments if one is not Ellipsis and one != ()]
+        items = [
+            self.shape(argument)
+            for argument in arguments
+            if argument is not Ellipsis and argument != ()
+        ]
         if origin is list:
             return Sequence(list, items[0] if items else Anything())
         if origin is dict and (not arguments or arguments[0] is str):

@@ -1,4 +1,4 @@
-"""The handler: what may be started is started, and what fails says so."""
+"""The handler ``shell``: find the allowed program, run it, and report its failure."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from django_jobs.handlers.shell.process import Ended
 
 
-# Which entry of the allow-list a word means, and which file that is.
+# Programs: the entry of the allow-list that a word means, and its file.
 #
-# Files are compared after all their links are followed, and the path so found is the one
-# that is started: no link is followed a second time. ``PATH`` of the worker, its directory
-# and the job's own choice of a first argument play no part.
+# Files are compared after resolving all links, and the resolved path is started, so no link is
+# followed a second time. The worker's ``PATH`` and directory play no part, nor does a first
+# argument chosen by the job.
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """An entry of the allow-list, and its file; None where this machine has no such file."""
+    """An entry of the allow-list, and its file; None if this machine does not have it."""
 
     entry: str
     path: str | None
@@ -43,8 +43,8 @@ def find_program(word: str, settings: JobsSettings) -> Program:
         return Program(word, real_path(word))
     path = _located(word, settings.shell.path)
     same = [entry for entry in entries if path is not None and real_path(entry) == path]
-    if len(same) > 1:  # one file with many names does what the name says, as busybox
-        same = [entry for entry in same if os.path.basename(entry) == os.path.basename(word)]  # noqa: PTH119 - text, no file
+    if len(same) > 1:  # a program such as busybox acts by its name
+        same = [entry for entry in same if os.path.basename(entry) == os.path.basename(word)]  # noqa: PTH119 - text, not a file
     if len(same) != 1:
         raise HandlerRefused(
             f"the program {shown(word)} is not in ALLOWED_SHELL_COMMANDS; add its absolute path "
@@ -56,14 +56,14 @@ def find_program(word: str, settings: JobsSettings) -> Program:
 def _located(word: str, directories: Sequence[str]) -> str | None:
     if word.startswith("/"):
         return real_path(word)
-    if "/" in word:  # it would be another file in every directory
+    if "/" in word:  # a relative path means another file in each directory
         return None
-    found = (real_path(f"{directory}/{word}") for directory in directories)
-    return next((path for path in found if path is not None), None)
+    paths = (real_path(f"{directory}/{word}") for directory in directories)
+    return next((path for path in paths if path is not None), None)
 
 
 def real_path(path: str) -> str | None:
-    """The file behind a path, if there is one that can be started."""
+    """The executable file behind a path, or None."""
     try:
         real = os.path.realpath(path, strict=True)
     except (OSError, ValueError):
@@ -76,7 +76,7 @@ _MEANINGS = {"SIGXCPU": "it used up CPU_SECONDS", "SIGXFSZ": "it wrote more than
 
 
 class ShellHandler(CommandLineHandler):
-    """Runs one program. What it prints is kept with the attempt."""
+    """Runs one program. Its output is kept with the attempt."""
 
     key = "shell"
 
@@ -96,8 +96,8 @@ class ShellHandler(CommandLineHandler):
             ends_at=context.ends_at,
             grace=min(LONGEST_GRACE, settings.kill_grace / 2),
         )
-        if told := _trouble(Run(order).to_its_end()):
-            raise ProgramFailed(f"{program.entry} {told}")
+        if trouble := _trouble(Run(order).to_its_end()):
+            raise ProgramFailed(f"{program.entry} {trouble}")
 
 
 def _allowed(payload: Any, settings: JobsSettings) -> tuple[Program, list[str]]:

@@ -1,13 +1,14 @@
-"""Stands between a worker's child and a program: starts it, and ends all that it started.
+"""A process between a worker's child and a program: starts the program and ends all it started.
 
-A script of its own, started afresh: a process that may have threads must not run Python
-between fork and exec, and here limits have to be set just there. It imports nothing of
-the package. Over the socket whose number it is given it reads what to start, and says how
-that ended. When nobody holds the other end any more, however that came about, everything
-is killed. What the program left behind becomes this process's child (on Linux) and is
-killed too, sessions of its own or not. It ends with exit code 0 when none of that is left. A
-program may kill or stop this process; what it cannot do is to read it, or to take off the
-mark by which the worker then finds what is left.
+It runs as a separate script that imports nothing of the package: a process that may have threads
+must not run Python between fork and exec, and that is where limits have to be set.
+
+The process reads what to start from the socket whose number is its argument, and writes the
+outcome to it. When the other end is closed, for whatever reason, it kills everything. Processes
+that the program leaves behind become children of this process (on Linux) and are killed too, even
+in sessions of their own. The exit code is 0 if none of them is left. A program may kill or stop
+this process, but it cannot read its memory, or remove the mark by which the worker then finds
+what is left.
 """
 
 from __future__ import annotations
@@ -44,13 +45,15 @@ class Launcher:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._orders = control.makefile("rb", buffering=0)  # what is read ahead wakes nobody
+        self._orders = control.makefile(
+            "rb", buffering=0
+        )  # data read ahead would not wake select()
         self._woken, wakes = socket.socketpair()
         self._wakes = wakes
-        wakes.setblocking(False)  # noqa: FBT003 - its only way to say so
+        wakes.setblocking(False)  # noqa: FBT003 - positional only
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
         for name in ("SIGCHLD", "SIGTERM", "SIGINT", "SIGHUP"):
-            # Only the other end says when to stop. A handler, as what is ignored stays so.
+            # Only the other end decides when to stop. A handler, because exec keeps SIG_IGN.
             signal.signal(getattr(signal, name), lambda *_: None)
         signal.signal(signal.SIGUSR1, lambda *_: self._give_up())
         self._pid = 0
@@ -58,34 +61,34 @@ class Launcher:
         self._abandoned = False
 
     def run(self) -> bool:
-        """Whether nothing is left."""
+        """Run the program to its end; returns whether none of its processes is left."""
         line = self._orders.readline()
         if not line:
             return True
         order = json.loads(line)
         _mark(order["marks"], "launcher")
-        said = self._started(order)
-        if said is None:
-            said = _ending(self._watched())
+        outcome = self._started(order)
+        if outcome is None:
+            outcome = _ending(self._watched())
         all_gone = self._sweep()
         if not self._abandoned:
             with suppress(OSError):
-                self._control.sendall(json.dumps(said).encode())
+                self._control.sendall(json.dumps(outcome).encode())
         return all_gone
 
     def _started(self, order: dict[str, Any]) -> dict[str, Any] | None:
-        """Start the program; what went wrong, if anything did."""
-        told, tells = os.pipe()
+        """Start the program; returns the error, if any."""
+        read_end, write_end = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            _become(order, tells)
-        os.close(tells)
-        with open(told, "rb") as trouble:  # noqa: PTH123 - a descriptor
+            _become(order, write_end)
+        os.close(write_end)
+        with open(read_end, "rb") as trouble:  # noqa: PTH123 - a descriptor
             error = trouble.read().decode("utf-8", "replace")
         return {"error": error} if error else None
 
     def _watched(self) -> int:
-        """The wait status of the program, once it has ended by itself or was made to."""
+        """Wait until the program has ended or was killed; returns its wait status."""
         while True:
             kill_at = self._kill_at
             timeout = None if kill_at is None else max(kill_at - time.monotonic(), 0)
@@ -114,15 +117,15 @@ class Launcher:
         self._abandoned, self._kill_at = True, time.monotonic()
 
     def _reaped(self) -> int | None:
-        found = None
+        status = None
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self._pid:
-                    found = ended[1]
-        return found
+                    status = ended[1]
+        return status
 
     def _sweep(self) -> bool:
-        """Kill what is left. What loses its parent thereby comes here, and is next."""
+        """Kill what is left. Children of a killed process become ours, and are killed next."""
         _signal_group(self._pid, signal.SIGKILL)
         until = time.monotonic() + SWEEP_SECONDS
         while time.monotonic() < until:
@@ -141,7 +144,7 @@ class Launcher:
         return False
 
 
-def _become(order: dict[str, Any], tells: int) -> NoReturn:
+def _become(order: dict[str, Any], write_end: int) -> NoReturn:
     try:
         os.setsid()
         _mark(order["marks"], "program")
@@ -152,9 +155,9 @@ def _become(order: dict[str, Any], tells: int) -> NoReturn:
         os.umask(0o077)
         os.chdir(order["directory"])
         _limit(order["limits"])
-        os.execve(order["path"], order["argv"], order["environment"])  # noqa: S606 - that no shell is there is the point
-    except BaseException as error:  # noqa: BLE001 - the end of a process; the other one is told
-        os.write(tells, str(error).encode("utf-8", "replace")[:2000] or b"it cannot be started")
+        os.execve(order["path"], order["argv"], order["environment"])  # noqa: S606 - without a shell on purpose
+    except BaseException as error:  # noqa: BLE001 - this process ends; the parent gets the error
+        os.write(write_end, str(error).encode("utf-8", "replace")[:2000] or b"it cannot be started")
     finally:
         os._exit(127)
 
@@ -166,13 +169,13 @@ def _limit(limits: dict[str, int | None]) -> None:
             continue
         _, hard = resource.getrlimit(which)
         allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        # The signal that tells of time used up comes at the softer limit, the end at the other.
+        # SIGXCPU comes at the soft limit, SIGKILL at the hard one.
         final = allowed + (name == "cpu_seconds" and allowed != hard)
         resource.setrlimit(which, (allowed, final))
 
 
 def _mark(marks: dict[str, int], what: str) -> None:
-    """Lower the limit that is the mark; where there is none, nothing is marked."""
+    """Lower the limit that serves as the mark, where the system has it."""
     if marks:
         with suppress(OSError, ValueError):
             resource.setrlimit(marks["limit"], (marks[what], marks[what]))
@@ -205,7 +208,9 @@ def _ask_system(option: int, value: int) -> None:
 def main() -> None:
     _ask_system(_PR_SET_DUMPABLE, 0)  # an order may hold secrets
     control = socket.socket(fileno=int(sys.argv[1]))
-    control.settimeout(None)  # a default timeout of who made it would have left it non-blocking
+    control.settimeout(
+        None
+    )  # the default timeout of the process that made it may have left it non-blocking
     control.set_inheritable(False)
     launcher = Launcher(control)
     _ask_system(_PR_SET_CHILD_SUBREAPER, 1)

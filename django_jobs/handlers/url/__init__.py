@@ -1,8 +1,8 @@
-"""The handler ``url``: one HTTP call, to where ALLOWED_URLS lets it go and nowhere else.
+"""The handler ``url``: one HTTP call, only to destinations in ALLOWED_URLS.
 
-Read ``handler`` first. The order of a hop: ``target`` (parse), ``rules`` (allow-list),
-``resolving`` (one lookup), ``addresses`` (may it be called), ``connecting`` and ``exchange``
-(to that very address), ``redirects`` (all of it again).
+Read ``handler`` first. Each hop goes through ``url`` (parse), ``request`` (validate),
+``allow_list`` (find the rule), ``addresses`` (one lookup, and whether each address may be called)
+and ``http`` (connect to exactly that address). A redirect repeats all of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Which addresses may be called. The answer depends on the address alone.
+"""Resolve names, and decide which addresses may be called.
 
-What is public is written out here rather than asked of ``ipaddress``: its ``is_global`` is
-true for multicast, for addresses that carry a private IPv4 one inside, and for others that
-lead inwards, and changes between versions of Python. It is asked in addition.
+The decision depends on the address alone. Public networks are listed here because ``is_global``
+of ``ipaddress`` is true for multicast, for addresses that embed a private IPv4 address, and for
+others that lead inwards, and because it changes between versions of Python. It is checked in
+addition.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _CLOSED_IPV4 = tuple(
         "240.0.0.0/4",  # reserved, and broadcast
     )
 )
-# Outside of this are loopback, private, link-local and multicast addresses, and those that
-# carry an IPv4 address inside: mapped, compatible, translated.
+# Outside of it are loopback, private, link-local and multicast addresses, and those that embed
+# an IPv4 address: mapped, compatible, translated.
 _OPEN_IPV6 = IPv6Network("2000::/3")
 _CLOSED_IPV6 = tuple(
     IPv6Network(network)
@@ -65,7 +66,7 @@ _CLOSED_IPV6 = tuple(
         "3fff::/20",  # documentation
     )
 )
-# Networks without IPv4 reach the rest of the world by this prefix; what counts is inside.
+# Networks without IPv4 reach IPv4 hosts by this prefix; the embedded address decides.
 _NAT64 = IPv6Network("64:ff9b::/96")
 # ISATAP writes 5efe before an IPv4 address, in any network.
 _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
@@ -79,18 +80,18 @@ MAY_BE_OPENED: tuple[Network, ...] = (
     IPv6Network("::1/128"),
     IPv6Network("fc00::/7"),
 )
-"""Where a site may have services of its own, and PRIVATE may point."""
+"""Networks that PRIVATE may open: a site may run its own services there."""
 
 _METADATA: tuple[Network, ...] = (
     IPv4Network("100.100.100.200/32"),  # Alibaba
     IPv6Network("fd00:ec2::/32"),  # AWS
     IPv6Network("fd20:ce::/32"),  # Google
 )
-"""Lie where a site may have services, and hand out its credentials: never called."""
+"""Within networks that PRIVATE may open, but they hand out credentials: never called."""
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public internet, whichever way it is written."""
+    """Whether an address belongs to the public internet, in whatever notation."""
     if isinstance(address, IPv4Address):
         return address.is_global and not _within(address, _CLOSED_IPV4)
     if address.scope_id is not None:
@@ -103,8 +104,8 @@ def is_public(address: Address) -> bool:
 
 
 def may_be_called(address: Address, opened: Iterable[Network]) -> bool:
-    """Whether a rule lets an address be called: one that opens networks (of those that
-    ``network`` accepts), these and no other; any other rule, the public internet.
+    """Whether a rule lets an address be called. A rule that opens networks (of those that
+    ``network`` accepts) allows only these; any other rule allows the public internet.
     """
     networks = tuple(opened)
     if not networks:
@@ -116,10 +117,10 @@ def may_be_called(address: Address, opened: Iterable[Network]) -> bool:
 
 def network(text: str) -> Network:
     """A network that PRIVATE may name; raises ValueError for any other."""
-    found = ip_network(text)
-    if not any(_contains(wide, found) for wide in MAY_BE_OPENED):
-        raise ValueError(f"{found} is not within a private network")
-    return found
+    parsed = ip_network(text)
+    if not any(_contains(wide, parsed) for wide in MAY_BE_OPENED):
+        raise ValueError(f"{parsed} is not within a private network")
+    return parsed
 
 
 def _within(address: Address, networks: Iterable[Network]) -> bool:
@@ -130,10 +131,8 @@ def _contains(wide: Network, narrow: Network) -> bool:
     return narrow.network_address in wide and narrow.broadcast_address in wide
 
 
-# Names to addresses: one lookup per hop, every answer checked, and those very answers used.
-#
-# A second lookup could get another answer, which nobody has checked.
-
+# Name resolution: one lookup per hop. Every address is checked, and only those are connected to:
+# a second lookup could return an unchecked one.
 
 Resolve = Callable[[str], Sequence[str]]
 """Takes a name and returns its addresses as texts, or raises OSError."""
@@ -142,14 +141,14 @@ LOOKUP_SECONDS = 10.0
 
 
 def lookup(name: str) -> list[str]:
-    """The addresses that this machine's resolver gives."""
-    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    return [str(where[0]) for _family, _type, _protocol, _canonical, where in found]
+    """The addresses from this machine's resolver."""
+    answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return [str(where[0]) for _family, _type, _protocol, _canonical, where in answers]
 
 
 def addresses_of(target: Target, rule: Rule, resolve: Resolve, deadline: Deadline) -> list[Address]:
-    """Where to connect to, in the resolver's order; raises UrlRefused when a single one of the
-    addresses may not be called.
+    """The addresses to connect to, in the resolver's order; raises UrlRefused if any one of
+    them may not be called.
     """
     if target.host.address is not None:
         addresses = [target.host.address]
@@ -158,7 +157,7 @@ def addresses_of(target: Target, rule: Rule, resolve: Resolve, deadline: Deadlin
     if not addresses:
         raise UrlFailed(f"the name of {target} has no address")
     if not all(may_be_called(address, rule.private) for address in addresses):
-        # Which address it is says how the network looks inside.
+        # Naming the address would reveal the inside of the network.
         raise UrlRefused(f"the name of {target} leads to an address that may not be called")
     return addresses
 
@@ -171,13 +170,13 @@ def _parsed(text: str) -> Address:
 
 
 def _answer(target: Target, resolve: Resolve, deadline: Deadline) -> Sequence[str]:
-    """What the resolver says. It knows no time limit, so that it is asked in a thread."""
+    """The resolver's answer. It has no time limit of its own, so it runs in a thread."""
     answers: queue.SimpleQueue[Sequence[str] | Exception] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
             answers.put(resolve(target.host.name))
-        except Exception as error:  # noqa: BLE001 - told to the thread that waits
+        except Exception as error:  # noqa: BLE001 - passed to the waiting thread
             answers.put(error)
 
     threading.Thread(target=ask, name="django_jobs-lookup", daemon=True).start()

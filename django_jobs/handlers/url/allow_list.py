@@ -1,4 +1,4 @@
-"""ALLOWED_URLS as rules. No rule, no request; a rule that cannot be read allows nothing."""
+"""ALLOWED_URLS as rules. Without a rule there is no request, and an invalid rule allows nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STAND_IN = r"\1://any.invalid"
 
 
 class WrongEntry(ConfigurationError):
-    """An entry of ALLOWED_URLS means nothing. ``key`` says which part of it, ``hint`` the cure."""
+    """An entry of ALLOWED_URLS is invalid: ``key`` names the part, ``hint`` the cure."""
 
     def __init__(self, key: str, what: str, hint: str) -> None:
         super().__init__(f"{what}. {hint}")
@@ -38,8 +38,8 @@ class WrongEntry(ConfigurationError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One entry of ALLOWED_URLS, understood. ``host`` None is any host, ``beneath`` any path
-    that begins so.
+    """One entry of ALLOWED_URLS, parsed. A ``host`` of None allows any host, ``beneath`` any
+    path that begins with ``path``.
     """
 
     scheme: str
@@ -57,8 +57,8 @@ class Rule:
 
     @classmethod
     def of(cls, entry: UrlEntry) -> Rule:
-        """The rule an entry stands for; raises WrongEntry."""
-        target, any_host, beneath = _understood(entry.url)
+        """Parse an entry; raises WrongEntry."""
+        target, any_host, beneath = _parsed(entry.url)
         private = _networks(entry.private)
         if private and any_host:
             raise WrongEntry(
@@ -101,9 +101,9 @@ class Rule:
 
 
 def rule_for(request: Request, rules: Iterable[Rule]) -> Rule:
-    """The first rule that lets a request through; raises UrlRefused when there is none.
+    """The first rule that allows a request; raises UrlRefused if there is none.
 
-    Said of the request alone, without asking what its name resolves to.
+    This looks at the request alone and resolves no name.
     """
     refusals = []
     for rule in rules:
@@ -114,13 +114,13 @@ def rule_for(request: Request, rules: Iterable[Rule]) -> Rule:
             _check_literal(request.target, rule)
             return rule
         refusals.append(refusal)
-    told = f": its {refusals[0]}" if refusals else ""
-    raise UrlRefused(f"no entry of ALLOWED_URLS allows this call of {request.target}{told}")
+    reason = f": its {refusals[0]}" if refusals else ""
+    raise UrlRefused(f"no entry of ALLOWED_URLS allows this call of {request.target}{reason}")
 
 
 @lru_cache(maxsize=1)
 def rules_of(settings: JobsSettings) -> tuple[Rule, ...]:
-    """All rules of a site; raises ConfigurationError, naming the entry, when one is wrong."""
+    """All rules of a site; raises ConfigurationError, naming the entry, if one is invalid."""
     rules = []
     for index, entry in enumerate(settings.allowed_urls):
         try:
@@ -136,22 +136,22 @@ def _check_literal(target: Target, rule: Rule) -> None:
         raise UrlRefused(f"the address of {target} is not one that may be called")
 
 
-def _understood(url: str) -> tuple[Target, bool, bool]:
+def _parsed(url: str) -> tuple[Target, bool, bool]:
     """An entry's URL as (target, any host, any path beneath)."""
     beneath = url.endswith("/*")
     plain, any_host = _ANY_HOST.subn(_STAND_IN, url[:-1] if beneath else url)
     try:
         target = Target.parse(plain)
     except UrlRefused as refusal:
-        raise _not_understood(str(refusal)) from None
+        raise _invalid_url(str(refusal)) from None
     if target.query is not None or "*" in target.path:
-        raise _not_understood("the url has a query, or a '*' that is not its end")
+        raise _invalid_url("the url has a query, or a '*' that is not its end")
     if not plain.endswith(target.path):
-        raise _not_understood("the url has no path")
+        raise _invalid_url("the url has no path")
     return target, any_host > 0, beneath
 
 
-def _not_understood(why: str) -> WrongEntry:
+def _invalid_url(why: str) -> WrongEntry:
     return WrongEntry(
         "URL",
         f"cannot be understood: {why}",
@@ -172,7 +172,7 @@ def _methods(names: Iterable[str]) -> frozenset[str]:
 
 
 def _header_names(names: Iterable[str]) -> frozenset[str]:
-    found = set(ALWAYS_ALLOWED)
+    allowed = set(ALWAYS_ALLOWED)
     for name in names:
         if not is_name(name) or is_ours(name):
             raise WrongEntry(
@@ -180,8 +180,8 @@ def _header_names(names: Iterable[str]) -> frozenset[str]:
                 f"lets jobs set the header {name!r}, which no job may set",
                 "Remove it: it is no header name, or one that the handler sets itself.",
             )
-        found.add(name.lower())
-    return frozenset(found)
+        allowed.add(name.lower())
+    return frozenset(allowed)
 
 
 def _networks(texts: Iterable[str]) -> tuple[Network, ...]:

@@ -1,4 +1,4 @@
-"""The handler itself: check, call, follow what may be followed, tell what came back."""
+"""The handler: check the request, make the call, follow allowed redirects, return the answer."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from django_jobs.handlers.url.http import Answer
 
 
-# What comes after a redirect. The result is a request like any other, to be checked as one.
-
+# Redirects: each makes a new request, which is checked like the first.
 
 STATUSES = frozenset({301, 302, 303, 307, 308})
 SEE_OTHER = 303
@@ -37,8 +36,8 @@ def is_redirect(answer: Answer) -> bool:
 def redirected(request: Request, answer: Answer) -> Request:
     """The request to make next; raises UrlRefused.
 
-    Headers of the payload, which may be credentials, stay with the origin they were written
-    for. A body is not sent on to another one: there it is not known what to do with it.
+    Headers of the payload may be credentials, so they stay with the origin they were written
+    for. A body is not sent on to another origin, which was not meant to receive it.
     """
     target = _next_target(request.target, answer.locations)
     method, body, headers = request.method, request.body, dict(request.headers)
@@ -53,17 +52,17 @@ def redirected(request: Request, answer: Answer) -> Request:
 
 
 def _becomes_get(method: str, status: int) -> bool:
-    """As browsers do it: 303 always says where to look, 301 and 302 only after a POST."""
+    """As in browsers: a 303 becomes a GET always, 301 and 302 only after a POST."""
     if status == SEE_OTHER:
         return method not in {"GET", "HEAD"}
     return status in _AFTER_POST and method == "POST"
 
 
 def _next_target(current: Target, locations: tuple[str, ...]) -> Target:
-    said, *others = locations
+    first, *others = locations
     if others:
         raise UrlRefused(f"{current} redirects to several places at once")
-    location = said.partition("#")[0]
+    location = first.partition("#")[0]
     if not (location.isascii() and location.isprintable()) or " " in location:
         raise UrlRefused(f"{current} redirects to something that is no url")
     try:
@@ -85,7 +84,7 @@ GOOD = range(200, 300)
 class UrlHandler(Handler):
     """Makes the HTTP call that a payload describes, where ALLOWED_URLS allows it.
 
-    What is refused is refused again at the next attempt, so only failures are retried.
+    A refused call would be refused again at the next attempt, so only failures are retried.
     """
 
     key = "url"
@@ -95,22 +94,22 @@ class UrlHandler(Handler):
         self._resolve = resolve
 
     def validate(self, payload: Any) -> None:
-        """Raise InvalidPayload, or UrlRefused for what is not allowed. No name is resolved: what
-        it leads to counts when the call is made.
+        """Raise InvalidPayload, or UrlRefused for a call that is not allowed. No name is
+        resolved: only its addresses at the time of the call count.
         """
         rule_for(Request.of(payload), rules_of(get_settings()))
 
     def destination(self, payload: Any) -> tuple[str, str, int]:
-        """The origin that gets headers and body."""
+        """The origin that receives headers and body."""
         return Request.of(payload).target.origin
 
     def admit(self, payload: Any) -> None:
-        """The same once more, before a run: what is allowed may have changed."""
+        """Validate again before a run: ALLOWED_URLS may have changed."""
         self.validate(payload)
 
     def handle(self, context: JobContext) -> dict[str, Any]:
-        """The answer's status and body; raises UrlRefused, or UrlFailed when there is none or
-        its status is not 2xx. The body is then in the job's output, in part and redacted.
+        """The answer's status and body. Raises UrlRefused, or UrlFailed if there is no answer
+        or its status is not 2xx; the job's output then has the redacted beginning of the body.
         """
         request = Request.of(context.payload)
         answer = self._called(request, context)

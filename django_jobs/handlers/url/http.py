@@ -1,4 +1,4 @@
-"""One request and its answer, over a connection of their own."""
+"""One request and its answer, over their own connection and within one deadline."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from django_jobs.handlers.url.url import Address, Target
 
 
-# A connection to a checked address, on which every step ends with the call's deadline.
-#
-# No proxy is looked for: a proxy would resolve the name again, by itself.
-
+# Connections to a checked address. Proxies are not used: a proxy would resolve the name again,
+# by itself.
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
@@ -54,13 +52,13 @@ def connected(
 
 
 def _first(target: Target, addresses: Sequence[Address], deadline: Deadline) -> socket.socket:
-    told = ""
+    reason = ""
     for address in addresses[:MAX_TRIES]:
         try:
             return _to(address, target.port, deadline)
         except OSError as error:
-            told = type(error).__name__
-    raise UrlFailed(f"{target} cannot be reached ({told})")
+            reason = type(error).__name__
+    raise UrlFailed(f"{target} cannot be reached ({reason})")
 
 
 def _to(address: Address, port: int, deadline: Deadline) -> socket.socket:
@@ -77,14 +75,14 @@ def _to(address: Address, port: int, deadline: Deadline) -> socket.socket:
 
 
 def require_peer(sock: socket.socket, address: Address) -> None:
-    """Raise UrlFailed unless the other end has the address that was checked."""
+    """Raise UrlFailed unless the peer has the address that was checked."""
     if ipaddress.ip_address(sock.getpeername()[0]) != address:
         raise UrlFailed("the connection leads elsewhere than to the address that was checked")
 
 
 class Wire:
-    """What ``http.client`` takes for a socket. Reads and writes end with the deadline, and
-    ``allowance`` is how many bytes may still come in.
+    """A stand-in for a socket, for ``http.client``. Reads and writes end with the deadline, and
+    ``allowance`` is the number of bytes that may still be received.
     """
 
     def __init__(self, sock: socket.socket, deadline: Deadline, allowance: int) -> None:
@@ -100,7 +98,7 @@ class Wire:
         return io.BufferedReader(_Incoming(self))
 
     def close(self) -> None:
-        """The socket belongs to whoever opened it."""
+        """Leave the socket open: ``exchange`` closes it."""
 
     def receive_into(self, buffer: WriteableBuffer) -> int:
         self.sock.settimeout(self.deadline.left(READ_SECONDS))
@@ -124,14 +122,14 @@ class _Incoming(io.RawIOBase):
 
 HEADER_BYTES = 64 * 1024
 FRAMING = 16
-"""How many bytes of framing (chunk sizes, trailers) may come with one byte of a body."""
+"""Bytes of framing (chunk sizes, trailers) allowed for each byte of a body."""
 _PIECE = 64 * 1024
 _DEFAULTS = {"Accept": "*/*", "User-Agent": "django_jobs"}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said, as far as it was read."""
+    """A server's answer, as far as it was read."""
 
     status: int
     content_type: str = ""
@@ -147,20 +145,20 @@ def exchange(
     try:
         with connected(request.target, rule, addresses, deadline) as sock:
             wire = Wire(sock, deadline, HEADER_BYTES)
-            response = _asked(request, wire)
+            response = _sent(request, wire)
             wire.allowance = HEADER_BYTES + FRAMING * (rule.max_bytes + 1)
             return _answer(response, rule.max_bytes)
     except TimeoutError:
         deadline.left()
         raise UrlFailed(f"{request.target} did not answer in time") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
-        # Their texts may quote what the server sent; the type says what went wrong. A
-        # ValueError is http.client's for a chunk of negative size.
-        told = type(error).__name__
-        raise UrlFailed(f"the exchange with {request.target} broke off ({told})") from None
+        # Show the type only: the text of the error may quote what the server sent. http.client
+        # raises ValueError for a chunk of negative size.
+        reason = type(error).__name__
+        raise UrlFailed(f"the exchange with {request.target} broke off ({reason})") from None
 
 
-def _asked(request: Request, wire: Wire) -> http.client.HTTPResponse:
+def _sent(request: Request, wire: Wire) -> http.client.HTTPResponse:
     target = request.target
     connection = http.client.HTTPConnection(target.host.name, target.port)
     connection.auto_open = 0
@@ -175,9 +173,11 @@ def _asked(request: Request, wire: Wire) -> http.client.HTTPResponse:
 
 
 def _all_headers(request: Request) -> dict[str, str]:
-    given = {name.lower() for name in request.headers}
+    from_payload = {name.lower() for name in request.headers}
     headers = {"Host": request.target.authority}
-    headers |= {name: value for name, value in _DEFAULTS.items() if name.lower() not in given}
+    headers |= {
+        name: value for name, value in _DEFAULTS.items() if name.lower() not in from_payload
+    }
     headers |= request.headers
     headers |= {"Accept-Encoding": "identity", "Connection": "close"}
     if request.body is not None or request.method in {"PATCH", "POST", "PUT"}:
@@ -209,11 +209,11 @@ def _body(response: http.client.HTTPResponse, limit: int) -> tuple[bytes, bool]:
     return body[:limit], len(body) > limit
 
 
-# One end for everything a call does. Time limits for single steps never add up beyond it.
-
-
 class Deadline:
-    """So many seconds from now, or those of an attempt that ends before."""
+    """One end for all steps of a call: after so many seconds, or with the attempt if earlier.
+
+    Limits of single steps never add up beyond it.
+    """
 
     def __init__(
         self, seconds: float, timeout: float | None = None, ends_at: float | None = None
@@ -223,25 +223,24 @@ class Deadline:
             self._seconds, self._end = timeout, ends_at
 
     def left(self, most: float = float("inf")) -> float:
-        """Seconds for the next step; raises UrlFailed when there are none left."""
+        """Seconds for the next step; raises UrlFailed if none are left."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise UrlFailed(f"the call was not done after {self._seconds:g} seconds")
         return min(left, most)
 
 
-# Answers for people and for the result: as text, and in output without secrets.
-
+# Answers as text: for the result, and without secrets for the output.
 
 EXCERPT = 2_000
 SHORTEST_SECRET = 4
-# A few encodings that cannot be asked to do anything but decode. All else is UTF-8.
+# Only codecs that are safe to use on foreign data; any other charset is read as UTF-8.
 _CHARSETS = {"iso-8859-1": "latin-1", "latin-1": "latin-1", "windows-1252": "cp1252"}
 _CHARSET = re.compile(r"charset=\"?([\w-]{1,20})")
 
 
 def as_result(answer: Answer) -> dict[str, Any]:
-    """What is kept of a successful call."""
+    """The result of a successful call."""
     return {
         "status": answer.status,
         "body": _text(answer),
@@ -250,16 +249,16 @@ def as_result(answer: Answer) -> dict[str, Any]:
 
 
 def excerpt(answer: Answer, request: Request) -> str:
-    """The beginning of an answer's body for the output of a failed job, without secrets: not
-    those of the answer, and not those of the request, which servers like to repeat.
+    """The beginning of an answer's body for the output of a failed job, without the secrets of
+    the answer and of the request, which servers like to repeat.
     """
-    text = _told(_text(answer))
+    text = _redacted(_text(answer))
     for secret in _secrets(request):
         text = text.replace(secret, HIDDEN)
     return text if len(text) <= EXCERPT else f"{text[:EXCERPT]} …"
 
 
-def _told(text: str) -> str:
+def _redacted(text: str) -> str:
     try:
         return json.dumps(redacted(json.loads(text)), ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -267,7 +266,7 @@ def _told(text: str) -> str:
 
 
 def _secrets(request: Request) -> list[str]:
-    """Values of telling headers, whole and in words, the longest first."""
+    """Values of secret headers and each of their words, the longest first."""
     telling = [value for name, value in request.headers.items() if is_telling(name)]
     words = {word for value in telling for word in (value, *value.split())}
     return sorted((word for word in words if len(word) >= SHORTEST_SECRET), key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""From a payload to a request. Nothing in here knows what is allowed, only what is well-formed."""
+"""From a payload to a well-formed request. Whether it is allowed is decided in ``allow_list``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OURS = frozenset(
         "upgrade",
     }
 )
-"""Headers that frame the message or choose the server: no payload and no setting sets them."""
+"""Headers that frame the message or choose the server: set by no payload and no setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Request:
 
     @classmethod
     def of(cls, payload: Any) -> Request:
-        """The request a payload describes; raises InvalidPayload or UrlRefused."""
+        """Parse a payload; raises InvalidPayload or UrlRefused."""
         if not isinstance(payload, dict) or not isinstance(payload.get("url"), str):
             raise InvalidPayload(f"url takes a payload of the form {FORM}")
         if unknown := payload.keys() - {"method", "url", "headers", "body"}:
@@ -67,7 +67,7 @@ class Request:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a header is never set by others. Servers may read '_' as '-'."""
+    """Whether only the handler sets this header. Servers may read '_' as '-'."""
     plain = name.lower().replace("_", "-")
     return plain in OURS or plain.startswith("proxy-")
 
@@ -83,22 +83,22 @@ def _method(value: object) -> str:
 
 
 def _headers(value: object) -> dict[str, str]:
-    given = {} if value is None else value
-    if not isinstance(given, dict):
+    headers = {} if value is None else value
+    if not isinstance(headers, dict):
         raise InvalidPayload("url: headers is a dict of texts, or left out")
-    if len(given) > MAX_HEADERS:
+    if len(headers) > MAX_HEADERS:
         raise InvalidPayload(f"url: there are more than {MAX_HEADERS} headers")
-    for name, content in given.items():
+    for name, content in headers.items():
         _check_header(name, content)
-    if len({name.lower().replace("_", "-") for name in given}) < len(given):
+    if len({name.lower().replace("_", "-") for name in headers}) < len(headers):
         raise InvalidPayload("url: two headers have the same name")
-    if sum(len(name) + len(content) for name, content in given.items()) > MAX_HEADER_BYTES:
+    if sum(len(name) + len(content) for name, content in headers.items()) > MAX_HEADER_BYTES:
         raise InvalidPayload(f"url: the headers have more than {MAX_HEADER_BYTES:,} characters")
-    return dict(given)
+    return dict(headers)
 
 
 def _check_header(name: object, content: object) -> None:
-    """Refuse what would end its line, or change what the message is. Values are not shown."""
+    """Refuse a header that could end its line or change the framing. Values are not shown."""
     if not isinstance(name, str) or not is_name(name):
         raise InvalidPayload(
             "url: a header has a name that is not 1 to 64 letters, digits, '-' and '_'"
@@ -113,7 +113,7 @@ def _check_header(name: object, content: object) -> None:
 
 
 def _body(method: str, value: object) -> tuple[bytes | None, str]:
-    """The bytes to send and what they are, unless a header says otherwise."""
+    """The bytes to send, and their content type unless a header names one."""
     if value is None:
         return None, ""
     if method in WITHOUT_BODY:

@@ -1,4 +1,4 @@
-"""The one parser of URLs. What it returns is what is checked, and all that is sent."""
+"""The only parser of URLs. Its result is what is checked, and all that is sent."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# Which computer a URL means, in the one form that is compared, asked for and connected to.
-
+# Hosts, in one canonical form that is compared, resolved and connected to.
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 MAX_NAME = 253
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-# What C libraries take for a part of an IPv4 address: decimal, octal or hexadecimal.
+# Parts of an IPv4 address as C libraries read them: decimal, octal or hexadecimal.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-# Letters beyond ASCII are left alone: some of them (the Kelvin sign) become ASCII ones.
+# Letters beyond ASCII are left alone: lower() makes ASCII of some (the Kelvin sign).
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 _IPV6 = re.compile(r"\[([0-9a-fA-F:.]+)\]")
 
@@ -45,8 +44,8 @@ class Host:
 
     @classmethod
     def parse(cls, text: str) -> Host:
-        """The host of a URL; raises UrlRefused for every spelling that two readers may read
-        in two ways.
+        """The host of a URL; raises UrlRefused for any spelling that parsers could read
+        differently.
         """
         if text.startswith("["):
             return _ipv6(text)
@@ -60,8 +59,8 @@ class Host:
 
 
 def _ascii(text: str) -> str:
-    """A name as DNS knows it. A Unicode name has to be in the form that it would come back in:
-    no look-alike digits or dots, no letters that the standards of IDNA disagree about.
+    """The name in DNS. A Unicode name must survive the round trip through IDNA: that excludes
+    look-alike digits and dots, and letters about which the IDNA standards disagree.
     """
     if text.isascii():
         return text
@@ -99,23 +98,22 @@ _PORT = re.compile(r":([1-9][0-9]{0,4})")
 _IN_PATH = r"[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2}"
 _PATH = re.compile(rf"(?:{_IN_PATH})*")
 _QUERY = re.compile(rf"(?:{_IN_PATH}|\?)*")
-# UTF-8 of more bytes than needed, which careless decoders read all the same, some of them
-# whatever the second byte is.
+# Overlong UTF-8, which careless decoders accept, some of them with any second byte.
 _OVERLONG = re.compile(
     r"[\xc0\xc1].|(?:\xe0|\xf0\x80|\xf8\x80{2}|\xfc\x80{3})[\x80\x81][\x80-\xbf]", re.DOTALL
 )
 _IN_SCRIPTS = re.compile("%u([0-9A-Fa-f]{4})")
-# What some servers take for a slash beside what Unicode says is one.
+# Characters that some servers take for a slash, besides those that NFKC maps to one.
 _SLASHES = str.maketrans("\\\u2044\u2215\u2216\u29f5\u29f8\u29f9", "///////")
 _DOTS = str.maketrans("\u3002", ".")
 _UNSEEN = r"\x00-\x20\x7f-\xa0\xad\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\ufe00-\ufe0f\ufeff"
-# A server may drop what is not seen, or read no further than a mark or a control character.
+# A server may drop invisible characters, or stop reading at a mark or a control character.
 _WANDERS = re.compile(rf"[{_UNSEEN}]+|[{_UNSEEN}]*\.[.{_UNSEEN}]*(?:[;#?\x00-\x1f].*)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes, in parts. There is no way back to the text it was read from."""
+    """The parts of a URL. The text it was parsed from is not kept, so it cannot be sent."""
 
     scheme: str
     host: Host
@@ -139,7 +137,7 @@ class Target:
 
     @property
     def url(self) -> str:
-        """The whole address, to resolve a redirect against. It may hold secrets."""
+        """The whole URL, to resolve a redirect against. It may hold secrets."""
         return f"{self}{self.in_request}"
 
     def __str__(self) -> str:
@@ -148,7 +146,7 @@ class Target:
 
     @classmethod
     def parse(cls, url: str) -> Target:
-        """The parts of a URL; raises UrlRefused, which never quotes it."""
+        """Parse a URL; raises UrlRefused, which never quotes it."""
         if len(url) > MAX_URL:
             raise UrlRefused(f"the url is longer than {MAX_URL:,} characters")
         scheme, separator, rest = url.partition("://")
@@ -158,20 +156,20 @@ class Target:
         authority, path, query = _divided(rest)
         if "@" in authority:
             raise UrlRefused("the url holds a user name; send credentials in a header")
-        found = _AUTHORITY.fullmatch(authority)
-        if found is None:
+        match = _AUTHORITY.fullmatch(authority)
+        if match is None:
             raise UrlRefused("the url has no host that could be a name or an address")
         return cls(
             scheme=scheme,
-            host=Host.parse(found["host"]),
-            port=_port(found["port"], scheme),
+            host=Host.parse(match["host"]),
+            port=_port(match["port"], scheme),
             path=_path(path),
             query=_query(query),
         )
 
 
 def _divided(rest: str) -> tuple[str, str, str | None]:
-    """What follows the scheme, as authority, path and query."""
+    """Split the rest after the scheme into authority, path and query."""
     if "#" in rest:
         raise UrlRefused("the url has a fragment ('#'), which is never sent; leave it out")
     before, mark, query = rest.partition("?")
@@ -182,10 +180,10 @@ def _divided(rest: str) -> tuple[str, str, str | None]:
 def _port(text: str | None, scheme: str) -> int:
     if text is None:
         return PORTS[scheme]
-    found = _PORT.fullmatch(text)
-    if found is None or int(found[1]) > MAX_PORT:
+    match = _PORT.fullmatch(text)
+    if match is None or int(match[1]) > MAX_PORT:
         raise UrlRefused(f"the url's port is not a number from 1 to {MAX_PORT}")
-    return int(found[1])
+    return int(match[1])
 
 
 def _path(text: str) -> str:
@@ -206,12 +204,12 @@ def _query(text: str | None) -> str | None:
 
 
 def _wanders(path: str) -> bool:
-    """Whether some server, however often it decodes, could read a dot segment in the path."""
+    """Whether a server could read a dot segment in the path, however often it decodes."""
     return any(_holds_dots(_read(path, decoded)) for decoded in (_decoded, _decoded_carelessly))
 
 
 def _read(path: str, decoded: Callable[[str], str]) -> str:
-    """What is left when nothing more can be decoded: bytes, which stand as characters."""
+    """Decode until nothing changes. The result holds bytes as Latin-1 characters."""
     before, after = path, decoded(path)
     while after != before:
         before, after = after, decoded(after)
@@ -229,15 +227,15 @@ def _decoded(text: str) -> str:
 
 
 def _decoded_carelessly(text: str) -> str:
-    """May swallow a slash that others see, and so comes beside the other reading."""
+    """As a careless server decodes. It may swallow a slash, so both readings are checked."""
     return _OVERLONG.sub(_in_short, _decoded(text))
 
 
-def _in_short(found: re.Match[str]) -> str:
-    """The ASCII character of a sequence that is too long for it: its last seven bits."""
-    before, last = map(ord, found[0][-2:])
+def _in_short(match: re.Match[str]) -> str:
+    """The ASCII character of an overlong sequence: its last seven bits."""
+    before, last = map(ord, match[0][-2:])
     return chr((before & 1) << 6 | last & 0x3F)
 
 
-def _as_bytes(found: re.Match[str]) -> str:
-    return chr(int(found[1], 16)).encode("utf-8", "surrogatepass").decode("latin-1")
+def _as_bytes(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)).encode("utf-8", "surrogatepass").decode("latin-1")
