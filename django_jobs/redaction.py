@@ -1,4 +1,4 @@
-"""Payloads and messages for people: what a telling key holds is put out of sight."""
+"""Redaction of payloads and messages for people: values of sensitive keys are hidden."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from django_jobs.conf import get_settings
 
 HIDDEN = "••••"
 LONGEST_KEY = 200
-# Telling wherever they stand in a key: PGPASSWORD, csrftoken, apiKey.
+# Sensitive anywhere in a key: PGPASSWORD, csrftoken, apiKey.
 _ANYWHERE = re.compile(
     "passw(?:or)?d|pwd|passphrase|passcode|secret|token|credential|authori[sz]ation|signature|cookie"
     "|(?:api|private|access|signing|encryption|session)_?key|session_?id"
 )
-# Telling as a word of their own: neither author nor passenger.
+# Sensitive as whole words only: neither author nor passenger.
 _WORDS = ("pass", "pw", "auth", "oauth", "dsn", "jwt", "bearer")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _BETWEEN = re.compile(r"[\W_]+")
 _BETWEEN_LETTERS = re.compile(r"[\W\d_]+")
-# Telling in the query of a URL, where they sign it or stand for a user.
+# Sensitive in the query of a URL, where they sign it or identify a user.
 _IN_QUERIES = frozenset({"sig", "hmac", "key", "googleaccessid"})
 _NAMES = frozenset({"name", "key", "field", "header"})
 _VALUES = frozenset({"value", "val"})
 _HEADERS = ("authorization", "cookie", "cookies")
 _ERRORS = ("error", "exception", "warning")
 
-# Every repetition is bounded, possessive, or ends where the next one begins, so that no text
-# takes long.
+# Every repetition is bounded, possessive, or ends where the next one begins, so that no text can
+# make the search slow.
 _PLACE = re.compile(
     r"""(?P<key>(?<![\w-])[\w-]++)\\{0,8}["'\]]{0,2}\s{0,4}(?:=>|[=:])\s{0,4}"""
     r"""|(?:(?<!\S)|["'])(?:-u|-U|--user|--proxy-user)(?:=|["',\s]{1,4})(?!\d{1,9}:\d)"""
@@ -46,7 +46,7 @@ _PLACE = re.compile(
 )
 _VALUE = re.compile(
     r"""(?:(?:bearer|basic|token|digest)\s{1,4})?(?:"""
-    r"""\\{1,8}["'].*?\\{1,8}["']"""  # inside of another text
+    r"""\\{1,8}["'].*?\\{1,8}["']"""  # inside another text
     r"""|[bru]{0,2}"(?:[^"\\]|\\.){0,4000}+"|[bru]{0,2}'(?:[^'\\]|\\.){0,4000}+'"""
     r"""|\\{0,8}[bru]{0,2}["'][^\n]++"""  # cut off
     r"""|[\[{(][^\n\]})]*+[\]})]?"""
@@ -56,8 +56,8 @@ _VALUE = re.compile(
 _REST_OF_WORD = re.compile(r"""[^\s"',;]++""")
 _END_OF_PAIR = re.compile(r"\s{0,4},?\s{0,4}[\])]")
 _REST_OF_LINE = re.compile(r"""(?!\\{0,8}(?:b?["']|[\[{(]))[^\n]++""")
-# Up to the last @ before the path: a password may hold one, and a user may be a token. Behind a
-# colon that begins no port a password may hold a slash, too.
+# Up to the last @ before the path: a password may contain one, and a user may be a token. After a
+# colon that begins no port, a password may contain a slash, too.
 _CREDENTIALS = re.compile(
     r"""(?<=://)(?:[^/\s?#]+|[^/\s?#:@\[]{0,100}:(?!\d{1,5}[/?#])[^\s"'<>]{1,200})(?=@)"""
 )
@@ -69,7 +69,7 @@ _ASSIGNMENT = re.compile(r"([\w-]++)=")
 _LOGIN = re.compile(r"(?!\d+:\d+\Z)[^:]*+:(?!//)(?=.)", re.DOTALL)
 _LOGIN_OPTIONS = frozenset({"-u", "-U", "--user", "--proxy-user"})
 _PORTS = re.compile(r"[\d.:]++(?:/\w++)?")
-# Programs to which -p says the password, and -psecret says it, too.
+# Programs that take a password as -p secret or -psecret.
 _CLIENT = re.compile(r"(?:mysql|mariadb)[\w-]{0,30}|sshpass")
 _LINE_OF_CLIENT = re.compile(rf"""(?<![\w.-])(?:{_CLIENT.pattern})(?=[\s"'])[^\n]++""")
 _PASSWORD_OF_CLIENT = re.compile(
@@ -78,14 +78,14 @@ _PASSWORD_OF_CLIENT = re.compile(
 )
 
 
-def is_telling(key: str) -> bool:
-    """Whether a key promises a secret: by its words, however they are joined."""
+def is_sensitive(key: str) -> bool:
+    """Whether a key names a secret, judged by its words, however they are joined."""
     joined = _BETWEEN.sub("_", _HUMP.sub("_", key[-LONGEST_KEY:])).lower()
-    return _is_telling(joined, _own_words())
+    return _is_sensitive(joined, _own_words())
 
 
 @lru_cache(maxsize=1024)
-def _is_telling(joined: str, own: tuple[str, ...]) -> bool:
+def _is_sensitive(joined: str, own: tuple[str, ...]) -> bool:
     if _ANYWHERE.search(joined):
         return True
     plain, bare = f"_{joined}_", f"_{_BETWEEN_LETTERS.sub('_', joined)}_"
@@ -101,41 +101,43 @@ def _joined(word: str) -> str:
 def _own_words() -> tuple[str, ...]:
     try:
         return get_settings().redact_keys
-    except ImproperlyConfigured:  # whoever tells of an error must not make another one
+    except ImproperlyConfigured:  # reporting an error must not raise another one
         return ()
 
 
 def redacted(value: Any) -> Any:
-    """The same value without its secrets, in the same shape."""
+    """A value without its secrets, in the same shape."""
     if isinstance(value, dict):
         named = _is_named_as_secret(value)
         return {
-            key: HIDDEN if is_telling(key) or (named and key.lower() in _VALUES) else redacted(item)
+            key: HIDDEN
+            if is_sensitive(key) or (named and key.lower() in _VALUES)
+            else redacted(item)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return _of_list(value)
+        return _redacted_list(value)
     return scrubbed(value) if isinstance(value, str) else value
 
 
 def _is_named_as_secret(fields: dict[str, Any]) -> bool:
-    """Whether it is an item such as ``{"name": "password", "value": "x"}``."""
+    """Whether a dict is an item such as ``{"name": "password", "value": "x"}``."""
     if not any(key.lower() in _VALUES for key in fields):
         return False
-    return any(key.lower() in _NAMES and _is_telling_name(fields[key]) for key in fields)
+    return any(key.lower() in _NAMES and _is_sensitive_name(fields[key]) for key in fields)
 
 
-def _is_telling_name(value: Any) -> bool:
-    # A sentence that has such a word in it names nothing.
-    return isinstance(value, str) and len(value.split()) == 1 and is_telling(value)
+def _is_sensitive_name(value: Any) -> bool:
+    # A sentence with such a word in it is not a name.
+    return isinstance(value, str) and len(value.split()) == 1 and is_sensitive(value)
 
 
-def _of_list(items: list[Any]) -> list[Any]:
-    """Its items, which may be pairs of name and value, or the words of a command line."""
+def _redacted_list(items: list[Any]) -> list[Any]:
+    """A list, which may hold pairs of name and value, or the words of a command line."""
     shown: list[Any] = []
     before, of_client = None, False
     for item in items:
-        shown.append(_of_words(item, before, of_client=of_client))
+        shown.append(_redacted_item(item, before, of_client=of_client))
         before = item
         of_client = of_client or (
             isinstance(item, str) and bool(_CLIENT.fullmatch(item.rpartition("/")[2]))
@@ -143,11 +145,11 @@ def _of_list(items: list[Any]) -> list[Any]:
     return shown
 
 
-def _of_words(item: Any, before: Any, *, of_client: bool) -> Any:
+def _redacted_item(item: Any, before: Any, *, of_client: bool) -> Any:
     """An item of a list, which may be a command line: ``--password=x``, ``--password x``."""
     if not isinstance(item, str):
         is_pair = isinstance(item, list) and len(item) == len(("name", "value"))
-        if is_pair and not str(item[0]).startswith("-") and _is_telling_name(item[0]):
+        if is_pair and not str(item[0]).startswith("-") and _is_sensitive_name(item[0]):
             return [item[0], HIDDEN]
         return redacted(item)
     if isinstance(before, str) and not item.startswith("-"):
@@ -155,20 +157,20 @@ def _of_words(item: Any, before: Any, *, of_client: bool) -> Any:
             return HIDDEN
         if before in _LOGIN_OPTIONS and (login := _LOGIN.match(item)):
             return f"{login[0]}{HIDDEN}"
-    return _of_word(item, of_client=of_client)
+    return _redacted_word(item, of_client=of_client)
 
 
-def _of_word(item: str, *, of_client: bool) -> str:
-    """A word that says by itself what it is."""
+def _redacted_word(item: str, *, of_client: bool) -> str:
+    """A word that contains both name and value."""
     if of_client and _PASSWORD_OF_CLIENT.match(item):
         return f"-p{HIDDEN}"
-    found = _ASSIGNMENT.match(item)
-    return f"{found[0]}{HIDDEN}" if found and is_telling(found[1]) else scrubbed(item)
+    match = _ASSIGNMENT.match(item)
+    return f"{match[0]}{HIDDEN}" if match and is_sensitive(match[1]) else scrubbed(item)
 
 
 def _asks_for_a_secret(option: str) -> bool:
-    # What -p means only its program knows; that of database clients is the password.
-    return option == "-p" or (_OPTION.fullmatch(option) is not None and is_telling(option))
+    # The meaning of -p depends on the program; for database clients it is the password.
+    return option == "-p" or (_OPTION.fullmatch(option) is not None and is_sensitive(option))
 
 
 def _is_port(option: str, word: str) -> bool:
@@ -176,7 +178,7 @@ def _is_port(option: str, word: str) -> bool:
 
 
 def scrubbed(text: str) -> str:
-    """A message without the secrets that stand behind a telling word in it, or in a URL."""
+    """A message without its secrets: values after sensitive words, and credentials in URLs."""
     text = _CREDENTIALS.sub(HIDDEN, without_key_blocks(text))
     text = _LINE_OF_CLIENT.sub(_without_password, text)
     parts: list[str] = []
@@ -190,7 +192,7 @@ def scrubbed(text: str) -> str:
 
 
 def without_key_blocks(text: str) -> str:
-    """A text without what private keys in it hold. They span lines, so ask before it is cut up."""
+    """A text without the contents of private keys. They span lines, so call it before cutting."""
     return _KEY_BLOCK.sub(rf"\1{HIDDEN}", text)
 
 
@@ -204,10 +206,10 @@ def _secret_at(text: str, place: re.Match[str]) -> re.Match[str] | None:
     if place["login"]:
         return _REST_OF_WORD.match(text, place.end())
     key = place[place.lastgroup or 0]
-    if not (is_telling(key) or _is_telling_in_query(text, place)):
+    if not (is_sensitive(key) or _is_sensitive_in_query(text, place)):
         return None
     name = key.lower()
-    if place["key"] and name.endswith(_ERRORS):  # tells what happened: AuthError, not auth
+    if place["key"] and name.endswith(_ERRORS):  # the name of an error: AuthError, not auth
         return None
     # A header has parameters: the rest of its line belongs to it.
     line = _REST_OF_LINE.match(text, place.end()) if name.endswith(_HEADERS) else None
@@ -217,7 +219,7 @@ def _secret_at(text: str, place: re.Match[str]) -> re.Match[str] | None:
     return value
 
 
-def _is_telling_in_query(text: str, place: re.Match[str]) -> bool:
+def _is_sensitive_in_query(text: str, place: re.Match[str]) -> bool:
     return (
         text[place.start() - 1 : place.start()] in {"?", "&"}
         and (place["key"] or "").lower() in _IN_QUERIES
@@ -225,7 +227,7 @@ def _is_telling_in_query(text: str, place: re.Match[str]) -> bool:
 
 
 def field_of(body: str, name: str) -> Any:
-    """A field of a body, redacted; None when there is none, or the body cannot be read."""
+    """A field of a body, redacted; None if it is missing or the body cannot be read."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):
@@ -234,5 +236,5 @@ def field_of(body: str, name: str) -> Any:
 
 
 def laid_out(value: Any) -> str:
-    """JSON over several lines."""
+    """Indented JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False)

@@ -17,7 +17,7 @@ from django_jobs.definition import UNSET
 from django_jobs.management.output import aware, escaped, from_now, iso, shortened, span
 from django_jobs.models import Worker
 from django_jobs.operations.overview import overview
-from django_jobs.redaction import HIDDEN, is_telling, redacted
+from django_jobs.redaction import HIDDEN, is_sensitive, redacted
 from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:
@@ -238,5 +238,5 @@ def _names_of_fields(value: Any) -> Sequence[str]:
 def _option(key: str, value: Any) -> Any:
     """Options of a backend may hold passwords, in URLs too: texts are not shown."""
     if value is None or isinstance(value, bool | int | float):
-        return HIDDEN if is_telling(key) else value
+        return HIDDEN if is_sensitive(key) else value
     return value if key in _HARMLESS_OPTIONS else HIDDEN

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.exceptions import UrlFailed
-from django_jobs.redaction import HIDDEN, is_telling, redacted, scrubbed
+from django_jobs.redaction import HIDDEN, is_sensitive, redacted, scrubbed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -266,9 +266,9 @@ def _redacted(text: str) -> str:
 
 
 def _secrets(request: Request) -> list[str]:
-    """Values of secret headers and each of their words, the longest first."""
-    telling = [value for name, value in request.headers.items() if is_telling(name)]
-    words = {word for value in telling for word in (value, *value.split())}
+    """Values of sensitive headers and each of their words, the longest first."""
+    sensitive = [value for name, value in request.headers.items() if is_sensitive(name)]
+    words = {word for value in sensitive for word in (value, *value.split())}
     return sorted((word for word in words if len(word) >= SHORTEST_SECRET), key=len, reverse=True)
 
 
