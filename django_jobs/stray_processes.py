@@ -1,10 +1,10 @@
-"""What programs of jobs start: how it is known again, wherever it went, and how it is ended.
+"""Find and kill processes that programs of jobs left behind.
 
-A launcher and its program are born with a mark, a limit that counts nothing any more (of file
-locks, since Linux 2.5). All that they start inherits it, whatever session or environment it gives
-itself. A process may lower such a limit, but the mark of programs is the lowest; to raise it
-again takes a right of root's. Where there are no such limits nothing is marked, and nothing
-found.
+A launcher and its program start with a mark: a resource limit that has no effect any more (of
+file locks, since Linux 2.5). All their descendants inherit it, even in sessions and environments
+of their own. A process may lower such a limit, but the mark of programs is the lowest already,
+and raising it takes a capability of root's. On systems without the limit nothing is marked, and
+nothing is found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 try:
     import resource
 except ImportError:  # on Windows, where no programs are run
-    resource = None  # type: ignore[assignment] # as said
+    resource = None  # type: ignore[assignment] # see above
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -39,10 +39,10 @@ _PR_SET_DUMPABLE = 4
 
 
 def end_strays(seconds: float = SWEEP_SECONDS) -> None:
-    """Kill the programs that have lost their launcher, until none is found or time is up.
+    """Kill the programs that have lost their launcher, until none is left or time is up.
 
-    They went to this process or to one above it, where no launcher puts any. What other jobs
-    run at the same time is below launchers that live, and not meant.
+    They have become children of this process or one of its ancestors, where no launcher starts
+    any. Programs of other running jobs are below live launchers, and are left alone.
     """
     sweep = Sweep(_here_and_above(), PROGRAM, seconds)
     while sweep.goes_on():
@@ -50,10 +50,10 @@ def end_strays(seconds: float = SWEEP_SECONDS) -> None:
 
 
 class Sweep:
-    """Kills, pass after pass, what is below these processes and has a mark up to this one.
+    """Kills in passes the descendants of some processes whose mark is at most ``highest``.
 
-    It is over when time is up, or when several passes found nothing, and none that had just
-    ended: of what forks and ends, and forks and ends, in sessions of their own, the next one lives.
+    It ends when time is up, or after several passes that found neither a live process nor one
+    that had just ended: a program that keeps forking into new sessions always has a live child.
     """
 
     def __init__(
@@ -66,34 +66,34 @@ class Sweep:
         self._in_vain = 0
 
     def goes_on(self) -> bool:
-        """Whether another pass is due after this one."""
-        if not HAS_MARKS or mark_of(0) <= LAUNCHER:  # below a launcher all have the mark
+        """Make one pass; returns whether another one is due."""
+        if not HAS_MARKS or mark_of(0) <= LAUNCHER:  # below a launcher every process has the mark
             return False
-        found = 0
+        strays = 0
         for pid in reversed([*_children_of(self._parents)]):  # the youngest first: it forks next
             if pid in self._dead:
                 continue
             if mark_of(pid) <= self._highest:
-                found += 1
+                strays += 1
                 self._end_tree(pid)
             else:
-                found += not os.path.exists(f"/proc/{pid}")  # noqa: PTH110 - as below
-        self._in_vain = 0 if found else self._in_vain + 1
+                strays += not os.path.exists(f"/proc/{pid}")  # noqa: PTH110 - as below
+        self._in_vain = 0 if strays else self._in_vain + 1
         return self._in_vain < PASSES_IN_VAIN and time.monotonic() < self._until
 
     @property
     def pause(self) -> float:
-        """Seconds until then: none as long as there is something to hunt."""
+        """Seconds until the next pass: 0 while there is something to kill."""
         return PAUSE_SECONDS if self._in_vain else 0.0
 
     def _end_tree(self, pid: int) -> None:
-        """Kill a process and what is below it: that may have left its session, and fork next."""
+        """Kill a process and its descendants, which may have left its session."""
         tree = [pid]
-        for one in tree:
-            tree += _children_of([one]) if len(tree) < LARGEST_TREE else ()
-        for one in reversed(tree):
-            if not _end(one):
-                self._dead.add(one)
+        for member in tree:
+            tree += _children_of([member]) if len(tree) < LARGEST_TREE else ()
+        for member in reversed(tree):
+            if not _end(member):
+                self._dead.add(member)
 
 
 def mark_of(pid: int) -> float:
@@ -108,7 +108,7 @@ def mark_of(pid: int) -> float:
 
 
 def _mark_shown(pid: int) -> float:
-    """The same as the system shows it to everybody."""
+    """The mark of a process from a file that every user may read."""
     try:
         with open(f"/proc/{pid}/limits", "rb") as file:  # noqa: PTH123 - as below
             (line,) = (line for line in file if line.startswith(b"Max file locks"))
@@ -117,39 +117,39 @@ def _mark_shown(pid: int) -> float:
         return float("inf")
 
 
-def keep_to_itself() -> None:
-    """Let no process of the same user read the memory and environment of this one.
+def forbid_dumps() -> None:
+    """Keep other processes of the same user from reading this one's memory and environment.
 
-    Its forks inherit that, programs that it starts do not. Only root may debug it then.
+    Forks inherit this, programs that it starts do not. Only root can then debug the process.
     """
     ask_system(_PR_SET_DUMPABLE, 0)
 
 
-def is_kept_to_itself() -> bool:
+def forbids_dumps() -> bool:
     return ask_system(_PR_GET_DUMPABLE) == 0
 
 
-class _Kept:
+class _Block:
     lock = threading.Lock()
-    by = 0
+    open = 0
     lifted = False
 
 
 @contextmanager
-def kept_to_itself() -> Iterator[None]:
-    """The same for as long as the block, and others like it in other threads, are open."""
-    with _Kept.lock:
-        _Kept.by += 1
-        if _Kept.by == 1 and ask_system(_PR_GET_DUMPABLE) == 1:
-            _Kept.lifted = True
-            keep_to_itself()
+def dumps_forbidden() -> Iterator[None]:
+    """Forbid dumps while this block, or one like it in another thread, is open."""
+    with _Block.lock:
+        _Block.open += 1
+        if _Block.open == 1 and ask_system(_PR_GET_DUMPABLE) == 1:
+            _Block.lifted = True
+            forbid_dumps()
     try:
         yield
     finally:
-        with _Kept.lock:
-            _Kept.by -= 1
-            if not _Kept.by and _Kept.lifted:
-                _Kept.lifted = False
+        with _Block.lock:
+            _Block.open -= 1
+            if not _Block.open and _Block.lifted:
+                _Block.lifted = False
                 ask_system(_PR_SET_DUMPABLE, 1)
 
 
@@ -157,17 +157,17 @@ def _end(pid: int) -> bool:
     """Kill a process that has a mark, or reap it; whether it was alive and could be killed."""
     parent, lives = _state(pid)
     if not lives:
-        if parent == os.getpid():  # what has the mark is nothing that others wait for
+        if parent == os.getpid():  # no other code waits for a marked process
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
         return False
-    with suppress(OSError):  # its group is of its session, and dies as one: none can fork meanwhile
+    with suppress(OSError):  # its group dies at once, so that none of it can fork meanwhile
         group = os.getpgid(pid)
         if group != os.getpgrp():
             os.killpg(group, signal.SIGKILL)
     try:
         os.kill(pid, signal.SIGKILL)
-    except PermissionError:  # of another user by now, and out of reach
+    except PermissionError:  # it belongs to another user by now
         return False
     except ProcessLookupError:
         pass
@@ -179,7 +179,7 @@ def _children_of(parents: Collection[int]) -> Iterator[int]:
         try:
             with open(f"/proc/{parent}/task/{parent}/children", "rb") as file:  # noqa: PTH123 - a Path costs more than all else here
                 children = file.read().split()
-        except OSError:  # the system keeps no such list, or keeps it to itself
+        except OSError:  # the system has no such list, or hides it
             yield from (pid for pid in _processes() if _state(pid)[0] == parent)
         else:
             yield from map(int, children)
@@ -201,9 +201,9 @@ def _here_and_above() -> set[int]:
 
 
 def _state(pid: int) -> tuple[int, bool]:
-    """The parent of a process, 0 where it cannot be seen, and whether it lives."""
+    """The parent of a process (0 if unreadable), and whether it is alive."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - one read, of a file that is none
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - one read in /proc
             state, parent, *_ = file.read().rpartition(b")")[2].split()
     except (OSError, ValueError):
         return 0, False
@@ -211,8 +211,8 @@ def _state(pid: int) -> tuple[int, bool]:
 
 
 def ask_system(option: int, value: int = 0) -> int:
-    """``prctl``, where there is one; what it answers, or -1."""
-    import ctypes  # noqa: PLC0415 - of all that enqueue few run programs
+    """Call ``prctl`` where there is one; returns its answer, or -1."""
+    import ctypes  # noqa: PLC0415 - few processes that enqueue also run programs
 
     try:
         answer: int = ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -135,7 +135,7 @@ class Run:
     def to_its_end(self) -> Ended:
         """Wait for it; JobTimeout, and whatever else is raised meanwhile, ends it first."""
         with ExitStack() as stack:
-            stack.enter_context(stray_processes.kept_to_itself())
+            stack.enter_context(stray_processes.dumps_forbidden())
             ours, theirs = socket.socketpair()
             ours.settimeout(None)
             self._control = stack.enter_context(ours)

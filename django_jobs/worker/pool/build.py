@@ -134,7 +134,7 @@ class PoolWorker:
         """Work until a stop signal or a limit; returns the exit code."""
         connections.close_all()
         if self._settings.allowed_shell_commands:
-            stray_processes.keep_to_itself()
+            stray_processes.forbid_dumps()
         memory = shared_memory(self._places.slots)
         server = self._fork_server(memory)
         database = self._backend.home

@@ -71,7 +71,7 @@ def start_spawn_server(backend: str, places: Places, memory: int) -> ForkServer:
         "places": [places.processes, places.concurrency, places.cron],
         "socket": theirs.fileno(),
         "memory": memory,
-        "kept_to_itself": stray_processes.is_kept_to_itself(),
+        "dumps_forbidden": stray_processes.forbids_dumps(),
     }
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": django_settings.SETTINGS_MODULE}
     sys.stdout.flush()
@@ -130,8 +130,8 @@ def child_main(config: dict[str, Any]) -> None:
 
 def _inherit(config: dict[str, Any]) -> None:
     """Set the state that a fork would have inherited."""
-    if config["kept_to_itself"]:
-        stray_processes.keep_to_itself()
+    if config["dumps_forbidden"]:
+        stray_processes.forbid_dumps()
 
 
 def _command(main: str, config: dict[str, Any]) -> list[str]:

@@ -459,15 +459,15 @@ def test_the_process_is_kept_to_itself_while_a_program_runs(run, script, tmp_pat
         threading.Thread(target=lambda: run(waits, str(note), str(gate), timeout=60))
         for _ in range(2)
     ]
-    assert not stray_processes.is_kept_to_itself()
+    assert not stray_processes.forbids_dumps()
     for thread in threads:
         thread.start()
     until(lambda: note.exists() and len(written(note)) == 2)
-    assert stray_processes.is_kept_to_itself()
+    assert stray_processes.forbids_dumps()
     gate.touch()
     for thread in threads:
         thread.join(30)
-    assert not stray_processes.is_kept_to_itself()
+    assert not stray_processes.forbids_dumps()
 
 
 def test_a_launcher_that_cannot_start_fails_the_job(run, monkeypatch):

@@ -398,4 +398,4 @@ def claimed(context, diary):
 
 @job(key="gang.kept")
 def kept():
-    return stray_processes.is_kept_to_itself()
+    return stray_processes.forbids_dumps()
