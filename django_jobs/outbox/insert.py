@@ -1,4 +1,4 @@
-"""Into the outbox, in the transaction of the caller where there is one."""
+"""Store messages in the outbox, in the caller's transaction if there is one."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _HINTED = "outbox of "
 
 
 def write(home: str, backend: str, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
-    """Store messages for a backend in the database ``home``: all of them, or none and raise.
+    """Store messages for a backend in the database ``home``: either all, or none and raise.
 
-    One whose id is there already is left alone.
+    A message whose id exists already is left alone.
     """
-    # MariaDB's way to skip a duplicate hides other errors too, such as a text that is cut
-    # to its column. None of these texts can be too long: all have been checked.
+    # MariaDB's INSERT IGNORE also hides other errors, such as a text truncated to its column.
+    # None of these texts can be too long: all have been checked.
     _insert(home, backend, outgoing)
     _hints(home, backend).due(dict.fromkeys(message.terms.queue for message in outgoing))
     return [Enqueued(message.id, created=True) for message in outgoing]
@@ -38,8 +38,8 @@ def write(home: str, backend: str, outgoing: Sequence[Outgoing]) -> list[Enqueue
 
 def _insert(home: str, backend: str, outgoing: Sequence[Outgoing]) -> None:
     def work(_: Any) -> None:
-        for some in statements_of(outgoing):
-            rows = _rows(backend, some)
+        for batch in statements_of(outgoing):
+            rows = _rows(backend, batch)
             OutboxJob.objects.using(home).bulk_create(rows, ignore_conflicts=True)
 
     if connections[home].in_atomic_block:
@@ -76,5 +76,5 @@ def _hints(home: str, backend: str) -> Hints:
 
 
 def hinted(backend: str) -> str:
-    """What hints about a backend's outbox are told of."""
+    """The name under which hints about a backend's outbox are sent."""
     return f"{_HINTED}{backend}"

@@ -1,4 +1,4 @@
-"""Looking into the outbox: how much waits there and for how long, and one job by its id."""
+"""Read from the outbox: how much waits there and for how long, and single jobs by id."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STALLED_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What of a queue waits in the outbox. ``refused``: those the broker took others before."""
+    """A queue's jobs in the outbox. ``refused``: those refused by a broker that took others."""
 
     backend: str
     queue: str
@@ -43,13 +43,13 @@ class Backlog:
 
     @property
     def stalled(self) -> bool:
-        """Whether the relay seems to be dead: workers move jobs on within a second or two."""
+        """Whether the relay seems to be dead: a live one moves jobs within a second or two."""
         return self.oldest_seconds > STALLED_SECONDS
 
 
 def backlogs(settings: JobsSettings | None = None) -> list[Backlog]:
-    """What waits in every outbox, also of backends that have none any more."""
-    found = []
+    """The backlogs of all outboxes, also of backends that no longer have one."""
+    waiting = []
     for home in job_databases(settings or get_settings()):
         now = StoreClock().read(connections[home])
         rows = (
@@ -62,7 +62,7 @@ def backlogs(settings: JobsSettings | None = None) -> list[Backlog]:
                 refused=Count("pk", filter=Q(refusals__gt=0)),
             )
         )
-        found += [
+        waiting += [
             Backlog(
                 backend=row["backend"],
                 queue=row["queue"],
@@ -72,7 +72,7 @@ def backlogs(settings: JobsSettings | None = None) -> list[Backlog]:
             )
             for row in rows
         ]
-    return found
+    return waiting
 
 
 def find(backend: str, job_id: str) -> OutboxJob | None:
@@ -85,7 +85,7 @@ def find(backend: str, job_id: str) -> OutboxJob | None:
 
 
 def account(backend: str, job_id: str) -> Account | None:
-    """All that is known of a job that is in the outbox, or died there; or None."""
+    """The account of a job that is in the outbox or died there, or None."""
     home, row = outbox_database(get_settings(), backend), find(backend, job_id)
     if home is None:
         return None
@@ -96,22 +96,22 @@ def account(backend: str, job_id: str) -> Account | None:
 
 
 def state(backend: str, job_id: str) -> str | None:
-    """The state of a job that is in the outbox of a backend, as its backend would say it."""
+    """The state of a job in the outbox, as its backend would call it; or None."""
     row = find(backend, job_id)
     return None if row is None else state_of(row)
 
 
 def state_of(row: OutboxJob) -> str:
     try:
-        said = json.loads(row.body)
-        waits = said.get("delay") or said.get("schedule")
-    except (ValueError, AttributeError):  # the relay will judge it
+        body = json.loads(row.body)
+        waits = body.get("delay") or body.get("schedule")
+    except (ValueError, AttributeError):  # the relay will refuse it
         waits = None
     return str((JobState.SCHEDULED if waits else JobState.READY).label)
 
 
 def ended(backend: str, job_id: str) -> Ended | None:
-    """How a job ended that never got out of the outbox alive, or None."""
+    """How a job ended that never reached its backend, or None."""
     home = outbox_database(get_settings(), backend)
     key = parse_id(job_id)
     if home is None or key is None:
@@ -120,36 +120,36 @@ def ended(backend: str, job_id: str) -> Ended | None:
 
 
 def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
-    """Those of some jobs, by id with their queues, that have been enqueued before.
+    """The ids among ``jobs`` (id to queue) that have been enqueued before.
 
-    A few statements for each thousand. A backend that does not answer knows none: then the
-    relay finds out when it pushes them again.
+    A few statements for each thousand. If the backend does not answer, it counts as having none
+    of them: the relay finds out when it pushes them again.
     """
     ids = list(jobs)
-    found = in_reading(home, lambda: read.ended_among(home, backend.alias, ids))
+    enqueued = in_reading(home, lambda: read.ended_among(home, backend.alias, ids))
     for at in range(0, len(ids), read.IDS_PER_QUERY):
-        some = OutboxJob.objects.using(home).filter(
+        rows = OutboxJob.objects.using(home).filter(
             backend=backend.alias, job_id__in=ids[at : at + read.IDS_PER_QUERY]
         )
-        found |= set(
-            map(str, in_reading(home, partial(list, some.values_list("job_id", flat=True))))
+        enqueued |= set(
+            map(str, in_reading(home, partial(list, rows.values_list("job_id", flat=True))))
         )
-    left = {job_id: queue for job_id, queue in jobs.items() if job_id not in found}
+    left = {job_id: queue for job_id, queue in jobs.items() if job_id not in enqueued}
     try:
-        return found | (backend.known(left) if left else set())
+        return enqueued | (backend.known(left) if left else set())
     except Exception:  # noqa: BLE001 - an outbox takes jobs while its backend is away
-        return found
+        return enqueued
 
 
 def message_of(row: OutboxJob, index: dict[str, Any]) -> Message:
-    """What travels, with the columns that are kept beside it."""
-    # It waits for nothing here, whatever its schedule says.
+    """The message of a row, with the columns of its index."""
+    # It is not due here, whatever its schedule says.
     header = Header(available_at=MAX_MOMENT)
     return Message(row.body, row.signature, row.key_id, header, index)
 
 
 def plain_index(row: OutboxJob) -> dict[str, Any]:
-    """The columns of a job whose body is not believed."""
-    said = {"id": str(row.job_id), "backend": row.backend, "queue": row.queue}
-    unsaid = dict.fromkeys(("trace_id", "tenant", "replay_of"))
-    return {**said, **unsaid, "handler": row.handler, "name": "", "rank": 0}
+    """The columns of a job, without trusting its body."""
+    fields = {"id": str(row.job_id), "backend": row.backend, "queue": row.queue}
+    absent = dict.fromkeys(("trace_id", "tenant", "replay_of"))
+    return {**fields, **absent, "handler": row.handler, "name": "", "rank": 0}

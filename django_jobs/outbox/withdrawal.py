@@ -1,8 +1,8 @@
-"""Taking a job out of the outbox, so that it never reaches its backend.
+"""Withdraw a job from the outbox, so that it never reaches its backend.
 
-A relay notes with its lease which rows it is about to push, in one transaction with reading
-them; a withdrawal locks that lease. So a job is withdrawn or pushed and never both, unless a
-process stands still inside the call that pushes for longer than its lease.
+A relay notes in its lease which rows it is about to push, in the transaction that reads them. A
+withdrawal locks that lease. So a job is either withdrawn or pushed, never both, unless a process
+hangs inside the push for longer than its lease.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Backend
 
 Withdrawn = Literal["cancelled", "moving", "gone"]
-"""``moving``: a relay is pushing the job, or has tried to and got no answer. ``gone``: it is not
-in the outbox, or its backend has it by now."""
+"""``moving``: a relay is pushing the job, or tried to and got no answer. ``gone``: the job is not
+in the outbox, or its backend has it already."""
 
 _SHOWN = {"name": "name", "trace_id": "traceId", "tenant": "tenant"}
 
@@ -38,14 +38,14 @@ _SHOWN = {"name": "name", "trace_id": "traceId", "tenant": "tenant"}
 def withdraw(home: str, backend: Backend, job_id: str) -> Withdrawn:
     """End a job that waits in the outbox, in the caller's transaction on ``home``.
 
-    That it was cancelled is kept as its result. Only where a push may have got through without
-    an answer is the backend asked.
+    Its result records that it was cancelled. The backend is asked only if a push may have
+    succeeded without an answer.
     """
     row = find(backend.alias, job_id)
     if row is None:
         return "gone"
     connection, clock = connections[home], StoreClock()
-    # Looked at without a lock first: while a relay pushes it there is nothing to wait for.
+    # First without a lock: while a relay pushes the job, there is nothing to wait for.
     if _is_moving(_lease_of(home, row), row, clock.read(connection)):
         return "moving"
     lease = _locked(home, row)
@@ -54,12 +54,12 @@ def withdraw(home: str, backend: Backend, job_id: str) -> Withdrawn:
         return "gone"
     if _is_moving(lease, row, clock.read(connection)):
         return "moving"
-    tried = row.refusals or row.put_off_since is not None  # by others, perhaps, without an answer
+    tried = row.refusals or row.put_off_since is not None  # perhaps without an answer
     if tried or lease.moving_to >= row.pk:
         try:
             if backend.known({job_id: row.queue}):
                 return "gone"
-        except Exception:  # noqa: BLE001 - without an answer it is not known
+        except Exception:  # noqa: BLE001 - without an answer, the backend may have it
             return "moving"
     _end(home, connection, clock, row)
     return "cancelled"
@@ -78,9 +78,9 @@ def _is_moving(lease: RelayLease | None, row: OutboxJob, now: int) -> bool:
 
 
 def _locked(home: str, row: OutboxJob) -> RelayLease:
-    """The lease of the row's queue, which no relay can take until the caller's commit.
+    """Lock the lease of the row's queue, so that no relay can take it until the caller commits.
 
-    An update that changes nothing: a relay whose snapshot is older than that has to begin anew.
+    The update changes no value, but makes a relay with an older snapshot start again.
     """
     leases = _leases(home, row)
     if not leases.update(moving_to=F("moving_to")):
@@ -90,7 +90,7 @@ def _locked(home: str, row: OutboxJob) -> RelayLease:
 
 
 def _end(home: str, connection: BaseDatabaseWrapper, clock: StoreClock, row: OutboxJob) -> None:
-    index = {**plain_index(row), **_said(row.body)}
+    index = {**plain_index(row), **_shown_fields(row.body)}
     made = for_people(row.created)
     job_id = str(row.job_id)
     lease = Lease(job_id, row.queue, "", 0, message_of(row, index), created_at=made)
@@ -103,13 +103,13 @@ def _end(home: str, connection: BaseDatabaseWrapper, clock: StoreClock, row: Out
     OutboxJob.objects.using(home).filter(pk=row.pk).delete()
 
 
-def _said(body: str) -> Mapping[str, Any]:
-    """What the body says of its job, for people: it is not believed, and never acted on."""
+def _shown_fields(body: str) -> Mapping[str, Any]:
+    """Fields of the body to show to people. The body is not verified, and never acted on."""
     try:
-        said = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+        fields = None
+    if not isinstance(fields, dict):
         return {}
-    found = {name: said.get(wire) for name, wire in _SHOWN.items()}
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    shown = {name: fields.get(wire) for name, wire in _SHOWN.items()}
+    return {name: value for name, value in shown.items() if isinstance(value, str)}
