@@ -1,4 +1,4 @@
-"""Errors for enqueueing as another library does, or in a coroutine; each says how to do it here."""
+"""Errors for other libraries' ways to enqueue, and for coroutines; each names the way here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_OTHER_WORDS = {
     "defer": "enqueue(…), which takes what the function takes",
     "apply": "call(…), which runs it here and now",
 }
-"""What other libraries call it, and how it is done here."""
+"""Attributes of other libraries, and what to write instead."""
 
 _AS_DEFINED = "enqueue(), for define() took the payload already"
 OF_DEFINED = {
@@ -34,7 +34,7 @@ OF_DEFINED = {
     "s": "prepare(), for a job that is to be enqueued later",
     "schedule": "using(delay=…).enqueue(), or using(run_at=…) for a moment",
 }
-"""The same of a job made by define(), whose enqueue takes nothing."""
+"""The same for a job made by define(), whose enqueue() takes no arguments."""
 
 IN_A_COROUTINE = (
     "enqueue() waits for the database, and a coroutine must not: write `await ….aenqueue(…)`, or "
@@ -44,26 +44,26 @@ IN_A_COROUTINE = (
 
 
 def naming_coroutines_way(enqueue: Callable[P, T]) -> Callable[P, T]:
-    """Let Django's error, for a database that is used in a coroutine, say what to write instead."""
+    """Make Django's error for a database used in a coroutine say what to write instead."""
 
     @wraps(enqueue)
-    def asked(*args: P.args, **kwargs: P.kwargs) -> T:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return enqueue(*args, **kwargs)
         except SynchronousOnlyOperation as error:
             raise SynchronousOnlyOperation(IN_A_COROUTINE) from error
 
-    return asked
+    return wrapped
 
 
 def no_attribute(
     job: object, called: str, name: str, words: Mapping[str, str] = IN_OTHER_WORDS
 ) -> AttributeError:
-    """The error for a missing attribute of a job, with the way to do it here where it is known."""
-    told = f"{called} has no attribute {name!r}"
+    """The error for a missing attribute of a job; names of other libraries get a hint."""
+    message = f"{called} has no attribute {name!r}"
     if name in words:
-        told += f"; write {words[name]}"
-    return AttributeError(told, name=name, obj=job)
+        message += f"; write {words[name]}"
+    return AttributeError(message, name=name, obj=job)
 
 
 def no_attribute_of_defined(job: object, name: str) -> NoReturn:
@@ -72,7 +72,7 @@ def no_attribute_of_defined(job: object, name: str) -> NoReturn:
 
 
 def all_prepared(jobs: Any, kind: type[T]) -> list[T]:
-    """What is to be enqueued as a list; raises InvalidJob for what is no prepared job."""
+    """The jobs as a list; raises InvalidJob for anything but prepared jobs."""
     wanted = "enqueue_many() takes prepared jobs: enqueue_many(send.prepare(n) for n in numbers)"
     if isinstance(jobs, kind) or not isinstance(jobs, Iterable):
         raise InvalidJob(f"{wanted}, and not {jobs!r} alone")

@@ -121,7 +121,7 @@ class JobsBackend(BaseTaskBackend):
         try:
             handle = prepared.enqueue()
             if handle.created:
-                signals.tell_enqueued()
+                signals.send_enqueued()
         finally:
             signals.pending.reset(token)
         if handle.created and not self.jobs.runs_at_enqueue:

@@ -1,4 +1,4 @@
-"""What can be wrong with an alias of TASKS that leads to django_jobs."""
+"""System checks of an alias of TASKS that leads to django_jobs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from django_jobs.conf import JobsSettings
 
-KNOWN = ("BACKEND",)
+OPTION_NAMES = ("BACKEND",)
 
 
 def check_alias(alias: str, options: Any, queues: Collection[str]) -> Iterator[CheckMessage]:
-    """Everything that can be said of one alias without a connection."""
+    """All problems of an alias that can be detected without a connection."""
     if not apps.is_installed("django_jobs"):
         yield Error(
             f"TASKS[{alias!r}] leads to django_jobs, and 'django_jobs' is not in INSTALLED_APPS.",
@@ -48,9 +48,9 @@ def _check_options(alias: str, options: Any, settings: JobsSettings) -> Iterator
         )
         return
     for key in options:
-        if key not in KNOWN:
+        if key not in OPTION_NAMES:
             yield Error(
-                f"{where} has the key {key!r}, which nobody knows{nearest(key, KNOWN)}.",
+                f"{where} has the key {key!r}, which nobody knows{nearest(key, OPTION_NAMES)}.",
                 hint="Remove it. Everything but the choice of a backend is set in DJANGO_JOBS.",
                 id="django_jobs.E017",
             )
@@ -83,12 +83,12 @@ def _check_homes(
     chosen = options.get("BACKEND") if isinstance(options, Mapping) else None
     carrier = chosen or settings.default_backend
     for queue in sorted(queues, key=str):
-        known = _among_jobs(queue)
-        home = settings.queue(known).backend
+        jobs_queue = _among_jobs(queue)
+        home = settings.queue(jobs_queue).backend
         if home is not None and home != carrier:
             yield CheckWarning(
                 f"TASKS[{alias!r}]['QUEUES'] has {queue!r}, whose tasks go to the backend "
-                f"{carrier!r}; by DJANGO_JOBS['QUEUES'][{known!r}]['BACKEND'] its jobs are in "
+                f"{carrier!r}; by DJANGO_JOBS['QUEUES'][{jobs_queue!r}]['BACKEND'] its jobs are in "
                 f"{home!r}, and so are its workers.",
                 hint="Give the queue to an alias of TASKS whose OPTIONS name that backend.",
                 id="django_jobs.W013",

@@ -1,4 +1,4 @@
-"""The Task behind a key, as the code declares it. Nothing is imported for it."""
+"""Tasks of ``@job`` functions, and the Task of a key, without importing anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from django_jobs.tasks.task import JobsTask
 if TYPE_CHECKING:
     from django_jobs.decorators import JobFunction
 
-_TOLD_OTHERWISE = {"queue": None, "backend": None, "name": None, "delay": None, "run_at": None}
+_PASSED_TO_DJANGO = {"queue": None, "backend": None, "name": None, "delay": None, "run_at": None}
 
 
 def task_of_job(job: JobFunction[..., Any, Any]) -> JobsTask[..., Any]:
@@ -40,13 +40,15 @@ def _alias_of(options: Options) -> str:
     queue = options.queue or DEFAULT_TASK_QUEUE_NAME
     home = options.backend or get_settings().backend_for(queue)
     carriers = {alias: task_backends[alias] for alias in task_backends}
-    leading = [name for name, one in carriers.items() if getattr(one, "jobs_alias", None) == home]
-    # One that takes tasks of its queue; if none does, Django says so.
+    leading = [
+        name for name, carrier in carriers.items() if getattr(carrier, "jobs_alias", None) == home
+    ]
+    # Prefer an alias that takes tasks of the queue; if none does, Django raises an error.
     leading.sort(key=lambda name: (not _takes(carriers[name], queue), name != _DEFAULT))
     if leading:
         return leading[0]
     if not hasattr(carriers[_DEFAULT], "jobs_alias"):
-        return _DEFAULT  # TASKS is not ours there, as in tests: no job is made
+        return _DEFAULT  # TASKS leads to another backend, as in tests: no job is made
     raise InvalidJob(
         f"the job goes to the backend {home!r}, and no alias of TASKS leads there; add one with "
         f'"OPTIONS": {{"BACKEND": "{home}"}}, or enqueue the job itself'
@@ -68,27 +70,27 @@ def _made(job: JobFunction[..., Any, Any], alias: str) -> JobsTask[..., Any]:
         queue_name=name_among_tasks(options.queue or DEFAULT_TASK_QUEUE_NAME),
         run_after=options.run_at or delay,
         takes_context=job.handler.takes_context,
-        options=options.using(**_TOLD_OTHERWISE, priority=0),
+        options=options.using(**_PASSED_TO_DJANGO, priority=0),
     )
 
 
 def loaded(key: str) -> Any | None:
-    """The task of a key among what this process has imported anyway, or None."""
-    known = registry.get(key)
-    if isinstance(known, TaskHandler):
-        return known.task
-    if isinstance(known, FunctionHandler):
-        return _of_handler(known)
+    """The task of a key if this process has imported it already, or None."""
+    handler = registry.get(key)
+    if isinstance(handler, TaskHandler):
+        return handler.task
+    if isinstance(handler, FunctionHandler):
+        return _task_of_handler(handler)
     module, _, name = key.rpartition(".")
-    found = getattr(sys.modules.get(module), name, None)
-    return found if isinstance(found, Task) else None
+    value = getattr(sys.modules.get(module), name, None)
+    return value if isinstance(value, Task) else None
 
 
-def _of_handler(handler: FunctionHandler) -> Any:
-    """The task of a job, for a result to show: not validated, since it is not to be enqueued."""
-    told = object.__new__(JobsTask)
+def _task_of_handler(handler: FunctionHandler) -> Any:
+    """The task of a job, for a result to show. Not validated: it is never enqueued."""
+    task = object.__new__(JobsTask)
     results.change(
-        told,
+        task,
         func=handler.function,
         priority=0,
         backend=_DEFAULT,
@@ -99,4 +101,4 @@ def _of_handler(handler: FunctionHandler) -> Any:
         options=Options(),
         conduct=None,
     )
-    return told
+    return task

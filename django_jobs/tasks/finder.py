@@ -1,8 +1,8 @@
-"""Tasks among the handlers: one namespace with ``@job``, one allow-list.
+"""Tasks as handlers: they share the registry and the allow-list of ``@job``.
 
-A task gets into the registry when it is made, or when it is first enqueued. In a worker a
-key that a verified message names may still be unknown: then, and only then, the module of
-its path is imported, if it is one in which this site keeps its tasks.
+A task is registered when it is made, or when it is first enqueued. A worker may get a verified
+message with a key that is not registered yet: only then it imports the module of the key, and
+only if this site keeps tasks in that module.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ DISCOVERED = ("jobs", "tasks")
 
 
 def key_of(task: Any) -> str:
-    """What messages call a task; raises InvalidJob where it has no name to be found by."""
+    """The key of a task in messages; raises InvalidJob if it has no importable name."""
     return checked_key(task.func, getattr(task, "key", None))
 
 
 def register(task: Any) -> TaskHandler | None:
-    """Make a task a handler, unless its function is one already; the task's handler, if new."""
+    """Register a task's handler and return it; None if the function has a handler already."""
     key = key_of(task)
-    known = registry.get(key)
-    if known is not None and getattr(known, "function", None) is task.func:
+    existing = registry.get(key)
+    if existing is not None and getattr(existing, "function", None) is task.func:
         return None
     handler = TaskHandler(key, task)
     registry.register(handler)
@@ -44,32 +44,32 @@ def register(task: Any) -> TaskHandler | None:
 
 
 def find(key: str) -> Handler | None:
-    """The handler of a key that nobody registered yet, after importing its module.
+    """Import the module of a key that is not registered yet; returns its handler, if any.
 
-    Only for keys out of verified messages, only modules for tasks, and only what is a Task
-    there. Any other module is not imported, for an import runs what it holds.
+    Only for keys from verified messages, only modules for tasks, and only Task objects there.
+    No other module is imported, because an import runs its code.
     """
     module, _, name = key.rpartition(".")
     if not is_for_tasks(module):
         return None
     try:
-        found = getattr(import_module(module), name, None)
+        candidate = getattr(import_module(module), name, None)
     except Exception as error:  # noqa: BLE001 - an import runs code that may raise anything
         emit(TaskModuleFailed(named=module, error=error))
         return None
-    if isinstance(found, Task) and key_of(found) == key:
-        register(found)
+    if isinstance(candidate, Task) and key_of(candidate) == key:
+        register(candidate)
     return registry.get(key)
 
 
 def may_find(key: str) -> bool:
-    """Whether ``find`` would import a module; what is imported has registered its tasks."""
+    """Whether ``find`` would import a module: one that is imported has registered its tasks."""
     module = key.rpartition(".")[0]
     return module not in sys.modules and is_for_tasks(module)
 
 
 def is_for_tasks(module: str) -> bool:
-    """Whether it is in the ``tasks`` or ``jobs`` of an installed app, or in one of TASK_MODULES."""
+    """Whether a module is within ``tasks`` or ``jobs`` of an installed app, or TASK_MODULES."""
     if not all(part.isidentifier() for part in module.split(".")):
         return False
     allowed = [f"{app.name}.{name}" for app in apps.get_app_configs() for name in DISCOVERED]
@@ -78,9 +78,9 @@ def is_for_tasks(module: str) -> bool:
 
 
 def why_not_found(handler: Handler) -> str | None:
-    """Why a worker would not find a task that is known here, as far as this process can see.
+    """Why a worker would not find a task of this process, as far as it can tell; or None.
 
-    What was imported before the apps were ready, a worker has imported as well.
+    A module that was imported before the apps were ready is also imported in workers.
     """
     if not isinstance(handler, TaskHandler) or handler.known_from_start:
         return None

@@ -77,7 +77,7 @@ class TaskHandler(FunctionHandler):
 
     def _begin(self, context: JobContext) -> None:
         running = self._running[context.id] = results.running(self.task, context)
-        signals.tell_enqueued(context.id)
+        signals.send_enqueued(context.id)
         signals.send_in_run(signals.task_started, running.sender, running.result)
 
     def _end(self, context: JobContext, error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""Django's task signals, sent so that a receiver that fails hurts nobody but itself."""
+"""Django's task signals, sent so that a failing receiver affects neither task nor caller."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ task_enqueued, task_started, task_finished = (
 )
 
 pending: ContextVar[list[tuple[type, Any]]] = ContextVar("django_jobs_task_pending")
-"""The sender and result of an enqueue that goes on just now; empty once it was told of.
+"""The sender and result of the enqueue in progress; empty after its signal was sent.
 
-A list, because a task that runs inside of its enqueue has a copy of the context.
+A list, because a task that runs inside its enqueue has a copy of the context.
 """
 
 
 def send_in_run(signal: Signal, sender: type, result: Any) -> None:
-    """Tell all receivers beside a run. What they raise is logged, by Django or here."""
+    """Send a signal during a run. Errors of receivers are logged, by Django or here."""
     try:
         signal.send_robust(sender=sender, task_result=result)
     except (StopNow, JobTimeout):
         raise
-    except BaseException as error:  # noqa: BLE001 - SystemExit and its like of a receiver
+    except BaseException as error:  # noqa: BLE001 - also SystemExit of a receiver
         emit(TaskReceiverFailed(task_id=result.id, error=error))
 
 
-def tell_enqueued(job_id: str | None = None) -> None:
-    """Tell of the enqueue that goes on, once: before its task runs, where it runs inside it."""
+def send_enqueued(job_id: str | None = None) -> None:
+    """Send the signal of the enqueue in progress, once: before its task if that runs inside it."""
     waiting = pending.get([])
     if not waiting or (job_id is not None and waiting[0][1].id != job_id):
         return

@@ -39,34 +39,34 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-OF_THE_CODE = tuple(Reactions.__annotations__)
+CODE_OPTIONS = tuple(Reactions.__annotations__)
 
 
 class DeclaredOptions(SharedOptions, Reactions, total=False):
-    """What a task takes beside Django's own options: only the decorator takes all of it."""
+    """Options of a task besides Django's own. Only the decorator takes all of them."""
 
     key: str
 
 
 if TYPE_CHECKING:
 
-    class _Remembering(Task[P, T]):
+    class _CachingTask(Task[P, T]):
         """Type checkers know Django's Task as generic; at run time it is not."""
 
 else:
 
-    class _Remembering(Task, Generic[P, T]):
-        """A place for what was made of a task, which is no field: the task is not made of it."""
+    class _CachingTask(Task, Generic[P, T]):
+        """A slot for a cache of the backend. It is no field: tasks are equal without it."""
 
         __slots__ = ("_made",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False)
-class JobsTask(_Remembering[P, T]):
-    """A Task that carries options of ours: ``@task(max_retries=5)``, ``.using(timeout=30)``.
+class JobsTask(_CachingTask[P, T]):
+    """A Task with the options of a job: ``@task(max_retries=5)``, ``.using(timeout=30)``.
 
-    ``key`` is what messages call it, its dotted path unless given. A class with slots is
-    made twice by ``dataclass``, so ``super()`` without arguments would not find itself here.
+    ``key`` is its name in messages, by default its dotted path. ``dataclass`` makes a class with
+    slots twice, so ``super()`` without arguments would not work here.
     """
 
     key: str | None
@@ -85,10 +85,10 @@ class JobsTask(_Remembering[P, T]):
         key: str | None = None,
         options: Options | None = None,
         conduct: Conduct | None = None,
-        **given: Any,
+        **extra: Any,
     ) -> None:
-        code: dict[str, Any] = {name: given.pop(name) for name in OF_THE_CODE if name in given}
-        options = (options or Options()).declared(**_ours(given))
+        code: dict[str, Any] = {name: extra.pop(name) for name in CODE_OPTIONS if name in extra}
+        options = (options or Options()).declared(**_checked_options(extra))
         values = {
             "func": func,
             "priority": priority,
@@ -126,33 +126,33 @@ class JobsTask(_Remembering[P, T]):
         }
         changes: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
         if options:
-            changes["options"] = self.options.using(**_ours(dict(options)))
+            changes["options"] = self.options.using(**_checked_options(dict(options)))
         return replace(self, **changes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By its path: a function cannot be pickled where a task stands under its name."""
+        """Pickle by path: the function cannot be pickled, because the task has its name."""
         kwargs = {field.name: getattr(self, field.name) for field in fields(self)}
         del kwargs["func"]
-        return _found_again, (self.module_path, kwargs)
+        return _restored, (self.module_path, kwargs)
 
 
-def _found_again(path: str, kwargs: dict[str, Any]) -> JobsTask[..., Any]:
+def _restored(path: str, kwargs: dict[str, Any]) -> JobsTask[..., Any]:
     try:
-        found = import_string(path)
+        target = import_string(path)
     except ImportError as error:
         raise ValueError(f"{path!r} was to lead to a task: {error}") from error
-    if isinstance(found, JobFunction):  # the task of a job, under whose name the job stands
-        return JobsTask(func=found.function, **kwargs)
-    if not isinstance(found, JobsTask):
-        raise ValueError(f"{path!r} was to lead to a task, and is {type(found).__name__}")  # noqa: TRY004 - Django's choice
-    return JobsTask(func=found.func, **kwargs)
+    if isinstance(target, JobFunction):  # the task of a job: the path leads to the job
+        return JobsTask(func=target.function, **kwargs)
+    if not isinstance(target, JobsTask):
+        raise ValueError(f"{path!r} was to lead to a task, and is {type(target).__name__}")  # noqa: TRY004 - Django's choice
+    return JobsTask(func=target.func, **kwargs)
 
 
-def _ours(given: dict[str, Any]) -> dict[str, Any]:
-    for name in given:
+def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
+    for name in options:
         if name in IN_DJANGOS_WORDS:
             raise UnknownOption(f"a task knows no {name}=; use {IN_DJANGOS_WORDS[name]}")
-    return given
+    return options
 
 
 @overload
@@ -184,8 +184,8 @@ def task(
 ) -> Any:
     """Django's ``@task`` with our options, on every version of Django.
 
-    Django 6.1 and the package for 5.2 forward options to a backend's tasks by
-    themselves; the decorator of Django 6.0 does not.
+    The decorators of Django 6.1 and of the package for 5.2 forward options to the backend's task
+    class; that of Django 6.0 does not.
     """
     if "run_after" in options:
         raise TypeError("run_after is for .using(run_after=...): a decorator runs only once")
