@@ -1,4 +1,4 @@
-"""The Redis backend: the verbs of the contract, each a script."""
+"""The Redis backend: the contract's verbs, most of them a Lua script."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Outgoing
 
 SETTLED_AT_ONCE = 1000
-"""Lua hands no command more than about eight thousand values."""
+"""Lua passes no command more than about eight thousand values."""
 
 
 class RedisBackend(
     Inspects, Cancels, KeepsBreakers, LimitsRates, KeepsHouse, LooksAhead, Reconnects
 ):
-    """Jobs in Redis 7 or Valkey. ``OPTIONS``: see ``options.py``."""
+    """Jobs in Redis 7 or Valkey. ``OPTIONS``: see ``connection.Options``."""
 
     capabilities = Capabilities(
         delay=True,
@@ -91,24 +91,24 @@ class RedisBackend(
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
-        given = Options.read(alias, self.options)
+        parsed = Options.read(alias, self.options)
         connection = Connection(
-            given.url,
-            clustered=given.cluster,
-            timeout=given.timeout,
-            options=given.client,
-            ownership=Ownership(given.layout),
+            parsed.url,
+            clustered=parsed.cluster,
+            timeout=parsed.timeout,
+            options=parsed.client,
+            ownership=Ownership(parsed.layout),
         )
-        self.store = Store(connection, given.layout, alias)
+        self.store = Store(connection, parsed.layout, alias)
         self.clock = StoreClock()
         self._mine = threading.local()
         self._claims = Claims(self.store, alias)
         self._reader = Reader(self.store, alias)
         self._relay = Relay(self.store, alias)
         self._housekeeper = Housekeeper(self.store, self._claims, self._relay)
-        self._remembered_ms = round(given.remember * 1000)
+        self._remembered_ms = round(parsed.remember * 1000)
         self._enqueuer = Enqueuer(self.store, self._remembered_ms)
-        self._waiting = Waiting(connection, given.layout, self._claims.due_in)
+        self._waiting = Waiting(connection, parsed.layout, self._claims.due_in)
 
     @property
     def clock(self) -> StoreClock:
@@ -145,7 +145,7 @@ class RedisBackend(
         return any(map(self._withholds, self._claims.limited(queues)))
 
     def _withholds(self, queue: str) -> bool:
-        """Whether jobs are due, and not all places of the queue are taken by other workers."""
+        """Whether jobs are due and other workers do not hold all places of the queue."""
         places = self._claims.places(queue)
         stats = self.stats(queue)
         if not stats.ready or places is None or stats.running < places:
@@ -166,14 +166,14 @@ class RedisBackend(
         remembered = to_microseconds(get_settings().idempotency_ttl) // 1000
 
         def args(mine: Sequence[Lease], kept: Mapping[str, ResultRecord]) -> list[Any]:
-            told = []
+            parts = []
             for lease in mine:
                 record, result, life = kept.get(lease.id), "", 0
                 if record is not None:
                     result = result_text(lease, record)
                     life = max(round(record.ttl_seconds * 1000), 1)
-                told.append(settled_text(lease, result, life, is_done=lease.id not in undone))
-            return [remembered, self._remembered_ms, *in_texts(told)]
+                parts.append(settled_text(lease, result, life, is_done=lease.id not in undone))
+            return [remembered, self._remembered_ms, *in_texts(parts)]
 
         def bare(mine: Sequence[Lease]) -> list[Any]:
             return args(mine, {})
@@ -202,8 +202,8 @@ class RedisBackend(
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         args = [lease.id, lease.token, failure.charge.value]
-        told = [failure_text(failure), self._remembered_ms]
-        answer = self._recorded("abandon", lease, args, failure.attempt, *told)
+        rest = [failure_text(failure), self._remembered_ms]
+        answer = self._recorded("abandon", lease, args, failure.attempt, *rest)
         if answer is Settled.SETTLED:
             self._relay.carry_one(lease.queue, lease.id)
         return answer
@@ -227,7 +227,7 @@ class RedisBackend(
         attempt: AttemptRecord | None,
         *rest: Any,
     ) -> Settled:
-        """Settle one lease with a record of its run, where there is one and room for it."""
+        """Settle one lease, with the record of its run if there is one and it fits."""
         full = [*args, attempt_text(attempt), *rest]
         bare = [*args, "", *rest]
         without = None if attempt is None else lambda _: bare
@@ -240,7 +240,7 @@ class RedisBackend(
         args: Callable[[Sequence[Lease]], list[Any]],
         bare: Callable[[Sequence[Lease]], list[Any]] | None = None,
     ) -> list[Settled]:
-        """The answers for leases, of whatever queues; unknown where none came.
+        """Settle leases of any queues. The outcome is UNKNOWN where no answer came.
 
         ``bare``: the arguments without records, for a server that has no room for them.
         """
@@ -256,21 +256,21 @@ class RedisBackend(
         ]
         for queue, places in steps:
             try:
-                told = self._step(script, queue, [leases[place] for place in places], args, bare)
+                answer = self._step(script, queue, [leases[place] for place in places], args, bare)
             except StoreUnavailable as error:
                 if error.undone and len(steps) == 1:
                     raise
                 self._mine.is_connected = False
                 continue
             except Exception as error:
-                # One that could not be renewed keeps no lease of another queue from it.
+                # A lease that cannot be renewed must not prevent renewals in other queues.
                 if not is_of_a_key(error) or (len(steps) == 1 and script != "renew"):
                     raise
                 self.store.report_unreadable(queue, error)
                 continue
-            counted = told if isinstance(told, list) else [told > 0] * len(places)
-            for place, one in zip(places, counted, strict=True):
-                answers[place] = Settled.SETTLED if int(one) else Settled.LOST
+            counted = answer if isinstance(answer, list) else [answer > 0] * len(places)
+            for place, count in zip(places, counted, strict=True):
+                answers[place] = Settled.SETTLED if int(count) else Settled.LOST
         return answers
 
     def _step(
@@ -281,7 +281,7 @@ class RedisBackend(
         args: Callable[[Sequence[Lease]], list[Any]],
         bare: Callable[[Sequence[Lease]], list[Any]] | None,
     ) -> Any:
-        """Settle leases of one queue. Work that was done is not repeated for want of memory."""
+        """Settle leases of one queue, without records on a full server: the work is done."""
         if bare is None:
             return self.store.run(script, queue, args(leases))
         try:
@@ -303,7 +303,7 @@ class RedisBackend(
         self._waiting.stop()
 
     def look_every(self, poll_interval: float) -> float:
-        """Less often where new jobs wake the worker."""
+        """Poll less often where new jobs wake the worker."""
         return poll_interval * (1.0 if self.store.layout.clustered else NOTIFIED_FACTOR)
 
     def next_due_in(self, queues: Sequence[str]) -> float | None:
@@ -312,10 +312,10 @@ class RedisBackend(
     def chores(self) -> Chores:
         seen = self._claims.look(self.store.queues())
         return Chores(
-            reap=any(0 <= one.lease_ends <= one.now for one in seen),
+            reap=any(0 <= group.lease_ends <= group.now for group in seen),
             tidy=any(
-                0 <= one.due <= one.now or one.parked or 0 <= one.kept_till <= one.now
-                for one in seen
+                0 <= group.due <= group.now or group.parked or 0 <= group.kept_till <= group.now
+                for group in seen
             ),
         )
 
@@ -332,7 +332,7 @@ class RedisBackend(
 
     def return_starts(self, leases: Sequence[Lease]) -> None:
         for queue in sorted({lease.queue for lease in leases}):
-            self._claims.return_starts(queue, [one for one in leases if one.queue == queue])
+            self._claims.return_starts(queue, [lease for lease in leases if lease.queue == queue])
 
     def forget_rate(self, queue: str) -> bool:
         key = self.store.layout.base(queue) + "rate"
@@ -371,7 +371,7 @@ class RedisBackend(
         return [name for name, is_there in zip(names, there, strict=True) if is_there]
 
     def queues_due(self, since: float) -> list[str]:
-        del since  # it looks now
+        del since  # it always looks anew
 
         def work(some: list[str]) -> list[str]:
             return [some[int(number) - 1] for number in self.store.run_on("duequeues", some, [])]

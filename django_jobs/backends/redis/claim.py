@@ -1,4 +1,4 @@
-"""Claiming from queues in turn, past what closes them."""
+"""Claims: fetch from queues in turn, past those that limits or breakers hold back."""
 
 from __future__ import annotations
 
@@ -40,11 +40,8 @@ if TYPE_CHECKING:
     from django_jobs.backends.redis.store import Store
 
 
-# What operators and settings hold queues to, as scripts are told it.
-#
-# It stands in the Django database, where operators set it. While that is away, what was
-# read last holds.
-
+# Limits and pauses of queues. Operators set them in the Django database; while that is away, the
+# last values read apply.
 
 LOOK_AGAIN_SECONDS = 5.0
 VALUES = 6
@@ -53,7 +50,7 @@ NO_LIMITS = Limits()
 
 
 class Held(NamedTuple):
-    """What holds for the queues of a backend."""
+    """The limits and pauses of a backend's queues."""
 
     limits: dict[str, Limits]
     paused: frozenset[str]
@@ -69,17 +66,19 @@ class QueueLimits:
         self._lateness: defaultdict[str, Lateness] = defaultdict(Lateness)
 
     def rated(self, queues: Iterable[str]) -> set[str]:
-        """Those of some queues with a rate limit."""
-        known = self._current().limits
-        return {name for name in queues if name in known and known[name].rate} if known else set()
+        """The queues that have a rate limit."""
+        limits = self._current().limits
+        return (
+            {name for name in queues if name in limits and limits[name].rate} if limits else set()
+        )
 
     def claimed(self, leases: Sequence[Lease]) -> None:
-        """These are about to start."""
+        """Note that leases are about to start."""
         if leases[0].start_by is not None:
             self._lateness[leases[0].queue].claimed(leases[0])
 
     def returned(self, queue: str, leases: Sequence[Lease]) -> None:
-        """These were given back and did not start."""
+        """Note that leases were given back before they started."""
         rate = self._current().limits.get(queue, NO_LIMITS).rate
         if rate is not None:
             self._lateness[queue].returned(rate, leases)
@@ -87,16 +86,16 @@ class QueueLimits:
     def args(self, queues: list[str]) -> list[str | int]:
         """Six values for each queue: paused, rate, window, slots, lateness, places.
 
-        None at all where no queue has any: there may be thousands.
+        Empty if no queue has any: there may be thousands of queues.
         """
         held = self._current()
         if not any(queue in held.limits or queue in held.paused for queue in queues):
             return []
-        told: list[str | int] = []
+        values: list[str | int] = []
         for queue in queues:
             limits = held.limits.get(queue, NO_LIMITS)
             rate, places = limits.rate, limits.concurrency
-            told += [
+            values += [
                 int(queue in held.paused),
                 rate.limit if rate else 0,
                 rate.window if rate else 0,
@@ -104,15 +103,15 @@ class QueueLimits:
                 self._lateness[queue].allowed(rate) if rate else 0,
                 -1 if places is None else places,
             ]
-        return told
+        return values
 
     def limits(self) -> dict[str, Limits]:
-        """What queues are limited to, of those that are not paused."""
+        """The limits of queues that are not paused."""
         held = self._current()
-        return {name: one for name, one in held.limits.items() if name not in held.paused}
+        return {name: limits for name, limits in held.limits.items() if name not in held.paused}
 
     def is_paused(self, queue: str) -> bool:
-        """Whether an operator lets nothing be claimed from the queue."""
+        """Whether an operator has paused the queue."""
         return queue in self._current().paused
 
     def _current(self) -> Held:
@@ -138,13 +137,13 @@ PROMOTED_AT_ONCE = 1000
 FETCHED_AT_ONCE = 1000
 MORE = -2
 SCRIPTS = 20
-"""So many are asked to pass over jobs that cannot be had, until a worker does something else."""
+"""How many scripts one claim runs to get past jobs that cannot run now."""
 TURNS = 5
-"""Claims of one fetch of which nothing may run. Each puts off in bulk what it met."""
+"""How many claims of one fetch may yield nothing to run. Each puts its jobs off in bulk."""
 
 
 class Seen(NamedTuple):
-    """How queues stand: moments on the store's clock, -1 for none."""
+    """The state of a group of queues: moments on the store's clock, -1 for none."""
 
     now: int
     soonest: int
@@ -190,9 +189,9 @@ class Claims:
         return next(self._store.past_away(groups, work), [])
 
     def _admitted(self, group: list[str], limit: int, lease_seconds: float) -> list[Lease] | None:
-        """What may run of what was claimed; None where there was nothing to claim.
+        """The claimed leases that may run; None if there was nothing to claim.
 
-        Whatever fails after a claim, nobody is going to run what it took: it goes back.
+        After any error the claimed jobs would never run, so they are given back.
         """
         self._claimed.clear()
         try:
@@ -219,7 +218,7 @@ class Claims:
         return sum(self._store.past_away([queues], guarded))
 
     def _turns(self, queues: Sequence[str]) -> list[list[str]]:
-        """As many as one script may be asked about, and a queue with an open breaker alone."""
+        """The queues in groups that one script can reach; a queue with an open breaker is alone."""
         turns: list[list[str]] = []
         together: list[str] = []
         for queue in queues:
@@ -231,7 +230,7 @@ class Claims:
         return [*turns, *self._store.layout.groups(together)]
 
     def _first(self, group: list[str], limit: int, lease_seconds: float) -> list[Lease]:
-        """Leases of the first queue of a group that has any."""
+        """Leases from the first queue of a group that has any."""
         taken: list[Lease] = []
 
         def work(some: list[str]) -> None:
@@ -267,64 +266,64 @@ class Claims:
         args = [limit, length, token, _process(os.getpid()), PROMOTED_AT_ONCE]
         for _ in range(SCRIPTS):
             limits, asked_at = self._limits.args(queues), time.monotonic()
-            told = self._store.run_on("fetch", queues, [*args, *limits])
-            # No script holds up others by looking at all; what it passed does not come again.
-            if int(told[0]) != MORE:
+            answer = self._store.run_on("fetch", queues, [*args, *limits])
+            # A script looks at a bounded number of jobs, and the next continues after them.
+            if int(answer[0]) != MORE:
                 break
         else:
             self.ended_early = True
             return []
-        if int(told[0]) < 0:
-            for queue, till in zip(queues, told[1:], strict=True):
+        if int(answer[0]) < 0:
+            for queue, till in zip(queues, answer[1:], strict=True):
                 if int(till) > 0:
                     self._limited.shut(queue, int(till) / SECOND, "rate-limited")
             return []
-        place, expires_at = int(told[0]) - 1, int(told[1])
+        place, expires_at = int(answer[0]) - 1, int(answer[1])
         queue = queues[place]
         leases = [
             lease_of(*parts, queue=queue, backend=self._backend, token=token, expires_at=expires_at)
-            for text in told[3:]
+            for text in answer[3:]
             for parts in taken_of(text)
         ]
         if limits and int(limits[place * VALUES + RATE]):
             late = int(limits[place * VALUES + LATE])
             start_by, counted = asked_at + late / SECOND, expires_at - length + late
             leases = [lease._replace(start_by=start_by, counted=counted) for lease in leases]
-        if not told[2]:
+        if not answer[2]:
             return leases
-        stops = told[2].decode().split(",")
-        return [one._replace(cancelled=True) if one.id in stops else one for one in leases]
+        stops = answer[2].decode().split(",")
+        return [lease._replace(cancelled=True) if lease.id in stops else lease for lease in leases]
 
     def rated(self, queues: Sequence[str]) -> set[str]:
-        """Those of some queues with a rate limit."""
+        """The queues that have a rate limit."""
         return self._limits.rated(queues)
 
     def limited(self, queues: Sequence[str] | None) -> list[str]:
-        """Those of some queues, or of all, that only a limit holds back, if anything does."""
-        known = self._limits.limits()
-        wanted = known if queues is None else [name for name in queues if name in known]
-        return [name for name in wanted if not self.breakers.is_open(name)]
+        """The limited queues, of these or of all, without those that a breaker holds back."""
+        limits = self._limits.limits()
+        names = limits if queues is None else [name for name in queues if name in limits]
+        return [name for name in names if not self.breakers.is_open(name)]
 
     def places(self, queue: str) -> int | None:
-        """How many jobs of a queue may run at a time, if that is limited."""
+        """The concurrency limit of a queue, if any."""
         limits = self._limits.limits().get(queue)
         return limits.concurrency if limits else None
 
     def return_starts(self, queue: str, leases: Sequence[Lease]) -> None:
-        """These were given back and did not start."""
+        """Note that leases were given back before they started."""
         self._limits.returned(queue, leases)
         if counted := [lease.counted for lease in leases if lease.counted]:
-            # A key of another type must not make a job that went back look as if it had not.
+            # The jobs are back already, so a key of another type must raise no error here.
             self._store.past_unreadable(
                 [queue], lambda some: self._store.run("uncount", some[0], counted), none=0
             )
 
     def reap(self, queue: str, limit: int) -> int:
-        """Return what was lost in a queue; how many. Of those that are charged is told."""
+        """Return lost jobs of a queue, and report charged ones; returns how many were lost."""
         delays = map(to_microseconds, crash_events.CRASH_DELAYS)
-        count, *told = self._store.run("reap", queue, [limit, *delays])
-        for at in range(0, len(told), 3):
-            place, line, text = told[at : at + 3]
+        count, *charged = self._store.run("reap", queue, [limit, *delays])
+        for at in range(0, len(charged), 3):
+            place, line, text = charged[at : at + 3]
             header = header_of(place, state_of(text))
             _, message = unpack(
                 line, place=place, queue=queue, backend=self._backend, header=header
@@ -344,14 +343,14 @@ class Claims:
         return None
 
     def due_in(self, queues: Sequence[str]) -> float | None:
-        """Seconds until something can be fetched, as far as anything tells."""
+        """Seconds until something can be fetched, or None if that is unknown."""
         closed = [left for queue in queues if (left := self._broken.left(queue))]
         others = [queue for queue in queues if not self._broken.left(queue)]
-        found = [seen.soonest / SECOND for seen in self.look(others) if seen.soonest >= 0]
-        return min([*found, *closed], default=None)
+        times = [seen.soonest / SECOND for seen in self.look(others) if seen.soonest >= 0]
+        return min([*times, *closed], default=None)
 
     def look(self, queues: Sequence[str]) -> list[Seen]:
-        """For each group of queues that one script may be asked about."""
+        """The state of each group of queues that one script can reach."""
 
         def work(some: list[str]) -> Seen:
             return Seen(*map(int, self._store.run_on("look", some, self._limits.args(some))))
@@ -361,6 +360,6 @@ class Claims:
 
 @lru_cache(maxsize=1)
 def _process(pid: int) -> str:
-    """The name of this process, asked for once; a fork has another pid."""
+    """The name of this process, cached by pid because a fork has another one."""
     del pid
     return process_name()

@@ -1,7 +1,4 @@
-"""Housekeeping of all queues of one backend, in steps that end soon whatever there is to do.
-
-The thread that does it renews leases, too.
-"""
+"""Housekeeping of a backend's queues, in short steps: its thread renews leases, too."""
 
 from __future__ import annotations
 
@@ -20,15 +17,15 @@ if TYPE_CHECKING:
     from django_jobs.backends.redis.store import Store
 
 TIDY_SECONDS = 1.0
-"""So long one tidy goes on to the next queue, or page of dead letters. The next begins there."""
+"""The time for one tidy, after which it begins no queue or page. The next tidy goes on there."""
 UNUSED_SECONDS = 86_400.0
-"""So long the name of a queue in which nothing is left is kept: idle workers wait there too."""
+"""How long the name of an empty queue is kept: idle workers may wait on it."""
 HOLDERS_AT_ONCE = 100
-"""Of so many that hold a place of a key one tidy looks whether they are leased in any queue."""
+"""For how many holders of keys one tidy checks whether any queue has a lease of them."""
 
 
 class Untidy(NamedTuple):
-    """A queue in which there is something to tidy."""
+    """A queue that has something to tidy."""
 
     queue: str
     has_blocked: int
@@ -48,17 +45,17 @@ class Housekeeper:
         """See ``Backend.reap_expired``."""
         reaped = 0
 
-        def work(one: str) -> int:
-            return self._claims.reap(one, limit - reaped) if reaped < limit else 0
+        def work(name: str) -> int:
+            return self._claims.reap(name, limit - reaped) if reaped < limit else 0
 
         for count in self._alone(self._lost() if queue is None else [queue], work):
             reaped += count
         return reaped
 
     def _lost(self) -> Sequence[str]:
-        """The queues in which a lease is over."""
+        """The queues that have an expired lease."""
         names = self._store.queues()
-        if self._store.layout.clustered:  # one script asks about one queue, or reaps it
+        if self._store.layout.clustered:  # a script reaches one queue, and could as well reap it
             return names
 
         def work(some: list[str]) -> list[str]:
@@ -73,7 +70,7 @@ class Housekeeper:
         until = time.monotonic() + TIDY_SECONDS
         names, nothing = self._store.queues(), list[Untidy]()
         parts = self._store.by_group(names, self._untidy, none=nothing)
-        untidy = self._in_turn([one for part in parts for one in part])
+        untidy = self._in_turn([item for part in parts for item in part])
         done, seen = 0, set[tuple[bytes, bytes]]()
 
         def work(queue: str) -> int:
@@ -82,23 +79,23 @@ class Housekeeper:
             self._last = queue
             return self._tidied(queue, limit, seen)
 
-        self._last = ""  # the first one is tidied in any case
-        for count in self._alone([one.queue for one in untidy], work):
+        self._last = ""  # the first queue is tidied in any case
+        for count in self._alone([item.queue for item in untidy], work):
             done += count
-        dead = [one.queue for one in untidy if one.has_dead]
+        dead = [item.queue for item in untidy if item.has_dead]
         return done + self._relay.carry(dead, limit, until) + self._relay.sweep(limit)
 
     def _untidy(self, queues: list[str]) -> list[Untidy]:
-        """Queues that may be tidied. Those in which nothing is left are forgotten."""
+        """The queues that have something to tidy. Empty queues are forgotten."""
         unused = to_microseconds(UNUSED_SECONDS)
-        found, gone = self._store.run_on("untidyqueues", queues, [unused])
+        untidy, gone = self._store.run_on("untidyqueues", queues, [unused])
         self._store.forget(queues[int(number) - 1] for number in gone)
-        numbers, *flags = (list(map(int, found[first::3])) for first in range(3))
+        numbers, *flags = (list(map(int, untidy[first::3])) for first in range(3))
         return [Untidy(queues[n - 1], *rest) for n, *rest in zip(numbers, *flags, strict=True)]
 
     def _in_turn(self, untidy: list[Untidy]) -> list[Untidy]:
-        """From the one that comes after the last one that was tidied."""
-        turn = bisect_right(untidy, self._last, key=lambda one: one.queue)
+        """Rotate the queues to begin after the last one tidied."""
+        turn = bisect_right(untidy, self._last, key=lambda item: item.queue)
         return [*untidy[turn:], *untidy[:turn]]
 
     def _tidied(self, queue: str, limit: int, seen: set[tuple[bytes, bytes]]) -> int:
@@ -112,31 +109,31 @@ class Housekeeper:
     def _free_lost(self, queue: str, holders: set[tuple[bytes, bytes]]) -> None:
         """Free the places of keys whose holders are leased in no queue.
 
-        What jobs share is held by the leases of any queue that shares it. The names are read
-        after the holders, which may be in a queue that is new.
+        A shared key may be held by a lease in any queue. The names of queues are read after the
+        holders, because a holder may be in a new queue.
         """
         clustered = self._store.layout.clustered
         others = [] if clustered else [name for name in self._store.queues() if name != queue]
         ids = sorted({job_id for _, job_id in holders})
         leased = self._leased(others, ids)
         lost = [text for holder in holders if holder[1] not in leased for text in holder]
-        if lost:  # which is rare; a script may not look for many in many queues
+        if lost:  # rare; a script must not look for many jobs in many queues
             self._store.run_on("unheld", [queue, *others], lost)
 
     def _leased(self, queues: Sequence[str], ids: list[bytes]) -> set[bytes]:
-        """Those of some jobs that are leased in one of the queues, without a script."""
-        found: set[bytes] = set()
+        """The jobs that are leased in one of the queues. It uses no script."""
+        leased: set[bytes] = set()
         for at in range(0, len(queues), QUEUES_AT_ONCE):
             for scores in self._store.each(
                 queues[at : at + QUEUES_AT_ONCE],
                 lambda pipe, base: pipe.zmscore(base + "leased", ids),
             ):
                 pairs = zip(ids, scores or (), strict=False)
-                found.update(job_id for job_id, score in pairs if score is not None)
-        return found
+                leased.update(job_id for job_id, score in pairs if score is not None)
+        return leased
 
     def _alone(self, queues: Sequence[str], work: Callable[[str], int]) -> Iterator[int]:
-        """Do some work on each queue; nothing where a key of it is none of ours."""
+        """Work on each queue by itself; 0 for a queue that is unreadable."""
 
         def guarded(group: list[str]) -> list[int]:
             return self._store.past_unreadable(group, lambda some: work(*some), none=0)

@@ -1,8 +1,8 @@
-"""Dead letters on their way from Redis to the database, where people look for them.
+"""Move dead letters from Redis to the database, where people look for them.
 
-They are parked in the step that ends the job. Here they are copied, and only then removed:
-whoever dies in between leaves a copy that the next one finds. While the database is away
-they stay parked.
+The step that ends a job parks its dead letter in Redis. Here the letters are copied and only then
+removed: if the process dies in between, the next one finds the row and only removes the letter.
+While the database is away, letters stay parked.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _REASONS = ("reason", "error_type", "error_message", "traceback", "output", "fin
 
 
 class Parked(NamedTuple):
-    """A dead letter that stands in Redis alone."""
+    """A dead letter that is only in Redis."""
 
     lease: Lease
     failure: Failure
@@ -54,24 +54,24 @@ class Parked(NamedTuple):
 
 
 def parked_of(job_id: bytes, raw: bytes, *, queue: str, backend: str) -> Parked:
-    """What a script parked. Whatever is missing in it is left empty."""
-    told = _mapping(raw)
-    failure = _mapping(told.get("failure"))
-    message = str(told.get("message") or "").encode("utf-8", "replace")
+    """The dead letter that a script parked. Missing fields are left empty."""
+    fields = _mapping(raw)
+    failure = _mapping(fields.get("failure"))
+    message = str(fields.get("message") or "").encode("utf-8", "replace")
     place = message[1:20] if len(message) > len(_NO_PLACE) else _NO_PLACE
     names = ("attempts", "deliveries", "crashes")
-    counters = (min(_number(told.get(name)), _LARGEST) for name in names)
+    counters = (min(_number(fields.get(name)), _LARGEST) for name in names)
     name, opened = unpack(
         message, place=place + job_id, queue=queue, backend=backend, header=Header(*counters)
     )
     texts: dict[str, Any] = {key: str(failure.get(key) or "") for key in _REASONS}
     texts["reason"] = texts["reason"] or "rejected-malformed"
     lease = Lease(name, queue, "", 0, opened, created_at=created_at(name))
-    return Parked(lease, Failure(**texts), _number(told.get("now")))
+    return Parked(lease, Failure(**texts), _number(fields.get("now")))
 
 
 class Relay:
-    """Copies what one backend has parked, and deletes old copies."""
+    """Copies the parked dead letters of one backend, and deletes old copies."""
 
     def __init__(self, store: Store, backend: str) -> None:
         self._store = store
@@ -84,19 +84,19 @@ class Relay:
     def carry_one(self, queue: str, job_id: str) -> None:
         """Copy the dead letter of a job that was just abandoned, and no other.
 
-        Whoever asks renews leases, too: the letters that an outage has left are for housekeeping.
+        The caller also renews leases, so letters left by an outage are for housekeeping.
         """
         base = self._store.layout.base(queue)
         if time.monotonic() >= self._rests_until:
             raw = self._store.connection.ask(lambda client: client.hget(base + "dead", job_id))
-            self._some(queue, base, {job_id.encode(): raw} if raw else {})
+            self._move(queue, base, {job_id.encode(): raw} if raw else {})
 
     def carry(self, queues: Sequence[str], limit: int, until: float) -> int:
-        """Copy dead letters to the database, and then remove them; how many.
+        """Move dead letters to the database; returns how many.
 
-        A page of each queue in turn, until so many were copied or that moment of the monotonic
-        clock has come, but one page at least. The next time goes on there: letters that cannot
-        be copied hide no others.
+        It takes a page of each queue in turn, until ``limit`` letters or the monotonic time
+        ``until``, but at least one page. The next call goes on there, so that letters which
+        cannot be copied do not block others.
         """
         carried, waiting, first = 0, deque(queues), True
         while waiting and carried < limit and (first or time.monotonic() < until):
@@ -111,17 +111,17 @@ class Relay:
     def _page(self, queues: list[str]) -> int:
         (queue,) = queues
         base, cursor = self._store.layout.base(queue), self._cursors.pop(queue, 0)
-        cursor, found = self._store.connection.ask(
+        cursor, letters = self._store.connection.ask(
             lambda client: client.hscan(base + "dead", cursor, count=AT_ONCE)
         )
         if cursor:
             self._cursors[queue] = cursor
-        return self._some(queue, base, found)
+        return self._move(queue, base, letters)
 
     def sweep(self, limit: int) -> int:
-        """Delete what is over of the copies, as a worker of that database would; how many.
+        """Delete expired copies, as a worker of that database would; returns how many.
 
-        It may have no worker: where all jobs are in Redis nobody else comes by.
+        Where all jobs are in Redis, that database has no worker.
         """
         if time.monotonic() < self._rests_until:
             return 0
@@ -134,24 +134,24 @@ class Relay:
             emit(DeadLettersUnswept(backend=self._backend, error=error))
             return 0
 
-    def _some(self, queue: str, base: str, found: Mapping[bytes, bytes]) -> int:
-        if not found:
+    def _move(self, queue: str, base: str, letters: Mapping[bytes, bytes]) -> int:
+        if not letters:
             return 0
         parked = {
             name: parked_of(name, raw, queue=queue, backend=self._backend)
-            for name, raw in found.items()
+            for name, raw in letters.items()
         }
         attempts = self._store.connection.ask(lambda client: _attempts(client, base, parked))
         copied, away = copy(list(parked.values()), attempts)
         self._rest(away=away)
         there = set(copied)
-        names = [name for name, one in parked.items() if one.lease.id in there]
+        names = [name for name, letter in parked.items() if letter.lease.id in there]
         if names:
             self._store.run("unpark", queue, names)
         return len(names)
 
     def _rest(self, *, away: bool) -> None:
-        """Each try of a database that is away may last as long as its driver waits."""
+        """Back off from a database that is away: each try may take its driver's timeout."""
         if away:
             self._rests_until = time.monotonic() + self._backoff.next()
         else:
@@ -159,42 +159,46 @@ class Relay:
 
 
 def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> tuple[list[str], bool]:
-    """Insert dead letters that are not there yet.
+    """Insert dead letters that are not in the database yet.
 
-    The ids of those that are there now, and whether the database went away meanwhile. All in
-    one transaction, or each in one of its own where the database refuses one of them.
+    Returns the ids that are there now, and whether the database went away meanwhile. A chunk is
+    one transaction; if the database refuses it, each of its letters gets its own.
     """
     database = job_databases(get_settings())[0]
     copied: list[str] = []
-    for some in _chunks(parked, attempts):
+    for chunk in _chunks(parked, attempts):
         try:
-            _insert(database, some, attempts)
+            _insert(database, chunk, attempts)
         except Error as error:
             if not isinstance(error, _AWAY) or is_refusal(error):
-                there, away = _copy_singly(database, some, attempts)
+                there, away = _copy_singly(database, chunk, attempts)
                 copied += there
                 if not away:
                     continue
             else:
-                emit(DeadLetterStays(job_id=some[0].lease.id, error=error))
+                emit(DeadLetterStays(job_id=chunk[0].lease.id, error=error))
             return copied, True
-        copied += [one.lease.id for one in some]
+        copied += [letter.lease.id for letter in chunk]
     return copied, False
 
 
 def _chunks(
     parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]
 ) -> Iterator[list[Parked]]:
-    """As many as one statement may carry: servers refuse those that are too long."""
+    """Split the letters so that no statement is too long for the server."""
     chunk: list[Parked] = []
     room = CHUNK_BYTES
-    for one in parked:
-        size = len(one.lease.message.body) + len(one.failure.traceback) + len(one.failure.output)
-        size += sum(map(len, attempts.get(one.lease.id, ())))
+    for letter in parked:
+        size = (
+            len(letter.lease.message.body)
+            + len(letter.failure.traceback)
+            + len(letter.failure.output)
+        )
+        size += sum(map(len, attempts.get(letter.lease.id, ())))
         if chunk and size > room:
             yield chunk
             chunk, room = [], CHUNK_BYTES
-        chunk.append(one)
+        chunk.append(letter)
         room -= size
     if chunk:
         yield chunk
@@ -204,33 +208,33 @@ def _copy_singly(
     database: str, parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]
 ) -> tuple[list[str], bool]:
     copied: list[str] = []
-    for one in parked:
+    for letter in parked:
         try:
-            _insert(database, [one], attempts)
+            _insert(database, [letter], attempts)
         except Error as error:
-            emit(DeadLetterStays(job_id=one.lease.id, error=error))
+            emit(DeadLetterStays(job_id=letter.lease.id, error=error))
             if isinstance(error, _AWAY):
                 return copied, True
             if transaction.get_connection(database).in_atomic_block:
                 break
         else:
-            copied.append(one.lease.id)
+            copied.append(letter.lease.id)
     return copied, False
 
 
 def _insert(database: str, parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> None:
-    """Insert dead letters that are not there yet, with their attempts, in one transaction."""
-    leases = [one.lease._replace(id=str(id_of_dead(one.lease.id))) for one in parked]
-    letters = {}
+    """Insert new dead letters with their attempts, in one transaction."""
+    leases = [letter.lease._replace(id=str(id_of_dead(letter.lease.id))) for letter in parked]
+    rows = {}
     runs = {}
-    for one, lease in zip(parked, leases, strict=True):
-        dead = failed_job_of(lease, one.failure, one.failed_at)
+    for letter, lease in zip(parked, leases, strict=True):
+        dead = failed_job_of(lease, letter.failure, letter.failed_at)
         fit(dead)
-        letters[dead.job_id] = dead
-        records = attempts_of(attempts.get(one.lease.id, []))
+        rows[dead.job_id] = dead
+        records = attempts_of(attempts.get(letter.lease.id, []))
         runs[dead.job_id] = [attempt_of(lease, record) for record in records]
     with transaction.atomic(using=database):
-        new = bury_all(database, list(letters.values()))
+        new = bury_all(database, list(rows.values()))
         mine = [run for dead in new for run in runs[dead.job_id]]
         for run in mine:
             fit(run)
@@ -238,7 +242,7 @@ def _insert(database: str, parked: Sequence[Parked], attempts: Mapping[str, list
 
 
 def _attempts(client: Any, base: str, parked: Mapping[bytes, Parked]) -> dict[str, list[bytes]]:
-    ids = [one.lease.id for one in parked.values()]
+    ids = [letter.lease.id for letter in parked.values()]
     pipe = client.pipeline(transaction=False)
     for job_id in ids:
         pipe.lrange(base + "att:" + job_id, 0, -1)
@@ -247,10 +251,10 @@ def _attempts(client: Any, base: str, parked: Mapping[bytes, Parked]) -> dict[st
 
 def _mapping(raw: Any) -> dict[str, Any]:
     try:
-        told = json.loads(raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw)
+        value = json.loads(raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw)
     except (ValueError, TypeError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _number(value: object) -> int:

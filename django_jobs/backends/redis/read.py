@@ -1,4 +1,4 @@
-"""What Redis knows of a job or a queue, without changing it."""
+"""Read jobs, results and queues; also cancel jobs and purge results."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _WHERE_JOBS_ARE = ("jobs", "res", "dead")
 
 
 class Reader:
-    """Looks things up for one backend."""
+    """Reads of one backend."""
 
     def __init__(self, store: Store, backend: str) -> None:
         self._store = store
         self._backend = backend
 
     def stats(self, queue: str) -> QueueStats:
-        told = self._store.run("stats", queue, [])
-        ready, scheduled, running, blocked, suspect, waited = map(int, told)
+        counts = self._store.run("stats", queue, [])
+        ready, scheduled, running, blocked, suspect, waited = map(int, counts)
         return QueueStats(
             ready=ready,
             scheduled=scheduled,
@@ -47,22 +47,23 @@ class Reader:
         )
 
     def peek(self, queue: str, limit: int) -> list[Glimpse]:
-        now, *told = self._store.run("peek", queue, [limit])
+        now, *parts = self._store.run("peek", queue, [limit])
         return [
             glimpse_of(
-                *told[at : at + 3],
+                *parts[at : at + 3],
                 queue=queue,
                 backend=self._backend,
-                stands="scheduled" if int(told[at][3:19]) > int(now) else "ready",
+                stands="scheduled" if int(parts[at][3:19]) > int(now) else "ready",
             )
-            for at in range(0, len(told), 3)
+            for at in range(0, len(parts), 3)
         ]
 
     def held(self, queue: str, limit: int) -> list[Glimpse]:
         """Jobs that run, and jobs that wait for a key."""
-        told = self._store.run("held", queue, [limit])
+        parts = self._store.run("held", queue, [limit])
         return [
-            self._held(queue, *told[at : at + HELD_PARTS]) for at in range(0, len(told), HELD_PARTS)
+            self._held(queue, *parts[at : at + HELD_PARTS])
+            for at in range(0, len(parts), HELD_PARTS)
         ]
 
     def _held(
@@ -79,14 +80,14 @@ class Reader:
         )
 
     def find(self, job_id: str) -> Glimpse | None:
-        """The live message with an id, looked for in every queue there is."""
+        """The live job with an id, searched for in every queue."""
         queue = self.queue_of(job_id)
         if queue is None:
             return None
-        told = self._store.run("find", queue, [job_id])
-        if not told:
+        answer = self._store.run("find", queue, [job_id])
+        if not answer:
             return None
-        stands, place, ends, raw, text, asked, now = told
+        stands, place, ends, raw, text, asked, now = answer
         seen = glimpse_of(
             place,
             raw,
@@ -100,7 +101,7 @@ class Reader:
         return seen._replace(extra={**seen.extra, **more})
 
     def known(self, jobs: Mapping[str, str]) -> set[str]:
-        """Those of some jobs, by id with their queues, that are here, or were pushed lately."""
+        """The ids among ``jobs`` (id to queue) that are here or were pushed lately."""
         if not jobs:
             return set()
 
@@ -113,28 +114,28 @@ class Reader:
                 pipe.exists(f"{base}pushed:{job_id}")
             return pipe.execute()
 
-        told = iter(self._store.connection.ask(ask))
-        of_each = zip(*[told] * (len(_WHERE_JOBS_ARE) + 1), strict=True)
+        replies = iter(self._store.connection.ask(ask))
+        of_each = zip(*[replies] * (len(_WHERE_JOBS_ARE) + 1), strict=True)
         return {job_id for job_id, answers in zip(jobs, of_each, strict=True) if any(answers)}
 
     def queue_of(self, job_id: str) -> str | None:
         """The queue in which a job lives."""
         queues = self._store.queues()
-        found = self._store.each(queues, lambda pipe, base: pipe.hexists(base + "jobs", job_id))
-        return next((queue for queue, there in zip(queues, found, strict=True) if there), None)
+        flags = self._store.each(queues, lambda pipe, base: pipe.hexists(base + "jobs", job_id))
+        return next((queue for queue, there in zip(queues, flags, strict=True) if there), None)
 
     def latest(self, queue: str | None, limit: int) -> list[Account]:
-        """Jobs that ended, of which a result is kept, without their attempts."""
-        found = []
+        """Ended jobs whose result is kept, without their attempts."""
+        accounts = []
         for name in self._store.queues() if queue is None else [queue]:
-            found_here: list[list[Any]] = self._store.past_unreadable(
+            pages: list[list[Any]] = self._store.past_unreadable(
                 [name], lambda some: self._store.run_on("ended", some, [limit]), none=[]
             )
-            told = found_here[0]
-            for job_id, text in zip(told[::2], told[1::2], strict=True):
+            page = pages[0]
+            for job_id, text in zip(page[::2], page[1::2], strict=True):
                 if result := result_of(text):
-                    found.append(_account_of(job_id.decode("utf-8", "replace"), name, result))
-        return found
+                    accounts.append(_account_of(job_id.decode("utf-8", "replace"), name, result))
+        return accounts
 
     def ended(self, job_id: str) -> Ended | None:
         account = self._result(job_id) or self._dead(job_id)
@@ -153,19 +154,19 @@ class Reader:
         )
 
     def account(self, job_id: str) -> Account | None:
-        # What ended between the first look and the second is found by the last ones.
+        # A job that ended between the first two reads is found by the last two.
         for look in (self._result, self._live, self._dead, self._result):
-            if found := look(job_id):
-                return found
+            if account := look(job_id):
+                return account
         return None
 
     def _result(self, job_id: str) -> Account | None:
         queues = self._store.queues()
         there = self._store.each(queues, lambda pipe, base: pipe.hexists(base + "res", job_id))
         for queue in [name for name, is_there in zip(queues, there, strict=True) if is_there]:
-            told = result_of(self._store.run("kept", queue, [job_id]))
-            if told:
-                account = _account_of(job_id, queue, told)
+            record = result_of(self._store.run("kept", queue, [job_id]))
+            if record:
+                account = _account_of(job_id, queue, record)
                 if not account.failed_attempts:
                     return account
                 return account._replace(attempts=self._attempts(queue, job_id))
@@ -189,13 +190,13 @@ class Reader:
         )
 
     def _dead(self, job_id: str) -> Account | None:
-        """A dead letter that is parked here, or stands in the database."""
+        """A dead letter, parked here or in the database."""
         queues = self._store.queues()
         raw = self._store.each(queues, lambda pipe, base: pipe.hget(base + "dead", job_id))
         for queue, text in zip(queues, raw, strict=True):
             if text:
-                one = parked_of(job_id.encode(), text, queue=queue, backend=self._backend)
-                return self._parked(one, queue, job_id)
+                parked = parked_of(job_id.encode(), text, queue=queue, backend=self._backend)
+                return self._parked(parked, queue, job_id)
         if _is_id(job_id):
             return dead_account(job_databases(get_settings())[0], self._backend, job_id)
         return None
@@ -224,20 +225,20 @@ class Reader:
         return attempts_of(raw[0] or [])
 
 
-def _account_of(job_id: str, queue: str, told: dict[str, Any]) -> Account:
-    """What a result tells of its job."""
-    status, output = str(told.get("status")), str(told.get("output") or "")
+def _account_of(job_id: str, queue: str, record: dict[str, Any]) -> Account:
+    """The account of a job from its result."""
+    status, output = str(record.get("status")), str(record.get("output") or "")
     return Account(
         id=job_id,
         queue=queue,
-        handler=str(told.get("handler") or ""),
+        handler=str(record.get("handler") or ""),
         status=status,
-        body=None if (body := told.get("body")) is None else str(body),
-        failed_attempts=_whole(told.get("attempts")) or 0,
-        worker=str(told.get("worker") or ""),
-        started_at=_whole(told.get("started_at")),
-        finished_at=_whole(told.get("finished_at")),
-        value_json=str(told.get("value_json") or "null"),
+        body=None if (body := record.get("body")) is None else str(body),
+        failed_attempts=_whole(record.get("attempts")) or 0,
+        worker=str(record.get("worker") or ""),
+        started_at=_whole(record.get("started_at")),
+        finished_at=_whole(record.get("finished_at")),
+        value_json=str(record.get("value_json") or "null"),
         reason=reason_of(status, output),
         output=output,
     )
@@ -255,11 +256,8 @@ def _is_id(job_id: str) -> bool:
     return True
 
 
-# Deleting results before their time is over.
-
-
 LOOKED_AT = 100
-"""In one step: each of them is read as a whole, and may be large."""
+"""Results read in one step of a purge: each is read as a whole, and may be large."""
 
 
 def purge_results(
@@ -269,41 +267,42 @@ def purge_results(
     for name in store.queues() if queue is None else [queue]:
         place = "0"
         while True:
-            told = store.run("purge", name, [older_than, place, LOOKED_AT, "" if dry_run else "1"])
-            place, results, runs = told[0].decode(), int(told[1]), int(told[2])
+            answer = store.run(
+                "purge", name, [older_than, place, LOOKED_AT, "" if dry_run else "1"]
+            )
+            place, results, runs = answer[0].decode(), int(answer[1]), int(answer[2])
             if results:
                 yield results, runs
             if place == "0":
                 break
 
 
-# Keeping jobs from running: those that wait are taken out, those that run are asked to stop.
-
+# Cancelling: waiting jobs are removed, running ones are asked to stop.
 
 _WHY = "cancelled"
 _CANCELLED_KEPT_MS = 86_400_000
 
 
 def cancel(store: Store, queue: str | None, job_id: str, remembered_ms: int) -> bool:
-    """Take out a job that waits in a queue, and keep for a day what it was."""
+    """Remove a waiting job from a queue, and keep its record for a day."""
     if queue is None:
         return False
-    told = [job_id, _WHY, _CANCELLED_KEPT_MS, remembered_ms]
-    return bool(store.run("cancel", queue, told))
+    args = [job_id, _WHY, _CANCELLED_KEPT_MS, remembered_ms]
+    return bool(store.run("cancel", queue, args))
 
 
 def asked_to_stop(store: Store, leases: Sequence[Lease]) -> set[str]:
-    """The ids of those leases whose job is to stop."""
+    """The ids of leases whose jobs are to stop."""
     by_queue: dict[str, list[str]] = {}
     for lease in leases:
         by_queue.setdefault(lease.queue, []).append(lease.id)
     names = {store.layout.base(queue): ids for queue, ids in by_queue.items()}
-    told = store.each(
+    flags = store.each(
         list(by_queue), lambda pipe, base: pipe.smismember(base + "stops", names[base])
     )
     return {
         job_id
-        for ids, answers in zip(by_queue.values(), told, strict=True)
+        for ids, answers in zip(by_queue.values(), flags, strict=True)
         for job_id, asked in zip(ids, answers or [0] * len(ids), strict=True)
         if asked
     }
