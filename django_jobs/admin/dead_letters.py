@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.urls import URLPattern
 
-    from django_jobs.operations.search import Found
+    from django_jobs.operations.search import SearchResult
 
 
 # The page of a dead letter.
@@ -353,7 +353,7 @@ class FailedJobAdmin(DetailAdmin, BeginningAdmin, EditingAdmin):
         }
 
 
-def _searched(result: Found, request: HttpRequest) -> str:
+def _searched(result: SearchResult, request: HttpRequest) -> str:
     """What a search covered, as a sentence."""
     sentence = "Found by name: an id, a trace id or a fingerprint."
     if result.by_text:

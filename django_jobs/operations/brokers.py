@@ -1,4 +1,4 @@
-"""What backends outside the database say of their queues; one that is broken hides no other."""
+"""Ask backends outside the database about their queues; a broken one does not hide the others."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ T = TypeVar("T")
 
 
 def brokers() -> list[str]:
-    """The aliases of backends whose jobs are in no database."""
-    return [alias for alias, one in get_settings().backends.items() if database_of(one) is None]
+    """The aliases of the backends whose jobs are not in a database."""
+    return [
+        alias for alias, config in get_settings().backends.items() if database_of(config) is None
+    ]
 
 
 def queues_of_brokers() -> Iterator[tuple[str, str]]:
-    """Backend and queue of all that they hold; who cannot tell is heard of by ``stats_of``."""
+    """Backend and name of every queue at a broker; ``stats_of`` reports brokers that fail."""
     for alias in brokers():
         try:
             names = _queues_of(alias)
@@ -45,7 +47,7 @@ def queues_of_brokers() -> Iterator[tuple[str, str]]:
 
 
 def peeked(backend: str, queue: str, limit: int) -> list[Glimpse] | str:
-    """The first jobs of a queue, or what keeps its backend from telling."""
+    """The first jobs of a queue, or why its backend cannot list them."""
     if backend not in brokers():
         return f"There is no broker {backend!r} among the backends."
     broker = backends[backend]
@@ -53,17 +55,17 @@ def peeked(backend: str, queue: str, limit: int) -> list[Glimpse] | str:
         return f"The backend {backend!r} cannot tell of its jobs."
     try:
         return broker.peek(queue, limit)
-    except Exception as error:  # noqa: BLE001 - a page that says so beats none
-        return _silent(backend, queue, error)
+    except Exception as error:  # noqa: BLE001 - a page that shows the error beats none
+        return _log_silent(backend, queue, error)
 
 
 def find(job_id: str) -> tuple[str, Glimpse] | None:
-    """A live job and its backend; one that is broken is as one that has no such job."""
+    """A live job and its backend; a broken backend counts as one without the job."""
     return _first_answer("peek", lambda backend: backend.find(job_id))
 
 
 def account_of(job_id: str) -> tuple[str, Account] | None:
-    """All that a broker knows of a job, live or ended, and which; as ``find`` else."""
+    """As ``find``, but all that the broker knows of a job, live or ended."""
     return _first_answer("accounts", lambda backend: backend.account(job_id))
 
 
@@ -73,16 +75,16 @@ def _first_answer(capability: str, ask: Callable[[Inspects], T | None]) -> tuple
         if not isinstance(backend, Inspects) or capability not in backend.capabilities.names():
             continue
         try:
-            told = ask(backend)
+            answer = ask(backend)
         except Exception:  # noqa: BLE001, S112 - one broken backend must not hide the others
             continue
-        if told is not None:
-            return alias, told
+        if answer is not None:
+            return alias, answer
     return None
 
 
 def queues_to_ask() -> Iterator[tuple[str, str, str]]:
-    """Backend, queue, and what keeps the backend from naming queues if none can be asked."""
+    """Backend, queue and problem of each queue; a problem alone, if no queue is known."""
     settings = get_settings()
     for alias in brokers():
         names = {name for name in settings.queues if settings.backend_for(name) == alias}
@@ -90,7 +92,7 @@ def queues_to_ask() -> Iterator[tuple[str, str, str]]:
         try:
             names |= set(_queues_of(alias))
         except Exception as error:  # noqa: BLE001 - as above
-            problem = _silent(alias, "", error)
+            problem = _log_silent(alias, "", error)
         if problem and not names:
             yield alias, "", problem
         yield from ((alias, name, "") for name in sorted(names))
@@ -102,34 +104,34 @@ def _queues_of(alias: str) -> list[str]:
 
 
 def stats_of(backend: str, queue: str) -> QueueStats | str:
-    """How a queue stands, or the kind of error that keeps its backend from telling."""
+    """The statistics of a queue, or the kind of error with which its backend failed."""
     try:
         return backends[backend].stats(queue)
     except Exception as error:  # noqa: BLE001 - one broken backend must not hide the others
-        return _silent(backend, queue, error)
+        return _log_silent(backend, queue, error)
 
 
-def _silent(backend: str, queue: str, error: Exception) -> str:
-    """A driver's words name hosts and ports: they are for the log, not for whoever looks."""
-    told = error_text(error)
-    emit(BackendSilent(backend=backend, queue=queue, why=f"{told.type}: {told.message}"))
+def _log_silent(backend: str, queue: str, error: Exception) -> str:
+    """Log an error and return its kind: a driver's message names hosts, which only the log may."""
+    text = error_text(error)
+    emit(BackendSilent(backend=backend, queue=queue, why=f"{text.type}: {text.message}"))
     return _kinds(error)
 
 
 def _kinds(error: Exception) -> str:
-    """The type of an error, and of the one it stands for."""
+    """The type of an error, and that of its cause."""
     kind, cause = type(error).__name__, error.__cause__
     return kind if cause is None else f"{kind} ({type(cause).__name__})"
 
 
-# The circuit breakers that workers share, as they stand.
+# The circuit breakers that workers share.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenBreaker:
-    """A breaker that lets nothing pass, or one job to try.
+    """A breaker that lets nothing pass, or only one job as a try.
 
-    ``state``: ``open`` while it cools down, for so many seconds, then ``half-open``.
+    ``state`` is ``open`` for ``seconds_left``, while it cools down, and then ``half-open``.
     """
 
     kind: str
@@ -141,7 +143,7 @@ class OpenBreaker:
 
 
 def until(breaker: OpenBreaker, now: int) -> str:
-    """How it stands, in words, with the moment when that changes, by the store's clock."""
+    """The state of a breaker in words, with the moment of its change by the store's clock."""
     if not breaker.seconds_left:
         return "half-open: it lets one job at a time try"
     left = to_microseconds(breaker.seconds_left)
@@ -149,8 +151,8 @@ def until(breaker: OpenBreaker, now: int) -> str:
 
 
 def open_breakers() -> list[OpenBreaker]:
-    """Those of all databases that carry jobs and of other backends, by backend and name."""
-    found = []
+    """The breakers of all databases with jobs and of other backends, by backend and name."""
+    breakers = []
     for database in job_databases(get_settings()):
         rows = Breaker.objects.using(database).filter(opened_at__isnull=False)
         if not (opened := list(rows)):
@@ -158,24 +160,25 @@ def open_breakers() -> list[OpenBreaker]:
         now = store_now(database)
         for row in opened:
             circuit = Circuit(row.failures, row.opened_at)
-            found += _known(row.backend, Standing(row.kind, row.name, circuit, now))
+            breakers += _configured(row.backend, Standing(row.kind, row.name, circuit, now))
     for alias in get_settings().backends:
         for standing in _kept_by(alias):
-            found += _known(alias, standing)
-    return sorted(found, key=lambda one: (one.backend, one.kind, one.name))
+            breakers += _configured(alias, standing)
+    return sorted(breakers, key=lambda breaker: (breaker.backend, breaker.kind, breaker.name))
 
 
 def _kept_by(alias: str) -> list[Standing]:
     try:
         backend = backends[alias]
         return backend.open_breakers() if isinstance(backend, KeepsBreakers) else []
-    except (OSError, ImproperlyConfigured):  # it does not answer, which is told elsewhere
+    except (OSError, ImproperlyConfigured):  # stats_of reports backends that do not answer
         return []
 
 
-def _known(backend: str, standing: Standing) -> list[OpenBreaker]:
+def _configured(backend: str, standing: Standing) -> list[OpenBreaker]:
+    """The breaker, if the settings still have a rule for it."""
     rule = rule_of(standing.kind, standing.name)
-    if rule is None:  # of settings that are no more
+    if rule is None:
         return []
     left = standing.circuit.cools_for(standing.now, rule.cooldown) / SECOND
     return [

@@ -1,7 +1,6 @@
-"""Replaying or discarding very many dead letters: a stored run, carried on in short steps.
+"""Replay or discard very many dead letters: a stored run, carried on in short steps.
 
-A step may be made by anybody (a worker that runs the run's job, the page that shows it), by
-one at a time.
+A worker that runs the run's job and the page that shows the run both make steps, one at a time.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ def begin(
 ) -> ResolutionRun:
     """Store a run through all open dead letters that match, and a job that carries it on.
 
-    ``rate``: at most so many a second. Those that come to match later are left alone.
-    ``token``: a run that was begun with the same one is the answer, and no other is begun.
-    ``witness`` is told the run, in the transaction that stores it.
+    Dead letters that come to match later are left alone. ``rate``: at most so many a second.
+    ``token``: if a run was begun with it already, that run is returned and no other begun.
+    ``witness`` is called with the run, in the transaction that stores it.
     """
     _check(verb, rate)
     alias = using or jobs_database()
@@ -61,15 +60,15 @@ def begin(
     def work(_: Any) -> ResolutionRun:
         if token and (before := ResolutionRun.objects.using(alias).filter(token=token).first()):
             return before
-        said = {"verb": verb, "rate": rate, "token": token, "reason": reason}
-        run = _stored(alias, matching, by, said)
+        columns = {"verb": verb, "rate": rate, "token": token, "reason": reason}
+        run = _store(alias, matching, by, columns)
         if witness is not None:
             witness(run)
         return run
 
     try:
         run = in_transition(alias, work)
-    except IntegrityError:  # pressed twice at once, and the other was first
+    except IntegrityError:  # submitted twice at once, and the other one was first
         return ResolutionRun.objects.using(alias).get(token=token)
     if not run.total:
         end(alias, run, ResolutionRun.State.FINISHED)
@@ -79,18 +78,18 @@ def begin(
     return run
 
 
-def _stored(alias: str, matching: Matching, by: str, said: dict[str, Any]) -> ResolutionRun:
+def _store(alias: str, matching: Matching, by: str, columns: dict[str, Any]) -> ResolutionRun:
     letters = matching.letters(alias)
     last = letters.order_by("-pk").values_list("pk", flat=True).first()
     run = ResolutionRun.objects.using(alias).create(
-        **said,
+        **columns,
         matching=matching.document(),
         total=0 if last is None else letters.filter(pk__lte=last).count(),
         upto=last or 0,
         started_by=by[:150],
         started_at=for_people(store_now(alias)),
     )
-    _tell(alias, run, f"{run.verb}-run", by, run.reason)
+    _record(alias, run, f"{run.verb}-run", by, run.reason)
     return run
 
 
@@ -102,9 +101,9 @@ def _check(verb: str, rate: float | None) -> None:
 
 
 def carry(run: ResolutionRun, *, using: str | None = None) -> None:
-    """Enqueue the job that carries a run on, where the dead letters' own workers find it.
+    """Enqueue the job that carries a run on, for the workers of the dead letters' own queue.
 
-    If that cannot be, the run says why, and goes on while somebody looks at its page.
+    If it cannot be enqueued, the run records why, and goes on only while its page is open.
     """
     alias = using or jobs_database()
     first = Matching.from_document(run.matching).letters(alias).order_by("pk").first()
@@ -130,7 +129,7 @@ def carry(run: ResolutionRun, *, using: str | None = None) -> None:
 
 
 def stop(run_id: int, *, by: str, reason: str = "", using: str | None = None) -> bool:
-    """End a run where it is; whether it was running. What it did stays done."""
+    """Stop a run where it is; returns whether it was running. What it did stays done."""
     alias = using or jobs_database()
 
     def work(_: Any) -> bool:
@@ -138,7 +137,7 @@ def stop(run_id: int, *, by: str, reason: str = "", using: str | None = None) ->
         if run.state != ResolutionRun.State.RUNNING:
             return False
         end(alias, run, ResolutionRun.State.STOPPED, by)
-        _tell(alias, run, f"stop-{run.verb}-run", by, reason)
+        _record(alias, run, f"stop-{run.verb}-run", by, reason)
         return True
 
     return in_transition(alias, work)
@@ -153,7 +152,7 @@ def end(alias: str, run: ResolutionRun, state: str, by: str = "") -> None:
     running.update(state=state, ended_at=ended_at, ended_by=by[:150], stepping_until=0)
 
 
-def _tell(alias: str, run: ResolutionRun, action: str, by: str, reason: str) -> None:
+def _record(alias: str, run: ResolutionRun, action: str, by: str, reason: str) -> None:
     detail = {"run": run.pk, "matching": run.matching, "total": run.total, "rate": run.rate}
     record(
         alias,
@@ -166,10 +165,10 @@ def _tell(alias: str, run: ResolutionRun, action: str, by: str, reason: str) -> 
     )
 
 
-# Carrying a run on: one step at a time, by one at a time.
+# Carrying a run on, one step at a time.
 #
-# What a step did is written with the dead letter that it did it to, so that a step that is
-# cut off is neither lost nor counted twice.
+# Progress is written in the same transaction as the dead letter it is about, so that work of
+# a step that is cut off is neither lost nor counted twice.
 
 
 STEP_SECONDS = 5.0
@@ -182,10 +181,10 @@ _PROBLEMS_KEPT = 20
 def advance(
     run_id: int, *, seconds: float = STEP_SECONDS, using: str | None = None
 ) -> tuple[ResolutionRun, float]:
-    """Carry a run on for some seconds; the run, and in how many seconds there is more to do.
+    """Carry a run on for some seconds; returns it, and in how many seconds there is more to do.
 
-    Does nothing while somebody else is at it, while its pace forbids more, and when it has
-    ended. Raises ResolutionRun.DoesNotExist.
+    Does nothing while another step is under way, while the rate forbids more, and when the run
+    has ended. Raises ResolutionRun.DoesNotExist.
     """
     alias = using or jobs_database()
     step = _Step(alias, run_id)
@@ -194,7 +193,7 @@ def advance(
 
 
 class _Step:
-    """One step of a run, by whoever holds it."""
+    """One step of a run, made while this process holds the run."""
 
     def __init__(self, alias: str, run_id: int) -> None:
         self.alias = alias
@@ -207,7 +206,7 @@ class _Step:
         self.run_id = run_id
 
     def now(self) -> int:
-        """The store's clock, without asking it each time."""
+        """The store's clock, read once and counted on from there."""
         return self.began_at + int((time.monotonic() - self.began) * SECOND)
 
     def make(self, deadline: float) -> float:
@@ -221,7 +220,7 @@ class _Step:
             self.mine.update(stepping_until=0)
 
     def _through(self, run: ResolutionRun, deadline: float) -> float:
-        # What was not used of the pace while nobody stepped is not caught up with.
+        # Time in which no step was made is not caught up with.
         due = max(run.next_at, self.now() - (_SLACK if run.next_at else 0))
         for failed_id in self._keys(run):
             wait = max(due - self.now(), 0) / SECOND
@@ -231,7 +230,7 @@ class _Step:
             if run.rate:
                 due += int(SECOND / run.rate)
             if not self._deal_with(run, failed_id, due):
-                return 1.0  # stopped, or held by somebody else by now
+                return 1.0  # stopped, or held by another process by now
         end(self.alias, run, ResolutionRun.State.FINISHED)
         return 0.0
 
@@ -244,12 +243,12 @@ class _Step:
             after = keys[-1]
 
     def _deal_with(self, run: ResolutionRun, failed_id: int, due: int) -> bool:
-        """One dead letter; False when the run is no longer this step's."""
+        """Resolve one dead letter; False when the run is no longer held by this step."""
         at = {"cursor": failed_id, "next_at": due, "stepping_until": self.now() + _HELD}
         counted = False
 
         def witness(_failed: FailedJob, _before: str) -> None:
-            # With what it counts, in one transaction.
+            # Counted in the transaction that resolves the dead letter.
             nonlocal counted
             counted = bool(self.mine.update(**at, done=F("done") + 1))
             if not counted:
@@ -291,4 +290,4 @@ class _Step:
 
 
 class _NotOurs(Exception):
-    """The run was stopped, or is held by somebody else by now."""
+    """The run was stopped, or is held by another process by now."""

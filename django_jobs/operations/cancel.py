@@ -1,6 +1,6 @@
-"""Calling jobs off, whatever they do: what waits ends at once, what runs is asked to stop.
+"""Call jobs off: one that waits is cancelled at once, one that runs is asked to stop.
 
-A job goes from the outbox to its backend, and is looked for in that order.
+A job moves from the outbox to its backend, so they are searched in that order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django_jobs.outbox.withdrawal import Withdrawn
 
     Witness = Callable[[str], None]
-    """Is told what was done, in the transaction that does it."""
+    """Called with the new status, in the transaction that makes the change."""
 
 CallOffStatus = Literal["cancelled", "asked", "already-asked", "moving", "gone"]
 MOVING_SECONDS = 2.0
@@ -37,12 +37,12 @@ LOOK_EVERY_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalledOff:
-    """What became of a wish to call a job off.
+    """The result of calling a job off.
 
     ``cancelled``: it waited, and is over. ``asked``: it runs, and its handler can see that
-    it is to stop; ``already-asked``: as before. ``moving``: it is on its way from the outbox
-    to its backend, and it is not known whether it has arrived; ask again. ``gone``: it ended, or
-    never was, or its backend cannot call it off.
+    it is to stop; ``already-asked``: it was asked before. ``moving``: it is on its way from the
+    outbox to its backend, and may have arrived or not; try again. ``gone``: it ended, never
+    existed, or its backend cannot call it off.
     """
 
     job_id: str
@@ -52,7 +52,7 @@ class CalledOff:
 def call_off(
     job_id: str, *, by: str, reason: str = "", witness: Witness | None = None
 ) -> CalledOff:
-    """Cancel a job that waits, or ask one that runs to stop. Asked again, nothing changes."""
+    """Cancel a job that waits, or ask a running one to stop. Calling it again changes nothing."""
     key = parse_id(job_id)
     status: CallOffStatus = "gone"
     for place in [] if key is None else _places(key, by, reason):
@@ -62,18 +62,18 @@ def call_off(
 
 
 def cancel(job_id: str, *, by: str, reason: str = "") -> bool:
-    """Call off a job that waits; False when it runs, ended or never was."""
+    """Cancel a job that waits; False when it runs, has ended or never existed."""
     key = parse_id(job_id)
     places = [] if key is None else _places(key, by, reason)
     return any(place.cancel() for place in places)
 
 
 def _places(key: str, by: str, reason: str) -> Iterator[_Place]:
-    """Where a job is, or may be."""
+    """The places where a job is or may be."""
     for name in get_settings().backends:
         home = outbox_database(get_settings(), name)
-        if home is not None and (waits := outbox.find(name, key)):
-            yield _Outbox(key, backends[name], waits.queue, home, by, reason)
+        if home is not None and (waiting := outbox.find(name, key)):
+            yield _Outbox(key, backends[name], waiting.queue, home, by, reason)
             break
     for alias in job_databases(get_settings()):
         row = Job.objects.using(alias).filter(pk=key).values("backend", "queue").first()
@@ -82,13 +82,13 @@ def _places(key: str, by: str, reason: str) -> Iterator[_Place]:
             return
     for name, config in get_settings().backends.items():
         if database_of(config) is None and (backend := backends[name]).capabilities.cancel:
-            found = _live(backend, key)
-            queue = "" if found is None else found.queue
+            glimpse = _live(backend, key)
+            queue = "" if glimpse is None else glimpse.queue
             yield _Place(key, backend, queue, jobs_database(), by, reason)
 
 
 def _live(backend: Backend, key: str) -> Glimpse | None:
-    """A live job, where its backend shows any."""
+    """A live job, if its backend can show it."""
     if isinstance(backend, Inspects) and backend.capabilities.peek:
         return backend.find(key)
     return None
@@ -96,7 +96,7 @@ def _live(backend: Backend, key: str) -> Glimpse | None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A job on its backend, and who wants what of it."""
+    """A job on its backend, with the operator and the reason to record."""
 
     key: str
     backend: Backend
@@ -106,20 +106,20 @@ class _Place:
     reason: str
 
     def cancel(self) -> bool:
-        return in_transition(self.alias, lambda _: self._cancelled())
+        return in_transition(self.alias, lambda _: self._cancel())
 
     def call_off(self, witness: Witness | None) -> CallOffStatus:
         def work(_: object) -> CallOffStatus:
             status: CallOffStatus = "cancelled"
-            if not self._cancelled():
-                status = self._asked()
+            if not self._cancel():
+                status = self._ask_to_stop()
             if witness is not None and status in {"cancelled", "asked"}:
                 witness(status)
             return status
 
         return in_transition(self.alias, work)
 
-    def _cancelled(self) -> bool:
+    def _cancel(self) -> bool:
         if not isinstance(self.backend, Cancels):
             raise lacking(self.backend, "cancel", self.key)
         done = self.backend.cancel(self.key)
@@ -127,7 +127,7 @@ class _Place:
             self._record("cancel")
         return done
 
-    def _asked(self) -> CallOffStatus:
+    def _ask_to_stop(self) -> CallOffStatus:
         if isinstance(self.backend, Cancels) and self.backend.ask_to_stop(self.key):
             self._record("stop")
             return "asked"
@@ -137,8 +137,8 @@ class _Place:
         asked = Job.objects.using(self.alias).filter(pk=self.key, cancel_requested=True)
         if asked.exists():
             return True
-        found = _live(self.backend, self.key)
-        return found is not None and bool(found.extra.get("asked_to_stop"))
+        glimpse = _live(self.backend, self.key)
+        return glimpse is not None and bool(glimpse.extra.get("asked_to_stop"))
 
     def _record(self, action: str) -> None:
         record(
@@ -153,16 +153,19 @@ class _Place:
 
 
 class _Outbox(_Place):
-    """A job in the outbox of its backend; ``alias`` is the database of that."""
+    """A job in the outbox of its backend; ``alias`` is the outbox's database."""
 
     def cancel(self) -> bool:
-        return self._patiently(None) == "cancelled"
+        return self._withdraw_after_push(None) == "cancelled"
 
     def call_off(self, witness: Witness | None) -> CallOffStatus:
-        return self._patiently(witness)
+        return self._withdraw_after_push(witness)
 
-    def _patiently(self, witness: Witness | None) -> Withdrawn:
-        """A push takes milliseconds, so its end is waited for where the caller holds no lock."""
+    def _withdraw_after_push(self, witness: Witness | None) -> Withdrawn:
+        """Withdraw it, waiting for a push under way: that takes milliseconds.
+
+        Does not wait in a transaction of the caller, which may hold locks.
+        """
         until = time.monotonic() + MOVING_SECONDS
         while True:
             status = in_transition(self.alias, lambda _: self._withdraw(witness))

@@ -1,4 +1,4 @@
-"""One reason why a job does not run, in words."""
+"""One reason why a job does not run, in words for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _UNITS_FROM = 2
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """``kind`` is a stable word, ``told`` a sentence, ``way_out`` what to do about it."""
+    """``kind`` is a stable word, ``told`` a sentence, ``way_out`` what to do about it.
+
+    The fields are named as in the JSON of ``jobs_explain``.
+    """
 
     kind: str
     told: str
@@ -21,7 +24,7 @@ class Cause:
 
 
 def span(microseconds: float) -> str:
-    """A length of time in its greatest fitting unit."""
+    """A length of time in the largest unit that fits."""
     seconds = max(microseconds / SECOND, 0.0)
     for unit, size in _UNITS:
         if seconds >= _UNITS_FROM * size:
@@ -30,6 +33,6 @@ def span(microseconds: float) -> str:
 
 
 def not_kept(value_json: str) -> str:
-    """A sentence on a return value that was not kept; nothing of one that was."""
+    """A sentence on a return value that was not kept; empty if it was."""
     why = why_not_kept(value_json)
     return f" Its return value was not kept: {why}." if why else ""

@@ -1,7 +1,7 @@
-"""Dead letters: find them, replay them as new jobs, or discard them.
+"""Dead letters: find and group them, replay them as new jobs, or discard them.
 
-A dead letter is replayed or discarded once. What is asked of one that was resolved
-before changes nothing and says how it was resolved.
+A dead letter is resolved only once. Resolving it again changes nothing, and the answer says
+how it was resolved before.
 """
 
 from __future__ import annotations
@@ -40,7 +40,22 @@ if TYPE_CHECKING:
     from django_jobs.operations.replay import Witness
 
 
-__all__ = ["Discarded", "Replayed", "discard", "discard_each", "replay", "replay_each", "select"]
+__all__ = [
+    "Discarded",
+    "Foreseen",
+    "Group",
+    "Matching",
+    "Replayed",
+    "discard",
+    "discard_each",
+    "foresee",
+    "groups",
+    "obstacle_of",
+    "recount_groups",
+    "replay",
+    "replay_each",
+    "select",
+]
 
 _KEY = re.compile(r"[0-9]{1,18}")
 DiscardStatus = Literal["discarded", "already-discarded", "replayed"]
@@ -49,7 +64,7 @@ _WHEN_RESOLVED: dict[str, DiscardStatus] = {DISCARDED: "already-discarded", REPL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discarded:
-    """What became of a wish to discard."""
+    """The result of discarding a dead letter."""
 
     failed_id: int
     job_id: str
@@ -67,9 +82,9 @@ def select(
     unresolved: bool = True,
     using: str | None = None,
 ) -> QuerySet[FailedJob]:
-    """The dead letters that fit all that is said, the latest first.
+    """The dead letters that fit all conditions, the latest first.
 
-    ``ids`` are numbers of dead letters or ids of jobs; raises ValueError for what is neither.
+    ``ids`` are numbers of dead letters or ids of jobs; raises ValueError for anything else.
     """
     alias = using or jobs_database()
     until = None if older_than is None else moment_before(alias, older_than)
@@ -109,9 +124,9 @@ def replay_each(
     batch: int = 100,
     witness: Witness | None = None,
 ) -> Iterator[Replayed]:
-    """Replay one after the other, each in a transaction of its own.
+    """Replay dead letters one after the other, each in its own transaction.
 
-    Only what was there at the start: a replayed job that dies again is not replayed again.
+    Only those that exist at the start: a replayed job that dies again is not replayed again.
     """
     for pk in _keys(queryset, batch):
         try:
@@ -128,7 +143,7 @@ def discard_each(
     batch: int = 100,
     witness: Witness | None = None,
 ) -> Iterator[Discarded]:
-    """Discard one after the other, each in a transaction of its own."""
+    """Discard dead letters one after the other, each in its own transaction."""
     for pk in _keys(queryset, batch):
         try:
             yield discard(pk, by=by, reason=reason, using=queryset.db, witness=witness)
@@ -164,14 +179,14 @@ def _named(ids: Iterable[int | str]) -> Q:
     return Q(pk__in=numbers) | Q(job_id__in=job_ids)
 
 
-# Which dead letters are meant, as something that can be stored.
+# A filter of dead letters that can be stored as JSON.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
-    """Which dead letters are meant: those that fit all that is set.
+    """A filter: dead letters that fit everything that is set.
 
-    Those that died at ``since`` are among them, those at ``until`` are not.
+    ``since`` is included, ``until`` is not.
     """
 
     queue: str | None = None
@@ -183,7 +198,7 @@ class Matching:
     keys: tuple[int, ...] | None = None
 
     def letters(self, alias: str, *, unresolved: bool = True) -> QuerySet[FailedJob]:
-        """Those of them that are still open, or all of them."""
+        """The dead letters that fit: the open ones, or all of them."""
         conditions = {
             "queue": self.queue,
             "handler": self.handler,
@@ -198,34 +213,31 @@ class Matching:
         return FailedJob.objects.using(alias).filter(**chosen)
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON takes it."""
-        said = {name: value for name, value in asdict(self).items() if value is not None}
+        """The filter as a JSON document."""
+        conditions = {name: value for name, value in asdict(self).items() if value is not None}
         return {
             name: value.isoformat() if isinstance(value, datetime) else value
-            for name, value in said.items()
+            for name, value in conditions.items()
         }
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Matching:
-        known = {field.name for field in fields(cls)}
-        said = {name: value for name, value in document.items() if name in known}
+        names = {field.name for field in fields(cls)}
+        conditions = {name: value for name, value in document.items() if name in names}
         for name in ("since", "until"):
-            if name in said:
-                said[name] = datetime.fromisoformat(said[name])
-        if "keys" in said:
-            said["keys"] = tuple(said["keys"])
-        return cls(**said)
+            if name in conditions:
+                conditions[name] = datetime.fromisoformat(conditions[name])
+        if "keys" in conditions:
+            conditions["keys"] = tuple(conditions["keys"])
+        return cls(**conditions)
 
 
-# Dead letters by the error they share.
-
-
-__all__ = ["Group", "groups", "recount_groups"]
+# Dead letters grouped by the error they share.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """``open`` of the ``seen`` dead letters that are on record wait for somebody."""
+    """Dead letters with one error: ``seen`` of them are on record, ``open`` are unresolved."""
 
     fingerprint: str
     handler: str
@@ -239,9 +251,9 @@ class Group:
 
 
 def groups(*, limit: int = 100, resolved: bool = False, using: str | None = None) -> list[Group]:
-    """The groups with open dead letters, most of them first; with ``resolved``, the others too.
+    """The groups with open dead letters, the largest first; with ``resolved``, the others too.
 
-    Reads counts that are kept, never the dead letters themselves.
+    Reads stored counts, never the dead letters themselves.
     """
     rows = (
         FailureGroup.objects.using(using or jobs_database())
@@ -277,14 +289,14 @@ def groups(*, limit: int = 100, resolved: bool = False, using: str | None = None
 
 
 def recount_groups(*, using: str | None = None) -> int:
-    """Count all groups anew, which reads every dead letter; how many groups there are.
+    """Count all groups anew, which reads every dead letter; returns the number of groups.
 
-    For rows that came by another way than a worker, such as a restored table.
+    For rows that no worker wrote, such as those of a restored table.
     """
     return recount(using or jobs_database())
 
 
-# What would become of dead letters, found out without changing anything.
+# Dry runs: what a replay or a discard would do, without changing anything.
 
 
 LOOKED_AT_MOST = 1_000
@@ -293,7 +305,7 @@ _NOT_NEEDED = ("traceback", "output", "meta", "error_message")
 
 @dataclass(slots=True)
 class Foreseen:
-    """``looked`` dead letters were looked at; why some of them would be refused."""
+    """Of ``looked`` dead letters, how many would be resolved, and ``why`` others be refused."""
 
     looked: int = 0
     would: int = 0
@@ -306,21 +318,21 @@ class Foreseen:
 
 
 def foresee(letters: QuerySet[FailedJob], verb: str, limit: int = LOOKED_AT_MOST) -> Foreseen:
-    """What a replay or a discard of the first of some dead letters would come to."""
-    seen = Foreseen()
+    """What a replay or a discard of the first ``limit`` dead letters would do."""
+    foreseen = Foreseen()
     for failed in letters.order_by("pk").defer(*_NOT_NEEDED)[:limit]:
-        seen.looked += 1
+        foreseen.looked += 1
         if failed.resolution:
-            seen.resolved += 1
+            foreseen.resolved += 1
         elif verb == "replay" and (why := obstacle_of(failed)):
-            seen.why[why] += 1
+            foreseen.why[why] += 1
         else:
-            seen.would += 1
-    return seen
+            foreseen.would += 1
+    return foreseen
 
 
 def obstacle_of(failed: FailedJob) -> str:
-    """Why a dead letter cannot be replayed as things are, or nothing."""
+    """Why a dead letter cannot be replayed at present; empty if it can."""
     try:
         checked(failed)
     except (Rejection, InvalidJob, ConfigurationError) as problem:

@@ -1,7 +1,7 @@
-"""Why a job is not running: every cause there is, in the order in which it bites.
+"""Explain why a job is not running: every cause, in the order in which it takes effect.
 
-All are told, not only the first: whoever resumes a queue wants to know as well that no
-worker listens on it.
+All causes are listed, not only the first: an operator who resumes a queue also wants to know
+that no worker listens on it.
 """
 
 from __future__ import annotations
@@ -45,17 +45,15 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Account, Glimpse
     from django_jobs.models import OutboxJob
 
-
-# What can be in the way of a live job. Each function tells of one thing, or of nothing.
-
-
 _FAILURES = {"queue": "rejected jobs", "handler": "failures"}
 COUNTED_AT_MOST = 1000
 HOLDERS_SHOWN = 3
 
+# Causes for a job in a database. Each function yields what it checks for, or nothing.
 
-def of_running(job: Job, alias: str, now: int) -> Iterator[Cause]:
-    """A job that is leased: by whom, until when, and whether anybody still cares."""
+
+def _running_causes(job: Job, alias: str, now: int) -> Iterator[Cause]:
+    """For a leased job: which worker holds it, until when, and whether that worker is lost."""
     ends = job.lease_expires or 0
     if ends > now:
         yield Cause(
@@ -71,40 +69,40 @@ def of_running(job: Job, alias: str, now: int) -> Iterator[Cause]:
             "verdict: that worker is lost, or cannot reach the database.",
             "Workers return it by themselves. Is one there? Without one: jobs_reap.",
         )
-        yield from of_workers(job, alias)
+        yield from _worker_causes(job, alias)
     if job.cancel_requested:
         yield Cause(
             "stop-asked",
             "Somebody asked it to stop; its handler is told, and stopped if it does not listen.",
             "Wait a few seconds.",
         )
-    yield from _suspect(job)
+    yield from _suspect_causes(job)
 
 
-def of_waiting(job: Job, alias: str, now: int) -> Iterator[Cause]:
-    """A job that nobody holds: everything that keeps it from being claimed and run."""
+def _waiting_causes(job: Job, alias: str, now: int) -> Iterator[Cause]:
+    """For a job without a lease: everything that keeps it from being claimed and run."""
     if job.state not in JobState:
-        told = f"Its state is {job.state}, which is none: no worker sees the job."
+        text = f"Its state is {job.state}, which is none: no worker sees the job."
         yield Cause(
-            "no-state", told, f"Somebody wrote it past us. End it with jobs_cancel {job.pk}."
+            "no-state", text, f"Somebody wrote it past us. End it with jobs_cancel {job.pk}."
         )
         return
-    before = list(_in_the_way(job, alias, now))
-    yield from before
-    if not before:
-        yield from _its_turn(job, alias)
+    obstacles = list(_obstacles(job, alias, now))
+    yield from obstacles
+    if not obstacles:
+        yield from _turn_causes(job, alias)
 
 
-def _in_the_way(job: Job, alias: str, now: int) -> Iterator[Cause]:
-    yield from _not_due(job, now)
+def _obstacles(job: Job, alias: str, now: int) -> Iterator[Cause]:
+    yield from _due_causes(job, now)
     control = QueueControl.objects.using(alias).filter(backend=job.backend, queue=job.queue).first()
     if control is not None and control.paused:
-        yield of_pause(job, control, alias)
-    yield from of_workers(job, alias)
-    yield from _limited(job, control, alias, now)
-    yield from of_breakers(job, now)
-    yield from _key_held(job, alias)
-    yield from of_handler(job.handler, job.queue)
+        yield _pause_cause(job, control, alias)
+    yield from _worker_causes(job, alias)
+    yield from _limit_causes(job, control, alias, now)
+    yield from _breaker_causes(job, now)
+    yield from _key_causes(job, alias)
+    yield from _handler_causes(job.handler, job.queue)
     if job.cancel_requested:
         yield Cause(
             "stop-asked",
@@ -118,10 +116,10 @@ def _in_the_way(job: Job, alias: str, now: int) -> Iterator[Cause]:
             "but become a dead letter when its turn comes.",
             "Replay it from the dead letters: that gives it new time.",
         )
-    yield from _suspect(job)
+    yield from _suspect_causes(job)
 
 
-def _not_due(job: Job, now: int) -> Iterator[Cause]:
+def _due_causes(job: Job, now: int) -> Iterator[Cause]:
     if job.due <= now:
         return
     moment = f"{to_datetime(job.due):%Y-%m-%d %H:%M:%S} UTC"
@@ -131,7 +129,7 @@ def _not_due(job: Job, now: int) -> Iterator[Cause]:
     )
 
 
-def of_pause(job: Job, control: QueueControl, alias: str) -> Cause:
+def _pause_cause(job: Job, control: QueueControl, alias: str) -> Cause:
     events = OperatorEvent.objects.using(alias).filter(
         action="pause", backend=job.backend, queue=job.queue
     )
@@ -140,45 +138,45 @@ def of_pause(job: Job, control: QueueControl, alias: str) -> Cause:
     since = event.at if event else control.changed_at
     when = "" if since is None else f" at {since:%Y-%m-%d %H:%M:%S %Z}".rstrip()
     why = f" ({control.reason})" if control.reason else ""
-    told = f"The queue {job.queue} was paused by {who}{when}{why}."
-    return Cause("paused", told, f"When that is over: jobs_queue resume {job.queue}.")
+    text = f"The queue {job.queue} was paused by {who}{when}{why}."
+    return Cause("paused", text, f"When that is over: jobs_queue resume {job.queue}.")
 
 
-def of_workers(job: Job, alias: str) -> Iterator[Cause]:
-    here = [seen.worker for seen in workers(alias) if seen.is_present]
-    mine = [worker for worker in here if worker.backend == job.backend]
-    listening = [worker for worker in mine if serves(worker, job.queue)]
+def _worker_causes(job: Job, alias: str) -> Iterator[Cause]:
+    present = [seen.worker for seen in workers(alias) if seen.is_present]
+    of_backend = [worker for worker in present if worker.backend == job.backend]
+    listening = [worker for worker in of_backend if serves(worker, job.queue)]
     start = f"Start one: manage.py jobs_work --queue {job.queue}"
     if job.backend != get_settings().default_backend:
         start += f" --backend {job.backend}"
     if not listening:
-        told = f"No worker listens on the queue {job.queue}"
-        others = ", ".join(sorted({worker.queues for worker in mine}))
-        told += f": those there are serve {others}." if mine else ": no worker is running at all."
-        yield Cause("no-worker", told, f"{start}.")
+        text = f"No worker listens on the queue {job.queue}"
+        others = ", ".join(sorted({worker.queues for worker in of_backend}))
+        text += f": those there are serve {others}." if others else ": no worker is running at all."
+        yield Cause("no-worker", text, f"{start}.")
     elif all(worker.draining for worker in listening):
-        told = f"Every worker that listens on the queue {job.queue} was asked to drain."
-        yield Cause("no-worker", told, f"{start}.")
+        text = f"Every worker that listens on the queue {job.queue} was asked to drain."
+        yield Cause("no-worker", text, f"{start}.")
 
 
-def _limited(job: Job, control: QueueControl | None, alias: str, now: int) -> Iterator[Cause]:
+def _limit_causes(job: Job, control: QueueControl | None, alias: str, now: int) -> Iterator[Cause]:
     configured = get_settings().queues.get(job.queue)
-    text = (configured and configured.rate_limit) or ""
+    rate = (configured and configured.rate_limit) or ""
     if control is not None and is_rate(control.rate_limit):
-        text = control.rate_limit
-    yield from _rate_limited(job, text, alias, now)
+        rate = control.rate_limit
+    yield from _rate_causes(job, rate, alias, now)
     places = control.concurrency if control is not None else None
     if places is not None:
         running = Job.objects.using(alias).filter(
             queue=job.queue, state=JobState.RUNNING, backend=job.backend, lease_expires__gt=now
         )
         if running.count() >= places:
-            told = f"The queue {job.queue} runs {places} at a time, and all places are taken."
+            text = f"The queue {job.queue} runs {places} at a time, and all places are taken."
             way_out = f"Wait, or jobs_queue set {job.queue} concurrency=…"
-            yield Cause("concurrency", told, way_out)
+            yield Cause("concurrency", text, way_out)
 
 
-def _rate_limited(job: Job, text: str, alias: str, now: int) -> Iterator[Cause]:
+def _rate_causes(job: Job, text: str, alias: str, now: int) -> Iterator[Cause]:
     if not text or text == UNLIMITED:
         return
     meter = QueueMeter.objects.using(alias).filter(backend=job.backend, queue=job.queue).first()
@@ -192,27 +190,27 @@ def _rate_limited(job: Job, text: str, alias: str, now: int) -> Iterator[Cause]:
         )
 
 
-def of_breakers(job: Job, now: int) -> Iterator[Cause]:
-    """Circuit breakers that are open for a job: of its queue, and of its handler."""
+def _breaker_causes(job: Job, now: int) -> Iterator[Cause]:
+    """Open circuit breakers of the job's queue and of its handler."""
     concerned = {("queue", job.queue), ("handler", job.handler)}
     for breaker in open_breakers():
         if breaker.backend != job.backend or (breaker.kind, breaker.name) not in concerned:
             continue
-        how_to = f"jobs_queue reset-breaker {job.queue}"
+        command = f"jobs_queue reset-breaker {job.queue}"
         if breaker.kind == "handler":
-            how_to += f" --handler {job.handler}"
+            command += f" --handler {job.handler}"
         yield Cause(
             "breaker-open",
             f"The circuit breaker of the {breaker.kind} {breaker.name} is {until(breaker, now)}, "
             f"after {breaker.failures} {_FAILURES[breaker.kind]} in a row.",
-            f"Repair what fails; it closes when a job that it lets try goes well, or by {how_to}.",
+            f"Repair what fails; it closes when a job that it lets try goes well, or by {command}.",
         )
 
 
-def _key_held(job: Job, alias: str) -> Iterator[Cause]:
+def _key_causes(job: Job, alias: str) -> Iterator[Cause]:
     running = Job.objects.using(alias).filter(state=JobState.RUNNING)
-    named = {"concurrency_key": max(job.concurrency or 1, 1), "idempotency_key": 1}
-    for column, limit in named.items():
+    limits = {"concurrency_key": max(job.concurrency or 1, 1), "idempotency_key": 1}
+    for column, limit in limits.items():
         if (key := getattr(job, column)) is None:
             continue
         same = running.filter(Q(concurrency_key=key) | Q(idempotency_key=key)).exclude(pk=job.pk)
@@ -229,8 +227,8 @@ def _key_held(job: Job, alias: str) -> Iterator[Cause]:
         )
 
 
-def of_handler(key: str, queue: str) -> Iterator[Cause]:
-    """A handler that this process does not know, or its queue does not allow."""
+def _handler_causes(key: str, queue: str) -> Iterator[Cause]:
+    """A handler that is not registered in this process, or that its queue does not allow."""
     if registry.get(key) is None:
         yield Cause(
             "unknown-handler",
@@ -242,11 +240,11 @@ def of_handler(key: str, queue: str) -> Iterator[Cause]:
     try:
         check_allowed(key, queue, get_settings().queue(queue).handlers)
     except HandlerRefused as refusal:
-        told = f"It will be rejected when its turn comes: {refusal}"
-        yield Cause("not-allowed", told, "Allow the handler, or cancel the job.")
+        text = f"It will be rejected when its turn comes: {refusal}"
+        yield Cause("not-allowed", text, "Allow the handler, or cancel the job.")
 
 
-def _suspect(job: Job) -> Iterator[Cause]:
+def _suspect_causes(job: Job) -> Iterator[Cause]:
     if job.suspect:
         yield Cause(
             "suspect",
@@ -257,103 +255,106 @@ def _suspect(job: Job) -> Iterator[Cause]:
         )
 
 
-def _its_turn(job: Job, alias: str) -> Iterator[Cause]:
-    """Nothing is in its way but others that come first."""
+def _turn_causes(job: Job, alias: str) -> Iterator[Cause]:
+    """For a job that only waits for others that come first."""
     if job.state == JobState.BLOCKED:
-        told = "It waits for a key that has a place, and others of its queue go on before it."
-        yield Cause("its-turn", told, "It is made ready when they have had their turn.")
+        text = "It waits for a key that has a place, and others of its queue go on before it."
+        yield Cause("its-turn", text, "It is made ready when they have had their turn.")
         return
     ready = Job.objects.using(alias).filter(queue=job.queue, state=JobState.READY)
     earlier = Q(rank__lt=job.rank) | Q(rank=job.rank, due__lt=job.due)
-    before = ready.filter(earlier).order_by("rank", "due")[: COUNTED_AT_MOST + 1].count()
-    count = f"more than {COUNTED_AT_MOST}" if before > COUNTED_AT_MOST else str(before)
-    told = "Nothing is in its way"
-    if before:
-        told += f" but {count} jobs of its queue that come before it"
-    yield Cause("its-turn", f"{told}.", "It runs when a worker is free; more workers help.")
+    ahead = ready.filter(earlier).order_by("rank", "due")[: COUNTED_AT_MOST + 1].count()
+    count = f"more than {COUNTED_AT_MOST}" if ahead > COUNTED_AT_MOST else str(ahead)
+    text = "Nothing is in its way"
+    if ahead:
+        text += f" but {count} jobs of its queue that come before it"
+    yield Cause("its-turn", f"{text}.", "It runs when a worker is free; more workers help.")
 
 
-# What can be told of jobs that are not in a database, but with a broker.
+# Causes for a job at a broker, which can be asked for less than a database.
 
 
-def of_live(found: Glimpse, backend: str) -> Iterator[Cause]:
-    """What is in the way of a job that a broker holds: less than a database knows."""
-    handler = str(found.message.index.get("handler") or "")
-    over = found.lease_expires is not None and found.lease_expires <= (
-        found.extra.get("seen_at") or 0
+def _broker_job_causes(glimpse: Glimpse, backend: str) -> Iterator[Cause]:
+    """The causes for a live job, from a glimpse of it."""
+    handler = str(glimpse.message.index.get("handler") or "")
+    over = glimpse.lease_expires is not None and glimpse.lease_expires <= (
+        glimpse.extra.get("seen_at") or 0
     )
     if over:
-        told = "Its lease ended without a verdict: its worker is lost, or cannot reach the broker."
-        yield Cause("lease-ended", told, "Workers return it by themselves. Without one: jobs_reap.")
-    elif found.state == "running":
+        text = "Its lease ended without a verdict: its worker is lost, or cannot reach the broker."
+        yield Cause("lease-ended", text, "Workers return it by themselves. Without one: jobs_reap.")
+    elif glimpse.state == "running":
         yield Cause("leased", "A worker has it just now.", "Wait for its end.")
-    elif found.state == "scheduled":
-        moment = f"{to_datetime(found.due):%Y-%m-%d %H:%M:%S} UTC"
+    elif glimpse.state == "scheduled":
+        moment = f"{to_datetime(glimpse.due):%Y-%m-%d %H:%M:%S} UTC"
         yield Cause("not-due", f"It is not due until {moment}.", "Wait.")
-    elif found.state == "blocked":
-        told = "Others hold the key that it shares with them."
-        yield Cause("key-held", told, "It is released when one of those jobs ends.")
-    yield from _of_itself(found)
-    if found.state != "running" or over:
-        yield from _of_queue(found.queue, backend, handler)
-    yield from of_handler(handler, found.queue)
+    elif glimpse.state == "blocked":
+        text = "Others hold the key that it shares with them."
+        yield Cause("key-held", text, "It is released when one of those jobs ends.")
+    yield from _glimpse_causes(glimpse)
+    if glimpse.state != "running" or over:
+        yield from _broker_queue_causes(glimpse.queue, backend, handler)
+    yield from _handler_causes(handler, glimpse.queue)
 
 
-def _of_itself(found: Glimpse) -> Iterator[Cause]:
-    """What somebody has asked of a job, or an earlier lease has made of it."""
-    if found.extra.get("asked_to_stop"):
-        told = "Somebody asked it to stop while it ran."
-        yield Cause("stop-asked", told, "Wait: it is stopped, or cancelled when its turn comes.")
-    if found.extra.get("suspect"):
+def _glimpse_causes(glimpse: Glimpse) -> Iterator[Cause]:
+    """That the job was asked to stop, or is a suspect since an earlier lease."""
+    if glimpse.extra.get("asked_to_stop"):
+        text = "Somebody asked it to stop while it ran."
+        yield Cause("stop-asked", text, "Wait: it is stopped, or cancelled when its turn comes.")
+    if glimpse.extra.get("suspect"):
         yield Cause(
             "suspect",
             "It is a suspect: an earlier lease of it ended without a verdict, so it is run alone, "
             "in a process of its own. It was charged "
-            f"{found.message.header.crashes} crashes so far.",
+            f"{glimpse.message.header.crashes} crashes so far.",
             "Nothing to do. A worker that has no process free for it puts it off, for a minute "
             "at most.",
         )
 
 
-def _limited_on_broker(queue: str, backend: str, control: QueueControl | None) -> Iterator[Cause]:
-    """A limit that lets nothing of a queue start just now."""
+def _broker_limit_causes(queue: str, backend: str, control: QueueControl | None) -> Iterator[Cause]:
+    """A limit that keeps the jobs of a queue from starting just now."""
     broker = backends[backend]
     if not isinstance(broker, KeepsBreakers) or broker.held_back([queue]) != "rate-limited":
         return
     places = None if control is None else control.concurrency
     if places is not None and (running := broker.stats(queue).running) >= places:
-        told = f"{running} jobs of the queue {queue} run, and it lets {places} run at a time."
-        yield Cause("concurrency", told, f"Wait, or jobs_queue set {queue} concurrency=…")
+        text = f"{running} jobs of the queue {queue} run, and it lets {places} run at a time."
+        yield Cause("concurrency", text, f"Wait, or jobs_queue set {queue} concurrency=…")
     else:
-        told = f"The rate limit of the queue {queue} is used up for now."
-        yield Cause("rate-limited", told, f"Wait, or jobs_queue set {queue} rate_limit=…")
+        text = f"The rate limit of the queue {queue} is used up for now."
+        yield Cause("rate-limited", text, f"Wait, or jobs_queue set {queue} rate_limit=…")
 
 
-def _of_queue(queue: str, backend: str, handler: str) -> Iterator[Cause]:
+def _broker_queue_causes(queue: str, backend: str, handler: str) -> Iterator[Cause]:
     alias, job = jobs_database(), Job(backend=backend, queue=queue, handler=handler)
     control = QueueControl.objects.using(alias).filter(backend=backend, queue=queue).first()
     if control is not None and control.paused:
-        yield of_pause(job, control, alias)
+        yield _pause_cause(job, control, alias)
     if not backends[backend].ends_with_process:
-        yield from of_workers(job, alias)
-    yield from _limited_on_broker(queue, backend, control)
+        yield from _worker_causes(job, alias)
+    yield from _broker_limit_causes(queue, backend, control)
     for breaker in open_breakers():
         if breaker.backend == backend and (breaker.kind, breaker.name) in {
             ("queue", queue),
             ("handler", handler),
         }:
-            told = f"The circuit breaker of the {breaker.kind} {breaker.name} is {breaker.state}."
-            yield Cause("breaker-open", told, f"Wait, or jobs_queue reset-breaker {queue}.")
+            text = f"The circuit breaker of the {breaker.kind} {breaker.name} is {breaker.state}."
+            yield Cause("breaker-open", text, f"Wait, or jobs_queue reset-breaker {queue}.")
 
 
-def of_ended(account: Account) -> Cause:
-    """How a job ended whose result the broker keeps."""
-    told = {"succeeded": "It succeeded", "cancelled": "It was cancelled"}
+def _result_cause(account: Account) -> Cause:
+    """How a job ended, from the result that its broker keeps."""
+    sentences = {"succeeded": "It succeeded", "cancelled": "It was cancelled"}
     way_out = "Nothing is left to run. Enqueue it again if the work is wanted once more."
-    said = told.get(account.status, f"It ended: {account.status}")
-    said += f": {account.reason}" if account.reason else "."
-    said += not_kept(account.value_json)
-    return Cause("cancelled" if account.status == "cancelled" else "ended", said, way_out)
+    text = sentences.get(account.status, f"It ended: {account.status}")
+    text += f": {account.reason}" if account.reason else "."
+    text += not_kept(account.value_json)
+    return Cause("cancelled" if account.status == "cancelled" else "ended", text, way_out)
+
+
+# Finding the job, and putting its causes together.
 
 
 UNKNOWN, ENDED, DEAD, OUTBOX = "unknown", "ended", "dead", "in the outbox"
@@ -368,7 +369,7 @@ _UNREADABLE = Cause(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Where a job stands, and why it does not run; without causes nothing is in its way."""
+    """The state of a job, and why it does not run; without causes nothing is in its way."""
 
     job_id: str
     state: str
@@ -383,16 +384,18 @@ class Explanation:
 
 
 def explain(job_id: str) -> Explanation:
-    """Why a job is not running. It changes nothing, and any id may be asked about."""
+    """Explain why a job is not running. Changes nothing; any id may be passed."""
     key = parse_id(job_id)
     if key is None:
-        return _unknown(job_id, f"{job_id!r} is no id of a job; jobs_list names those that wait.")
-    # A job goes from the outbox to its backend and then ends: it is looked for in that order.
+        return _explain_unknown(
+            job_id, f"{job_id!r} is no id of a job; jobs_list names those that wait."
+        )
+    # A job moves from the outbox to its backend and then ends, so look in that order.
     return (
-        _waits_in_outbox(key)
-        or _in_database(key)
-        or _with_broker(key)
-        or _unknown(
+        _find_in_outbox(key)
+        or _find_in_database(key)
+        or _find_at_broker(key)
+        or _explain_unknown(
             key,
             "No job of this id waits, runs or is on record. It never was (was its enqueue rolled "
             "back?), or it ended and its result is no longer kept (RESULT_TTL).",
@@ -400,45 +403,45 @@ def explain(job_id: str) -> Explanation:
     )
 
 
-def _waits_in_outbox(key: str) -> Explanation | None:
-    found = (outbox.find(name, key) for name in get_settings().backends)
-    return next((_in_outbox(row) for row in found if row), None)
+def _find_in_outbox(key: str) -> Explanation | None:
+    rows = (outbox.find(name, key) for name in get_settings().backends)
+    return next((_explain_outbox_row(row) for row in rows if row), None)
 
 
-def _in_database(key: str) -> Explanation | None:
+def _find_in_database(key: str) -> Explanation | None:
     for alias in job_databases(get_settings()):
         jobs = Job.objects.using(alias).filter(pk=key)
         if job := of_known_kinds(jobs).defer("body", "meta", "created_at").first():
             return explain_row(job, alias)
         if jobs.exists():
             return Explanation(job_id=key, state=UNREADABLE, causes=(_UNREADABLE,))
-        if ended := _ended(key, alias):
+        if ended := _explain_ended(key, alias):
             return ended
     return None
 
 
-def _with_broker(key: str) -> Explanation | None:
+def _find_at_broker(key: str) -> Explanation | None:
     for name, config in get_settings().backends.items():
-        if database_of(config) is None and (found := _elsewhere(key, name)):
-            return found
+        if database_of(config) is None and (explanation := _explain_broker_job(key, name)):
+            return explanation
     return None
 
 
 def explain_row(job: Job, alias: str) -> Explanation:
-    """The same for a live job that was read already."""
+    """Explain a live job whose row has been read already."""
     now = store_now(alias)
-    found = of_running if job.state == JobState.RUNNING else of_waiting
+    causes_of = _running_causes if job.state == JobState.RUNNING else _waiting_causes
     return Explanation(
         job_id=str(job.pk),
         state=JobState.label_of(job.state),
         queue=job.queue,
         backend=job.backend,
         handler=job.handler,
-        causes=tuple(found(job, alias, now)),
+        causes=tuple(causes_of(job, alias, now)),
     )
 
 
-def _ended(key: str, alias: str) -> Explanation | None:
+def _explain_ended(key: str, alias: str) -> Explanation | None:
     results = JobResult.objects.using(alias).filter(pk=key).defer("body", "value")
     result = results.annotate(value_begins=Left("value", VALUE_BEGINS)).first()
     if result is not None:
@@ -457,7 +460,7 @@ def _ended(key: str, alias: str) -> Explanation | None:
     if dead is None:
         return None
     about = {"queue": dead.queue, "backend": dead.backend, "handler": dead.handler}
-    return Explanation(job_id=key, state=DEAD, causes=(_of_dead(dead),), **about)
+    return Explanation(job_id=key, state=DEAD, causes=(_dead_letter_cause(dead),), **about)
 
 
 _ENDINGS = {
@@ -467,27 +470,27 @@ _ENDINGS = {
 }
 
 
-def _of_dead(dead: FailedJob) -> Cause:
+def _dead_letter_cause(dead: FailedJob) -> Cause:
     when = f"{dead.failed_at:%Y-%m-%d %H:%M:%S %Z}".rstrip()
-    told = f"It is dead since {when}: {dead.reason}."
+    text = f"It is dead since {when}: {dead.reason}."
     if dead.resolution == "replayed":
-        told += f" It was replayed as {dead.replayed_as}."
-        return Cause(DEAD, told, f"Ask about the new job: jobs_explain {dead.replayed_as}.")
+        text += f" It was replayed as {dead.replayed_as}."
+        return Cause(DEAD, text, f"Ask about the new job: jobs_explain {dead.replayed_as}.")
     if dead.resolution:
-        return Cause(DEAD, f"{told} It was {dead.resolution}.", "Enqueue it again if it is wanted.")
+        return Cause(DEAD, f"{text} It was {dead.resolution}.", "Enqueue it again if it is wanted.")
     way_out = f"Read why with jobs_dlq show {dead.pk}; then jobs_dlq replay {dead.pk}, or discard."
-    return Cause(DEAD, told, way_out)
+    return Cause(DEAD, text, way_out)
 
 
-def _in_outbox(row: OutboxJob) -> Explanation:
-    """A job on its way to a broker."""
+def _explain_outbox_row(row: OutboxJob) -> Explanation:
+    """Explain a job on its way to a broker."""
     since = to_datetime(row.created)
-    told = f"It waits in the outbox since {since:%Y-%m-%d %H:%M:%S} UTC: {row.backend} has not "
-    told += "been given it yet."
+    text = f"It waits in the outbox since {since:%Y-%m-%d %H:%M:%S} UTC: {row.backend} has not "
+    text += "been given it yet."
     if row.refusals:
-        told += f" It was refused there {row.refusals} times, the last time so: {row.problem}"
+        text += f" It was refused there {row.refusals} times, the last time so: {row.problem}"
     way_out = f"The workers of {row.backend} move it on: does one run? jobs_status tells."
-    causes = (Cause("in-outbox", told, way_out), *of_handler(row.handler, row.queue))
+    causes = (Cause("in-outbox", text, way_out), *_handler_causes(row.handler, row.queue))
     return Explanation(
         job_id=str(row.job_id),
         state=OUTBOX,
@@ -498,19 +501,19 @@ def _in_outbox(row: OutboxJob) -> Explanation:
     )
 
 
-def _elsewhere(key: str, name: str) -> Explanation | None:
-    """What a broker knows of a job, live or ended."""
+def _explain_broker_job(key: str, name: str) -> Explanation | None:
+    """Explain a job from what its broker knows of it, live or ended."""
     backend = backends[name]
     if not isinstance(backend, Inspects):
         return None
-    if backend.capabilities.peek and (found := backend.find(key)):
+    if backend.capabilities.peek and (glimpse := backend.find(key)):
         return Explanation(
-            job_id=found.id,
-            state=found.state,
-            queue=found.queue,
+            job_id=glimpse.id,
+            state=glimpse.state,
+            queue=glimpse.queue,
             backend=name,
-            handler=str(found.message.index.get("handler") or ""),
-            causes=tuple(of_live(found, name)),
+            handler=str(glimpse.message.index.get("handler") or ""),
+            causes=tuple(_broker_job_causes(glimpse, name)),
         )
     account = backend.account(key) if backend.capabilities.accounts else None
     if account is None:
@@ -521,13 +524,13 @@ def _elsewhere(key: str, name: str) -> Explanation | None:
         queue=account.queue,
         backend=name,
         handler=account.handler,
-        causes=(of_ended(account),),
+        causes=(_result_cause(account),),
     )
 
 
-def _unknown(job_id: str, told: str) -> Explanation:
+def _explain_unknown(job_id: str, text: str) -> Explanation:
     way_out = "Look with jobs_list, jobs_list --state succeeded and jobs_dlq list."
-    return Explanation(job_id=job_id, state=UNKNOWN, causes=(Cause(UNKNOWN, told, way_out),))
+    return Explanation(job_id=job_id, state=UNKNOWN, causes=(Cause(UNKNOWN, text, way_out),))
 
 
 __all__ = ["Cause", "Explanation", "explain", "explain_row", "span"]

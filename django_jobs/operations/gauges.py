@@ -1,4 +1,4 @@
-"""How queues and workers stand, for collectors and for the view: read once for all who ask."""
+"""Gauges of queues and workers for collectors and for the view, read once for all of them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ logger = logging.getLogger("django_jobs")
 
 READ_EVERY_SECONDS = 5.0
 TAKEN_OVER_AFTER_SECONDS = 150.0
-"""Longer than twice the minute after which exporters usually tell again."""
+"""More than twice the minute in which exporters usually report."""
 COUNTED_AT_MOST = 20_000
-"""Of each queue and state: a tenth of a second or so among ten million jobs on MariaDB."""
+"""Per queue and state; costs about a tenth of a second among ten million jobs on MariaDB."""
 STATES = ("ready", "scheduled", "running", "blocked", "suspect", "dead")
 _TURN = {"name": "gauges", "queue": "", "part": "told-at"}
 
 
 class StoreGauges:
-    """What the stores say, remembered for a moment; exporters ask from threads of their own."""
+    """Gauges read from the stores, cached briefly; exporters call this from their own threads."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -47,13 +47,13 @@ class StoreGauges:
         self.forget()
 
     def forget(self) -> None:
-        """Ask anew whatever is asked next."""
+        """Drop the cached gauges."""
         self._read: list[Gauge] = []
-        self._told: list[Gauge] = []
-        self._read_until = self._told_until = float("-inf")
+        self._reported: list[Gauge] = []
+        self._read_until = self._reported_until = float("-inf")
 
     def read(self) -> list[Gauge]:
-        """How things stand, as of READ_EVERY_SECONDS ago at most."""
+        """All gauges, at most READ_EVERY_SECONDS old."""
         with self._lock:
             if self._now() >= self._read_until:
                 with _no_connection_left():
@@ -62,19 +62,19 @@ class StoreGauges:
             return self._read
 
     def in_turn(self) -> list[Gauge]:
-        """The same where it is this process's turn to tell, else nothing."""
+        """All gauges if it is this process's turn to report them, else none."""
         if "DJANGO_JOBS_CHILD" in os.environ:  # it may be killed at any moment
             return []
         with self._lock:
-            if self._now() >= self._told_until:
-                self._told = self._if_mine()
-                self._told_until = self._now() + READ_EVERY_SECONDS
-            return self._told
+            if self._now() >= self._reported_until:
+                self._reported = self._if_mine()
+                self._reported_until = self._now() + READ_EVERY_SECONDS
+            return self._reported
 
     def end(self) -> None:
         """Let another process take over at once. Raises what the database raises."""
         with self._lock:
-            self._told, self._told_until = [], self._now() + TAKEN_OVER_AFTER_SECONDS
+            self._reported, self._reported_until = [], self._now() + TAKEN_OVER_AFTER_SECONDS
             self._turn.end()
 
     def _if_mine(self) -> list[Gauge]:
@@ -82,41 +82,42 @@ class StoreGauges:
             with _no_connection_left():
                 return self.read() if self._turn.is_mine() else []
         except Exception as error:
-            # Nothing rather than an old number, which would look like a queue that stands still.
-            told = "how the queues stand is not known"
-            logger.exception(told, extra={"key": "metrics.failed"}, exc_info=cleaned(error))
+            # No gauge rather than a stale one, which would look like a queue that stands still.
+            message = "how the queues stand is not known"
+            logger.exception(message, extra={"key": "metrics.failed"}, exc_info=cleaned(error))
             return []
 
 
 class Turn:
-    """One process tells for all. It stays the one until it has been silent for long, as series
-    that wander from process to process would be shown twice for a while.
+    """Lets one process report for all, until it has been silent for long.
+
+    Series that moved from process to process would be shown twice for a while.
     """
 
     def __init__(self) -> None:
-        self._told_at = 0
+        self._reported_at = 0
 
     def is_mine(self) -> bool:
-        """Whether it is this process, from now on too."""
+        """Whether this process reports; takes or keeps the turn if it can."""
         alias = jobs_database()
         now = store_now(alias)
         row = _row(alias)
         silent = row.filter(value__lt=now - to_microseconds(TAKEN_OVER_AFTER_SECONDS))
-        # What it wrote last is known to nobody else.
-        mine = row.filter(value=self._told_at) if self._told_at else row.none()
+        # No other process knows the moment that this one wrote last.
+        mine = row.filter(value=self._reported_at) if self._reported_at else row.none()
         if not (mine.update(value=now) or silent.update(value=now) or self._first(alias, now)):
             now = 0
-        self._told_at = now
+        self._reported_at = now
         return bool(now)
 
     def end(self) -> None:
-        """Leave it to the others."""
-        if self._told_at:
-            _row(jobs_database()).filter(value=self._told_at).update(value=0)
-            self._told_at = 0
+        """Leave the turn to the other processes."""
+        if self._reported_at:
+            _row(jobs_database()).filter(value=self._reported_at).update(value=0)
+            self._reported_at = 0
 
     def _first(self, alias: str, now: int) -> bool:
-        """Whether nobody has ever told, and this process is the first of those that saw it."""
+        """Whether no process has ever reported, and this one is the first to claim the row."""
         row = _row(alias)
         if row.exists():
             return False
@@ -130,36 +131,40 @@ def _row(alias: str) -> QuerySet[Figure]:
 
 @contextmanager
 def _no_connection_left() -> Iterator[None]:
-    """Connections belong to a thread, and an exporter's would keep them until it ends."""
-    had = {one.alias for one in _open_connections()}
+    """Close new connections: they belong to a thread, and an exporter's would keep them open."""
+    before = {connection.alias for connection in _open_connections()}
     try:
         yield
     finally:
-        for one in _open_connections():
-            if one.alias not in had:
-                one.close()
+        for connection in _open_connections():
+            if connection.alias not in before:
+                connection.close()
 
 
 def _open_connections() -> list[BaseDatabaseWrapper]:
-    return [one for one in connections.all(initialized_only=True) if one.connection is not None]
+    return [
+        connection
+        for connection in connections.all(initialized_only=True)
+        if connection.connection is not None
+    ]
 
 
 def _all_gauges() -> Iterator[Gauge]:
     for queue in overview(COUNTED_AT_MOST):
-        if not queue.problem:  # zero would be a lie
-            yield from _of_queue(queue)
+        if not queue.problem:  # a zero would be wrong
+            yield from _queue_gauges(queue)
     for backend, count in seen_lately().items():
         yield Gauge("workers", count, {"backend": backend})
 
 
-def _of_queue(queue: QueueOverview) -> Iterator[Gauge]:
-    here = {"backend": queue.backend, "queue": queue.queue}
+def _queue_gauges(queue: QueueOverview) -> Iterator[Gauge]:
+    labels = {"backend": queue.backend, "queue": queue.queue}
     for state in STATES:
-        yield Gauge("jobs", getattr(queue, state), {**here, "state": state})
-    yield Gauge("jobs_in_flight", queue.running, here)
-    yield Gauge("oldest_ready_seconds", queue.oldest_ready_seconds, here)
-    yield Gauge("queue_paused", int(queue.paused), here)
+        yield Gauge("jobs", getattr(queue, state), {**labels, "state": state})
+    yield Gauge("jobs_in_flight", queue.running, labels)
+    yield Gauge("oldest_ready_seconds", queue.oldest_ready_seconds, labels)
+    yield Gauge("queue_paused", int(queue.paused), labels)
 
 
 store_gauges = StoreGauges()
-"""The one of this process."""
+"""Shared by all exporters and views of this process."""

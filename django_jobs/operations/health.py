@@ -1,4 +1,4 @@
-"""Whether somebody should be woken, for probes: the command's and the view's."""
+"""What a health probe reports as wrong, for ``jobs_status --check`` and the health view."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-COUNTED_AT_MOST = 1_000  # of each priority: one alone is enough to be wrong
+COUNTED_AT_MOST = 1_000  # of each priority: a single overdue job already fails the probe
 MAX_AGE_SECONDS = 300.0
 SEEN_WITHIN_SECONDS = 60.0
-"""Workers tell of themselves every ten seconds."""
+"""Workers update their row every ten seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is still well: how long a due job may wait, and how few workers there may be."""
+    """What still counts as healthy: the longest wait of a due job, and the fewest workers."""
 
     max_age: float = MAX_AGE_SECONDS
     min_workers: int = 1
@@ -42,8 +42,8 @@ class Limits:
 class Trouble:
     """Something that a probe reports.
 
-    ``kind``: overdue, lease-expired, no-worker, outbox or unreachable. ``at_least``: there
-    are more ``jobs`` than were counted.
+    ``kind`` is overdue, lease-expired, no-worker, outbox or unreachable. ``at_least`` means
+    that counting stopped at ``jobs``, and there are more.
     """
 
     kind: str
@@ -56,51 +56,51 @@ class Trouble:
 
 
 def troubles(limits: Limits) -> list[Trouble]:
-    """What is wrong: nothing else than that makes a probe fail."""
+    """Everything that is wrong. A probe fails if there is anything, and only then."""
     settings = get_settings()
-    found: list[Trouble] = []
+    problems: list[Trouble] = []
     for alias in job_databases(settings):
         now = store_now(alias)
-        found += _overdue(alias, now, limits)
-        found += _expired(alias, now, limits.queue)
-        found += _unserved(alias, now, limits)
-    found += _of_brokers(limits)
-    found += _stalled(limits.queue)
-    return found
+        problems += _overdue(alias, now, limits)
+        problems += _expired(alias, now, limits.queue)
+        problems += _unserved(alias, now, limits)
+    problems += _of_brokers(limits)
+    problems += _stalled(limits.queue)
+    return problems
 
 
 def _stalled(only: str | None) -> Iterator[Trouble]:
-    """Outboxes that nobody seems to empty."""
-    for waiting in backlogs():
-        if waiting.stalled and only in {None, waiting.queue}:
+    """Outboxes that no relay seems to empty."""
+    for backlog in backlogs():
+        if backlog.stalled and only in {None, backlog.queue}:
             yield Trouble(
                 kind="outbox",
-                backend=waiting.backend,
-                queue=waiting.queue,
-                jobs=waiting.jobs,
-                seconds=waiting.oldest_seconds,
+                backend=backlog.backend,
+                queue=backlog.queue,
+                jobs=backlog.jobs,
+                seconds=backlog.oldest_seconds,
             )
 
 
 def _overdue(alias: str, now: int, limits: Limits) -> Iterator[Trouble]:
-    """Scheduled ones too: where no worker runs, nobody makes a due job ready."""
+    """Due jobs that wait too long; scheduled ones too, as only workers make due jobs ready."""
     before = now - to_microseconds(limits.max_age)
-    found: dict[tuple[str, str], Trouble] = {}
+    by_queue: dict[tuple[str, str], Trouble] = {}
     for late in overdue(alias, before, COUNTED_AT_MOST, limits.queue):
         key = late.backend, late.queue
-        known = found.get(key) or Trouble(kind="overdue", backend=key[0], queue=key[1])
+        trouble = by_queue.get(key) or Trouble(kind="overdue", backend=key[0], queue=key[1])
         age = 0.0 if late.oldest is None else (now - late.oldest) / SECOND
-        found[key] = replace(
-            known,
-            jobs=known.jobs + late.jobs,
-            seconds=max(known.seconds, age),
-            at_least=known.at_least or late.at_least,
+        by_queue[key] = replace(
+            trouble,
+            jobs=trouble.jobs + late.jobs,
+            seconds=max(trouble.seconds, age),
+            at_least=trouble.at_least or late.at_least,
         )
-    yield from found.values()
+    yield from by_queue.values()
 
 
 def _expired(alias: str, now: int, only: str | None) -> Iterator[Trouble]:
-    """Leases that ended more than a lease ago, which any worker would have noticed."""
+    """Leases that ended more than a lease ago: any running worker would have reaped them."""
     settings = get_settings()
     running = live(only, state="running", using=alias).filter(lease_expires__lt=now).order_by()
     for name in running.values_list("queue", flat=True).distinct():
@@ -113,11 +113,11 @@ def _expired(alias: str, now: int, only: str | None) -> Iterator[Trouble]:
 
 def seen_lately() -> dict[str, int]:
     """How many workers of each backend were seen within a minute."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for alias in job_databases(get_settings()):
         for backend, _queues in _seen(alias, store_now(alias)):
-            found[backend] = found.get(backend, 0) + 1
-    return found
+            counts[backend] = counts.get(backend, 0) + 1
+    return counts
 
 
 def _seen(alias: str, now: int, **chosen: bool) -> list[tuple[str, str]]:
@@ -132,17 +132,17 @@ def _unserved(alias: str, now: int, limits: Limits) -> Iterator[Trouble]:
         return
     rows = _seen(alias, now, draining=False)
     for name in _backends_of(alias, limits.queue):
-        there = sum(
+        present = sum(
             backend == name and (limits.queue is None or _serves(queues, limits.queue))
             for backend, queues in rows
         )
-        if there < limits.min_workers:
-            detail = f"{there} seen within {SEEN_WITHIN_SECONDS:g} s, {limits.min_workers} wanted"
+        if present < limits.min_workers:
+            detail = f"{present} seen within {SEEN_WITHIN_SECONDS:g} s, {limits.min_workers} wanted"
             yield Trouble(kind="no-worker", backend=name, queue=limits.queue or "", detail=detail)
 
 
 def _backends_of(alias: str, queue: str | None) -> list[str]:
-    """The backends whose workers tell of themselves there, or the one that carries a queue."""
+    """The backends whose workers have their rows in this database; with a queue, only its one."""
     settings = get_settings()
     wanted = list(settings.backends) if queue is None else [settings.backend_for(queue)]
     return [
@@ -156,13 +156,13 @@ def _backends_of(alias: str, queue: str | None) -> list[str]:
 
 
 def _serves(queues: str, wanted: str) -> bool:
-    """Whether a worker with these queues, as it told of them, takes jobs of one."""
+    """Whether a worker whose row lists these queues takes jobs of the wanted one."""
     names = [part.strip().partition(":")[0] for part in queues.split(",") if part.strip()]
     return queues == EVERY_QUEUE or not names or wanted in names
 
 
 def _of_brokers(limits: Limits) -> Iterator[Trouble]:
-    """What backends outside the database say of their queues; nothing is counted for it."""
+    """Brokers that do not answer or have overdue jobs, from statistics: nothing is counted."""
     for backend, queue, problem in queues_to_ask():
         if queue and limits.queue not in {None, queue}:
             continue

@@ -1,4 +1,4 @@
-"""What is left in a backend when nothing is due for one worker, and why."""
+"""Which jobs are left in a backend when nothing is due for a worker, and why."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ NAMED_AT_MOST = 20
 def leftovers(backend: Backend, served: Collection[str] | None) -> Iterator[str]:
     """A line for each reason why jobs are left. ``served``: the worker's queues, None for all.
 
-    Of a few queues, those that are served first: there may be thousands.
+    Only some queues are named, the served ones first: there may be thousands.
     """
     at = moments()
     now = at.get(backend.home or "", at[jobs_database()])
-    found = overview_of_some(COUNTED_AT_MOST, at=at, breakers=open_breakers()).queues
-    mine = [queue for queue in found if queue.backend == backend.alias and _holds_any(queue)]
-    mine.sort(key=lambda queue: served is not None and queue.queue not in served)
-    for queue in mine[:NAMED_AT_MOST]:
-        for told in _of(queue, backend, now, is_served=served is None or queue.queue in served):
-            yield f"left in the queue {queue.queue}: {told}"
-    if more := len(mine[NAMED_AT_MOST:]):
+    queues = overview_of_some(COUNTED_AT_MOST, at=at, breakers=open_breakers()).queues
+    queues = [queue for queue in queues if queue.backend == backend.alias and _holds_any(queue)]
+    queues.sort(key=lambda queue: served is not None and queue.queue not in served)
+    for queue in queues[:NAMED_AT_MOST]:
+        for reason in _reasons(
+            queue, backend, now, is_served=served is None or queue.queue in served
+        ):
+            yield f"left in the queue {queue.queue}: {reason}"
+    if more := len(queues[NAMED_AT_MOST:]):
         yield f"left in {more:,} more queue{'s' if more > 1 else ''}: jobs_status shows them all"
 
 
@@ -42,7 +44,7 @@ def _holds_any(queue: QueueOverview) -> bool:
     return bool(queue.problem or queue.running or queue.ready or queue.scheduled or queue.blocked)
 
 
-def _of(queue: QueueOverview, backend: Backend, now: int, *, is_served: bool) -> Iterator[str]:
+def _reasons(queue: QueueOverview, backend: Backend, now: int, *, is_served: bool) -> Iterator[str]:
     if queue.problem:
         yield f"unknown, because it could not be asked: {queue.problem}"
         return
@@ -56,9 +58,9 @@ def _of(queue: QueueOverview, backend: Backend, now: int, *, is_served: bool) ->
     due = _next_due(queue, backend) if queue.scheduled else None
     is_late = due is not None and due <= now
     if queue.scheduled and not is_late:
-        told = f"{_jobs(queue, queue.scheduled, 'scheduled')} not due yet"
+        text = f"{_jobs(queue, queue.scheduled, 'scheduled')} not due yet"
         moment = f"; the next one is due at {to_datetime(due):%Y-%m-%d %H:%M:%S} UTC" if due else ""
-        yield told + (f"{moment}, in {span(due - now)}" if due else "")
+        yield text + (f"{moment}, in {span(due - now)}" if due else "")
     if queue.ready or is_late:
         count = queue.ready + (queue.scheduled if is_late else 0)
         yield f"{_jobs(queue, count)} {_why_not_started(queue)}"
@@ -68,7 +70,7 @@ def _of(queue: QueueOverview, backend: Backend, now: int, *, is_served: bool) ->
 
 
 def _why_not_started(queue: QueueOverview) -> str:
-    """Why jobs that are due were not started by a worker that serves their queue."""
+    """Why a worker that serves the queue did not start its due jobs."""
     if queue.paused:
         why = f" ({queue.paused_reason})" if queue.paused_reason else ""
         return f"held up, for the queue is paused{why}; jobs_queue resume {queue.queue} lets it go"
@@ -83,11 +85,11 @@ def _why_not_started(queue: QueueOverview) -> str:
 
 
 def _next_due(queue: QueueOverview, backend: Backend) -> int | None:
-    """When the first of the jobs that are not ready is due, if that can be seen."""
+    """When the first scheduled job is due, if the backend shows its jobs."""
     if not (isinstance(backend, Inspects) and backend.capabilities.peek):
         return None
-    seen = backend.peek(queue.queue, min(queue.ready, PEEKED_AT_MOST) + 1)
-    return next((one.due for one in seen if one.state == "scheduled"), None)
+    jobs = backend.peek(queue.queue, min(queue.ready, PEEKED_AT_MOST) + 1)
+    return next((job.due for job in jobs if job.state == "scheduled"), None)
 
 
 def _jobs(queue: QueueOverview, count: int, *names: str) -> str:

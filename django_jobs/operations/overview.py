@@ -1,4 +1,7 @@
-"""How the queues stand, at a price that does not grow with what is in them."""
+"""The state of the queues, their live jobs and their recent counts, for the admin and commands.
+
+The cost of the overview does not grow with the number of jobs.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +45,17 @@ if TYPE_CHECKING:
 
 COUNTED_AT_MOST = 10_000
 _Key = tuple[str, str]
-_Found = dict[_Key, "QueueOverview"]
+_Rows = dict[_Key, "QueueOverview"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOverview:
-    """How one queue of one backend stands.
+    """The state of one queue of one backend.
 
-    ``blocked``: due, but a key that they share is held by others. ``dead``: open dead letters.
-    ``breaker``: ``open`` or ``half-open``, or nothing. ``problem``: why its backend could
-    not be asked. ``rate``: the limit that holds, and ``used`` how much of it is, where the
-    database counts that. ``at_least``: the names of the counts that stop where counting did.
+    ``blocked``: due, but other jobs hold their key. ``dead``: open dead letters.
+    ``breaker``: ``open`` or ``half-open``, or empty. ``problem``: why its backend could
+    not be asked. ``rate``: the limit in force, and ``used`` how much of it is used up, where
+    the database counts that. ``at_least``: the names of the counts that stopped at the maximum.
     """
 
     backend: str
@@ -74,22 +77,22 @@ class QueueOverview:
     at_least: tuple[str, ...] = ()
 
     def shown(self, name: str) -> str:
-        """A count for people: one that stopped early with a plus."""
+        """A count for people, with a plus if counting stopped early."""
         more = "+" if name in self.at_least else ""
         return f"{getattr(self, name):,}{more}"
 
 
 class Overview(NamedTuple):
-    """How queues stand, and how many more hold something and are not among them."""
+    """Queues, and how many more that hold jobs or dead letters were left out."""
 
     queues: list[QueueOverview]
     more: int = 0
 
 
 def overview(most: int = COUNTED_AT_MOST) -> list[QueueOverview]:
-    """Every queue that has something in it, is configured, or for which something was set.
+    """Every queue that holds anything, is configured, or has settings by an operator.
 
-    Nothing is counted further than to ``most``.
+    No count goes beyond ``most``.
     """
     return overview_of_some(most, at=moments(), breakers=open_breakers()).queues
 
@@ -101,53 +104,53 @@ def overview_of_some(
     breakers: Sequence[OpenBreaker],
     queues_at_most: int | None = None,
 ) -> Overview:
-    """As ``overview``, with the first queues by name where a database has more than so many.
+    """As ``overview``, but of each database at most ``queues_at_most``, the first by name.
 
-    Those that are configured, or for which something was set, are there in any case, and
-    what is said of a queue is right whether others were left out or not. ``at``: what time it
-    is in each database, and ``breakers``: those that are open.
+    Queues that are configured, or have settings by an operator, are always included, and
+    leaving out others does not change the figures of a queue. ``at``: the current time of
+    each database. ``breakers``: the open ones.
     """
-    found: _Found = {}
+    rows: _Rows = {}
     settings = get_settings()
     for queue in settings.queues:
-        _known(found, (settings.backend_for(queue), queue))
+        _row(rows, (settings.backend_for(queue), queue))
     for key in queues_of_brokers():
-        _known(found, key)
-    _add_breakers(found, breakers)
+        _row(rows, key)
+    _add_breakers(rows, breakers)
     for alias in at:
-        _add_controls(found, alias)
-    always, more = {queue for _, queue in found}, 0
+        _add_controls(rows, alias)
+    always, more = {queue for _, queue in rows}, 0
     for alias, now in at.items():
         shown, left_out = _chosen(alias, always, queues_at_most)
-        _add_jobs(found, alias, now, most, shown)
-        _add_letters(found, alias, most, shown)
-        _add_rates(found, alias, now)
+        _add_jobs(rows, alias, now, most, shown)
+        _add_letters(rows, alias, most, shown)
+        _add_rates(rows, alias, now)
         more += left_out
-    asked = brokers()
-    queues = [_asked(known) if key[0] in asked else known for key, known in sorted(found.items())]
+    outside = brokers()
+    queues = [_with_stats(row) if key[0] in outside else row for key, row in sorted(rows.items())]
     return Overview(queues, more)
 
 
-def _known(found: _Found, key: _Key) -> QueueOverview:
-    return found.setdefault(key, QueueOverview(backend=key[0], queue=key[1]))
+def _row(rows: _Rows, key: _Key) -> QueueOverview:
+    return rows.setdefault(key, QueueOverview(backend=key[0], queue=key[1]))
 
 
-def _add(found: _Found, key: _Key, name: str, count: int, *, at_least: bool) -> None:
-    known = _known(found, key)
+def _add(rows: _Rows, key: _Key, name: str, count: int, *, at_least: bool) -> None:
+    row = _row(rows, key)
     stopped = (name,) if at_least else ()
-    told: dict[str, Any] = {name: count, "at_least": (*known.at_least, *stopped)}
-    found[key] = replace(known, **told)
+    changes: dict[str, Any] = {name: count, "at_least": (*row.at_least, *stopped)}
+    rows[key] = replace(row, **changes)
 
 
 class _Shown(NamedTuple):
-    """What a database has of the queues that are looked at, with jobs and with letters."""
+    """The queues of a database to count: those with jobs, and those with dead letters."""
 
     jobs: list[Band]
     letters: list[str]
 
 
 def _chosen(alias: str, always: Collection[str], at_most: int | None) -> tuple[_Shown, int]:
-    """The queues to count, the same for jobs and for letters; and how many are left out."""
+    """The queues to count, the same for jobs and dead letters, and how many are left out."""
     jobs, letters = bands(alias), queues_of_open_dead_letters(alias)
     names = {band.queue for band in jobs} | set(letters)
     others = sorted(names.difference(always))
@@ -157,30 +160,30 @@ def _chosen(alias: str, always: Collection[str], at_most: int | None) -> tuple[_
     return _Shown(of_jobs, [name for name in letters if name not in out]), len(out)
 
 
-def _add_jobs(found: _Found, alias: str, now: int, most: int, shown: _Shown) -> None:
+def _add_jobs(rows: _Rows, alias: str, now: int, most: int, shown: _Shown) -> None:
     for count in counts(alias, shown.jobs, most):
         key = count.backend, count.queue
-        _add(found, key, JobState(count.state).label, count.jobs, at_least=count.at_least)
+        _add(rows, key, JobState(count.state).label, count.jobs, at_least=count.at_least)
         if count.state == JobState.READY and count.oldest is not None:
             age = max(now - count.oldest, 0) / SECOND
-            found[key] = replace(found[key], oldest_ready_seconds=age)
+            rows[key] = replace(rows[key], oldest_ready_seconds=age)
     suspicious, queues = suspects(alias, most), {band.queue for band in shown.jobs}
     more = suspicious.total() >= most
     for key, number in suspicious.items():
         if key[1] in queues:
-            _add(found, key, "suspect", number, at_least=more)
+            _add(rows, key, "suspect", number, at_least=more)
 
 
-def _add_letters(found: _Found, alias: str, most: int, shown: _Shown) -> None:
+def _add_letters(rows: _Rows, alias: str, most: int, shown: _Shown) -> None:
     for dead in open_dead_letters(alias, shown.letters, most):
-        _add(found, (dead.backend, dead.queue), "dead", dead.letters, at_least=dead.at_least)
+        _add(rows, (dead.backend, dead.queue), "dead", dead.letters, at_least=dead.at_least)
 
 
-def _add_controls(found: _Found, alias: str) -> None:
+def _add_controls(rows: _Rows, alias: str) -> None:
     for control in QueueControl.objects.using(alias):
         key = control.backend, control.queue
-        found[key] = replace(
-            _known(found, key),
+        rows[key] = replace(
+            _row(rows, key),
             paused=control.paused,
             paused_reason=control.reason if control.paused else "",
             rate=control.rate_limit,
@@ -188,58 +191,58 @@ def _add_controls(found: _Found, alias: str) -> None:
         )
 
 
-def _add_rates(found: _Found, alias: str, now: int) -> None:
-    meters = {(x.backend, x.queue): x.told for x in QueueMeter.objects.using(alias)}
-    asked = brokers()
-    for key in [key for key in found if _home(key[0]) == alias]:
-        found[key] = _with_rate(found[key], meters.get(key), now, counted=key[0] not in asked)
+def _add_rates(rows: _Rows, alias: str, now: int) -> None:
+    meters = {(meter.backend, meter.queue): meter.told for meter in QueueMeter.objects.using(alias)}
+    outside = brokers()
+    for key in [key for key in rows if _home(key[0]) == alias]:
+        rows[key] = _with_rate(rows[key], meters.get(key), now, counted=key[0] not in outside)
 
 
-def _add_breakers(found: _Found, breakers: Sequence[OpenBreaker]) -> None:
+def _add_breakers(rows: _Rows, breakers: Sequence[OpenBreaker]) -> None:
     for breaker in breakers:
         if breaker.kind == "queue":
             key = breaker.backend, breaker.name
-            found[key] = replace(_known(found, key), breaker=breaker.state)
+            rows[key] = replace(_row(rows, key), breaker=breaker.state)
 
 
 def _home(backend: str) -> str:
-    """Where the settings of a backend's queues are."""
+    """The database with the settings of a backend's queues."""
     config = get_settings().backends.get(backend)
     return (config and database_of(config)) or jobs_database()
 
 
-def _with_rate(known: QueueOverview, told: object, now: int, *, counted: bool) -> QueueOverview:
-    configured = get_settings().queues.get(known.queue)
-    text = known.rate or (configured and configured.rate_limit) or ""
+def _with_rate(row: QueueOverview, meter: object, now: int, *, counted: bool) -> QueueOverview:
+    configured = get_settings().queues.get(row.queue)
+    text = row.rate or (configured and configured.rate_limit) or ""
     if not text or text == UNLIMITED:
-        return replace(known, rate="", used=None)
+        return replace(row, rate="", used=None)
     if not counted:
-        return replace(known, rate=text, used=None)
+        return replace(row, rate=text, used=None)
     try:
         rate = Rate.parse(text)
-    except ValueError:  # somebody wrote it past the operations; workers will say so
-        return replace(known, rate=text)
-    return replace(known, rate=text, used=rate.limit - Usage.read(rate, told, now).free())
+    except ValueError:  # not written by our operations; workers will log it
+        return replace(row, rate=text)
+    return replace(row, rate=text, used=rate.limit - Usage.read(rate, meter, now).free())
 
 
-def _asked(known: QueueOverview) -> QueueOverview:
-    """What a backend outside the database says of its queue."""
-    stats = stats_of(known.backend, known.queue)
+def _with_stats(row: QueueOverview) -> QueueOverview:
+    """Add what a backend outside the database answers for its queue."""
+    stats = stats_of(row.backend, row.queue)
     if isinstance(stats, str):
-        return replace(known, problem=stats)
+        return replace(row, problem=stats)
     return replace(
-        known,
+        row,
         ready=stats.ready,
         scheduled=stats.scheduled,
         running=stats.running,
         blocked=stats.blocked,
         suspect=stats.suspect,
         oldest_ready_seconds=stats.oldest_ready_seconds,
-        at_least=(*known.at_least, *stats.at_least),
+        at_least=(*row.at_least, *stats.at_least),
     )
 
 
-# Live jobs: what waits and runs, one by one.
+# Live jobs, one by one.
 
 
 LiveState = Literal["scheduled", "ready", "running", "blocked", "suspect"]
@@ -256,8 +259,8 @@ def live(
 ) -> QuerySet[Job]:
     """Live jobs in the order in which they are due; raises ValueError for an unknown state.
 
-    Suspects are found by an index that knows nothing else of them: at most SUSPECTS_AT_MOST
-    that wait, and as many that run.
+    Suspects come from an index without any other column, so at most SUSPECTS_AT_MOST that
+    wait and as many that run are looked at.
     """
     jobs = Job.objects.using(using or jobs_database())
     if state == "suspect":
@@ -273,12 +276,12 @@ def live(
     return of_known_kinds(jobs).order_by("queue", "state", "rank", "due", "id")
 
 
-# What workers did in the last hour and day, from the counts that they add up by the minute.
+# What workers did lately, from the counts that they keep by the minute.
 
 
 @dataclass(slots=True)
 class Counts:
-    """How many runs ended how: well, badly with a retry to come, or with a dead letter."""
+    """How many runs ended well, failed with a retry to come, or ended in a dead letter."""
 
     succeeded: int = 0
     retried: int = 0
@@ -295,7 +298,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Counts in slots of equal length; the last one is under way. ``begins`` is the first's."""
+    """Counts in slots of equal length, the first at ``begins``; the last is still under way."""
 
     begins: datetime
     slot_minutes: int
@@ -322,7 +325,7 @@ class Series:
 
 
 def series(slots: int, slot_minutes: int, at: Mapping[str, int] | None = None) -> Series:
-    """All queues together. ``at``: the moments of the databases, where they are known."""
+    """The counts of all queues together. ``at``: the current time of each database, if read."""
     counts = [Counts() for _ in range(slots)]
     begins = 0
     for alias, moment in (at or moments()).items():
@@ -331,23 +334,23 @@ def series(slots: int, slot_minutes: int, at: Mapping[str, int] | None = None) -
         begins = begins or first
         rows = QueueMinute.objects.using(alias).filter(minute__gte=first, minute__lte=now)
         rows = rows.annotate(slot=(F("minute") - first) - (F("minute") - first) % slot_minutes)
-        for slot, *told in rows.values_list("slot").annotate(
+        for slot, *sums in rows.values_list("slot").annotate(
             Sum("succeeded"), Sum("retried"), Sum("dead")
         ):
-            counts[int(slot) // slot_minutes].add(Counts(*map(int, told)))
+            counts[int(slot) // slot_minutes].add(Counts(*map(int, sums)))
     return Series(
         begins=to_datetime(begins * 60 * SECOND), slot_minutes=slot_minutes, slots=tuple(counts)
     )
 
 
 def by_queue(minutes: int, at: Mapping[str, int] | None = None) -> dict[tuple[str, str], Counts]:
-    """The last minutes of each queue, by backend and name."""
-    found: dict[tuple[str, str], Counts] = {}
+    """The counts of the last minutes of each queue, by backend and name."""
+    counts: dict[tuple[str, str], Counts] = {}
     for alias, moment in (at or moments()).items():
         first = moment // MINUTE - minutes
         rows = QueueMinute.objects.using(alias).filter(minute__gt=first).order_by()
-        for backend, queue, *told in rows.values_list("backend", "queue").annotate(
+        for backend, queue, *sums in rows.values_list("backend", "queue").annotate(
             Sum("succeeded"), Sum("retried"), Sum("dead")
         ):
-            found[backend, queue] = Counts(*map(int, told))
-    return found
+            counts[backend, queue] = Counts(*map(int, sums))
+    return counts

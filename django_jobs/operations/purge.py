@@ -1,4 +1,4 @@
-"""Deleting what nobody needs any more, in small steps. Live jobs are never touched."""
+"""Delete old results, dead letters and attempts, in small steps. Live jobs are never touched."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PurgeState = Literal["succeeded", "dead", "all"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purged:
-    """How many rows were deleted from each table, or would be."""
+    """How many rows of each table were deleted, or would be."""
 
     results: int = 0
     dead_letters: int = 0
@@ -60,8 +60,8 @@ def purge(
 
     ``succeeded``: results (of skipped and cancelled jobs too); ``dead``: dead letters,
     resolved or not; the attempts of a job go with it. ``all``: both, and the attempts of
-    jobs of which nothing else is left. ``progress`` is told the rows of each step. Brokers
-    that keep results themselves are asked too, unless a database is named.
+    jobs of which nothing else is left. ``progress`` is called with the rows of each step.
+    Results that brokers keep themselves are deleted too, unless a database is named.
     """
     if state not in {"succeeded", "dead", "all"}:
         raise ValueError(f"there is no state {state!r} to purge; use succeeded, dead or all")
@@ -91,9 +91,9 @@ def purge(
 
 
 def sweep_results(limit: int = 1000, *, using: str | None = None) -> int:
-    """Delete up to ``limit`` results whose time is over on the store's clock; how many.
+    """Delete up to ``limit`` expired results, by the store's clock; returns how many.
 
-    For the worker's housekeeping: bounded, and several sweepers do not wait for each other.
+    For the worker's housekeeping: bounded, and sweepers do not wait for each other.
     """
     alias = using or jobs_database()
     return cleanup.sweep_results(alias, clock_of(alias), limit)
@@ -111,32 +111,32 @@ class _Steps:
         self.progress = progress
 
     def with_attempts(self, rows: QuerySet[Any]) -> tuple[int, int]:
-        """Delete rows that name a job, and that job's attempts; how many of each."""
+        """Delete rows that name a job, and that job's attempts; returns how many of each."""
         attempts = JobAttempt.objects.using(self.alias)
         if self.dry_run:
-            of_them = attempts.filter(job_id__in=rows.order_by().values("job_id"))
-            return rows.count(), of_them.exclude(_lives()).count()
+            theirs = attempts.filter(job_id__in=rows.order_by().values("job_id"))
+            return rows.count(), theirs.exclude(_is_live()).count()
         gone = gone_attempts = 0
 
         def work(_: Any) -> tuple[int, int]:
             keys = list(rows.order_by("pk").values_list("pk", "job_id")[: self.batch])
             jobs = [job_id for _pk, job_id in keys]
-            of_them = attempts.filter(job_id__in=jobs).exclude(_lives())
-            went = _delete(self.alias, of_them) if jobs else 0
+            theirs = attempts.filter(job_id__in=jobs).exclude(_is_live())
+            deleted_attempts = _delete(self.alias, theirs) if jobs else 0
             chosen = rows.filter(pk__in=[pk for pk, _job_id in keys])
             if keys and rows.model is FailedJob:
                 count_gone(self.alias, chosen.select_for_update().only(*GROUPED))
-            return (_delete(self.alias, chosen) if keys else 0), went
+            return (_delete(self.alias, chosen) if keys else 0), deleted_attempts
 
         while True:
-            count, with_them = in_transition(self.alias, work)
-            gone, gone_attempts = gone + count, gone_attempts + with_them
+            count, attempt_count = in_transition(self.alias, work)
+            gone, gone_attempts = gone + count, gone_attempts + attempt_count
             if not count:
                 return gone, gone_attempts
-            self.progress(count + with_them)
+            self.progress(count + attempt_count)
 
     def with_brokers(self, older_than: timedelta, queue: str | None) -> Iterator[tuple[int, int]]:
-        """Delete what brokers keep of jobs that ended; how many results and attempts, by steps."""
+        """Delete results that brokers keep; yields the results and attempts of each step."""
         age = round(older_than.total_seconds() * SECOND)
         for alias in aliases_of_brokers():
             backend = backends[alias]
@@ -148,7 +148,7 @@ class _Steps:
                 yield step
 
     def alone(self, rows: QuerySet[Any]) -> int:
-        """Delete rows that nothing hangs on."""
+        """Delete rows that no other rows belong to."""
         if self.dry_run:
             return rows.count()
         gone = 0
@@ -172,17 +172,18 @@ def _ended(alias: str, before: datetime, queue: str | None) -> QuerySet[JobResul
 def _orphans(alias: str, before: datetime) -> QuerySet[JobAttempt]:
     """Old attempts of jobs that are neither live nor dead, and have no result."""
     attempts = JobAttempt.objects.using(alias).filter(finished_at__lt=before)
-    return attempts.exclude(_lives() | _known(JobResult, "job_id") | _known(FailedJob, "job_id"))
+    recorded = _row_exists(JobResult, "job_id") | _row_exists(FailedJob, "job_id")
+    return attempts.exclude(_is_live() | recorded)
 
 
-def _lives() -> Exists:
-    return _known(Job, "pk")
+def _is_live() -> Exists:
+    return _row_exists(Job, "pk")
 
 
-def _known(model: type[Model], field: str) -> Exists:
+def _row_exists(model: type[Model], field: str) -> Exists:
     return Exists(model._base_manager.filter(**{field: OuterRef("job_id")}))
 
 
 def _delete(alias: str, rows: QuerySet[Any]) -> int:
-    # Nothing refers to these tables, so no collector has to be asked.
+    # No table refers to these, so Django need not collect related rows.
     return int(rows.order_by()._raw_delete(alias) or 0)  # noqa: SLF001 - no signals, no collector

@@ -1,4 +1,4 @@
-"""Queues while they run: pausing, limits, and starting to count anew."""
+"""Operate queues while they run: pause, limit, and reset their counters and breakers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Witness = Callable[[QueueControl], None]
-    """Is told the changed settings, in the transaction that changes them."""
+    """Called with the changed settings, in the transaction that changes them."""
 
 MOST_PLACES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """What holds for a queue by word of an operator."""
+    """What operators have set for a queue."""
 
     queue: str
     backend: str
@@ -48,17 +48,17 @@ def pause_queue(
 ) -> bool:
     """Let nothing more be claimed from a queue; False when it was paused already.
 
-    What runs is let end. Another reason than before replaces that, which is a change as well;
-    none at all leaves it.
+    Running jobs are left to end. A new reason replaces the old one, which counts as a change;
+    an empty one leaves it.
     """
 
     def change(control: QueueControl) -> bool:
         before = control.paused, control.reason
-        known = control.reason if control.paused else ""
-        control.paused, control.reason = True, reason or known
+        reason_before = control.reason if control.paused else ""
+        control.paused, control.reason = True, reason or reason_before
         return before != (control.paused, control.reason)
 
-    return _changed(queue, backend, ("pause", by, reason), change, witness)
+    return _change(queue, backend, ("pause", by, reason), change, witness)
 
 
 def resume_queue(
@@ -69,13 +69,13 @@ def resume_queue(
     backend: str | None = None,
     witness: Witness | None = None,
 ) -> bool:
-    """Let a queue go on; False when it was not paused."""
+    """Let jobs of a queue be claimed again; False when it was not paused."""
 
     def change(control: QueueControl) -> bool:
         was, control.paused, control.reason = control.paused, False, ""
         return was
 
-    return _changed(queue, backend, ("resume", by, reason), change, witness)
+    return _change(queue, backend, ("resume", by, reason), change, witness)
 
 
 def limit_queue(
@@ -98,11 +98,11 @@ def limit_queue(
             setattr(control, name, value)
         return before != checked
 
-    return _changed(queue, backend, ("limit", by, reason), change, witness, checked)
+    return _change(queue, backend, ("limit", by, reason), change, witness, checked)
 
 
 def reset_rate(queue: str, *, by: str, reason: str = "", backend: str | None = None) -> bool:
-    """Forget what a queue has started lately; False when there was nothing to forget."""
+    """Forget the recent starts that count towards the rate limit; False when there were none."""
     alias, database = _where(queue, backend)
 
     def work(_: Any) -> bool:
@@ -126,8 +126,9 @@ def reset_breaker(
     reason: str = "",
     backend: str | None = None,
 ) -> bool:
-    """Close the breaker of a queue, or of a handler on the queue's backend, and let it
-    count anew; False when it had counted nothing.
+    """Close the breaker of a queue, or of a handler on the queue's backend, and reset its count.
+
+    Returns False when it had counted nothing.
     """
     alias, database = _where(queue, backend)
     kind, name = ("queue", queue) if handler is None else ("handler", handler)
@@ -161,16 +162,16 @@ def queue_settings(queue: str, *, backend: str | None = None) -> QueueSettings:
     )
 
 
-def _changed(
+def _change(
     queue: str,
     backend: str | None,
-    who: tuple[str, str, str],
+    entry: tuple[str, str, str],
     change: Callable[[QueueControl], bool],
     witness: Witness | None,
     detail: dict[str, Any] | None = None,
 ) -> bool:
     alias, database = _where(queue, backend)
-    action, by, reason = who
+    action, by, reason = entry
 
     def work(_: Any) -> bool:
         controls = QueueControl.objects.using(database)
@@ -191,15 +192,15 @@ def _changed(
 
 
 def _where(queue: str, backend: str | None) -> tuple[str, str]:
-    """The backend of a queue, and the database in which its settings are."""
+    """The backend of a queue, and the database with its settings."""
     settings = get_settings()
     if problem := settings.queue_problem(queue):
         raise InvalidOption(problem)
     alias = backend or settings.backend_for(queue)
     config = settings.backends.get(alias)
     if config is None:
-        known = ", ".join(sorted(settings.backends))
-        raise InvalidOption(f"there is no backend {alias!r}; known are {known}")
+        names = ", ".join(sorted(settings.backends))
+        raise InvalidOption(f"there is no backend {alias!r}; known are {names}")
     return alias, database_of(config) or jobs_database()
 
 

@@ -1,4 +1,4 @@
-"""A dead letter lives on as a new job, and only as one."""
+"""Replay a dead letter as a new job, at most once; with other arguments if an operator wants."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ from django_jobs.wire.signing import Signer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from django_jobs.backends.base import Backend
     from django_jobs.handlers.base import Handler
     from django_jobs.wire.envelope import Envelope, Outgoing
 
     Witness = Callable[[FailedJob, str], None]
-    """Is told the dead letter and its former resolution, in the transaction that marks it."""
-    from django_jobs.backends.base import Backend
+    """Called with the dead letter and its former resolution, in the transaction that marks it."""
 
 
-# Other arguments for a dead letter. Secrets that were never shown stay what they are.
+# Replay with other arguments. Redacted values, which the operator never saw, are kept.
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A payload in place of the one a dead letter has.
+    """A payload in place of that of a dead letter.
 
-    Where it says ``••••`` as the redacted old one does, the old value is meant.
+    ``••••`` in the place of a redacted value stands for the old value.
     """
 
     payload: Any
 
 
 def put_back(edited: Any, original: Any, handler: Handler | None) -> Any:
-    """An edited payload for its handler, with what was redacted put back; raises InvalidPayload.
+    """An edited payload for its handler, with redacted values put back; raises InvalidPayload.
 
-    Not where the handler would send it elsewhere than before: whoever edits never saw it, and
-    would find it out that way.
+    Refused if the handler would send them to another destination than before: an operator, who
+    never saw them, could read them there.
     """
     payload = restored(edited, original)
     if payload != edited and _destination(handler, payload) != _destination(handler, original):
@@ -80,15 +80,15 @@ def _destination(handler: Handler | None, payload: Any) -> Any:
     try:
         return handler.destination(payload)
     except (InvalidPayload, HandlerRefused):
-        return object()  # no other is the same
+        return object()  # equal to no other destination
 
 
 def restored(edited: Any, original: Any) -> Any:
-    """An edited payload, with what was redacted put back; raises InvalidPayload.
+    """An edited payload, with redacted values put back; raises InvalidPayload.
 
-    A secret returns only to the place it came from. Anywhere else the dots stand for nothing
-    that is known, and would be sent as they are. And it stays hidden there: what stands beside
-    a value may be all that shows it to be a secret.
+    A secret returns only to the place it came from. Dots in any other place stand for no value,
+    and would be sent as they are. It must also stay redacted there: only what stands beside a
+    value may show that it is a secret.
     """
     payload = _restored(edited, original, redacted(original), "the payload")
     _demand_hidden(edited, redacted(payload), "the payload")
@@ -116,7 +116,7 @@ def _restored(edited: Any, original: Any, shown: Any, place: str) -> Any:
             for key, value in edited.items()
         }
     if isinstance(edited, list):
-        # An item of another place must not take the secret of this one's neighbour.
+        # By place: an item that was moved must not get the secret of another.
         return [
             _restored(
                 value,
@@ -137,7 +137,7 @@ def _restored(edited: Any, original: Any, shown: Any, place: str) -> Any:
 
 
 def _seen(edited: list[Any], shown: Any, place: int) -> Any:
-    """What was shown in a place; nothing where the word before it, which names it, is another."""
+    """The value shown in a place; None if the word before it, which names it, was changed."""
     seen = _at(shown, place)
     renamed = seen == HIDDEN and place and edited[place - 1] != _at(shown, place - 1)
     return None if renamed else seen
@@ -147,14 +147,14 @@ def _at(values: Any, place: int) -> Any:
     return values[place] if isinstance(values, list) and place < len(values) else None
 
 
-# From a dead letter that can be verified to a new message in its place.
+# Verifying a dead letter and making a new message from it.
 
 
 def verified(failed: FailedJob) -> Envelope:
-    """What a dead letter says, when it may be believed; raises Rejection.
+    """The envelope of a dead letter, once verified; raises Rejection.
 
-    The signature is looked at even where VERIFY_SIGNATURES is off: a replay signs anew,
-    and must not lend a forged body a true signature.
+    The signature is checked even if VERIFY_SIGNATURES is off: a replay signs anew, and must
+    not give a forged body a valid signature.
     """
     settings = get_settings()
     opener = Opener(
@@ -167,9 +167,9 @@ def verified(failed: FailedJob) -> Envelope:
 
 
 def checked(failed: FailedJob, edited: Edited | None = None) -> Envelope:
-    """The same, when it could also run here and now; raises Rejection or InvalidJob.
+    """The verified envelope, if its job could run here now; raises Rejection or InvalidJob.
 
-    ``edited``: with another payload, which is judged in place of the one it has.
+    ``edited``: another payload, which is checked and used in place of the old one.
     """
     envelope = verified(failed)
     if edited is not None:
@@ -187,7 +187,7 @@ def checked(failed: FailedJob, edited: Edited | None = None) -> Envelope:
 
 
 def resealed(envelope: Envelope, identifier: str, now: int) -> Outgoing:
-    """A new message of the same payload and terms, due at once and signed anew."""
+    """A new message with the same payload and terms, due at once and signed anew."""
     terms = envelope.terms
     lifetime = None if terms.expires_at is None else terms.expires_at - envelope.enqueued_at
     signer = Signer(get_settings().signing_keys)
@@ -204,18 +204,18 @@ def resealed(envelope: Envelope, identifier: str, now: int) -> Outgoing:
     outgoing = seal.outgoing(identifier, strict_json.dumps(envelope.payload), now)
     if not envelope.unknown:
         return outgoing
-    # Fields that a later release wrote are kept, as they are everywhere else.
+    # Keep fields that a later release wrote, as everywhere else.
     body = f"{outgoing.body[:-1]},{strict_json.dumps(dict(envelope.unknown))[1:]}"
     return outgoing._replace(body=body, signature=signer.sign(body))
 
 
 def message_of(failed: FailedJob) -> Message:
-    """A dead letter as the message it was; its columns must say what its body says."""
+    """The message of a dead letter; verifying it compares its columns with its body."""
     return Message(
         body=failed.body,
         signature=failed.signature,
         key_id=failed.key_id,
-        # It waits for nothing any more, whatever its schedule said.
+        # A dead letter waits for nothing any more, whatever its schedule was.
         header=Header(failed.attempts, failed.deliveries, failed.crashes, MAX_MOMENT),
         index={
             "id": str(failed.job_id),
@@ -231,7 +231,7 @@ def message_of(failed: FailedJob) -> Message:
     )
 
 
-# Marking a dead letter as resolved: the row, the record and the witness, in one step.
+# Marking a dead letter as resolved: the row, the operator event and the witness together.
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -240,11 +240,11 @@ _ACTIONS = {REPLAYED: "replay", DISCARDED: "discard"}
 
 
 def locked(alias: str, failed_id: int) -> FailedJob:
-    """A dead letter that nobody else can resolve meanwhile; raises FailedJob.DoesNotExist."""
-    found = FailedJob.objects.using(alias).select_for_update().filter(pk=failed_id).first()
-    if found is None:
+    """Lock a dead letter until the end of the transaction; raises FailedJob.DoesNotExist."""
+    letter = FailedJob.objects.using(alias).select_for_update().filter(pk=failed_id).first()
+    if letter is None:
         raise FailedJob.DoesNotExist(f"there is no dead letter {failed_id}")
-    return found
+    return letter
 
 
 def resolve(
@@ -257,7 +257,7 @@ def resolve(
     witness: Witness | None,
     detail: Mapping[str, Any] = NOTHING,
 ) -> None:
-    """Mark a locked dead letter, in the caller's transaction."""
+    """Mark a locked dead letter as resolved, in the caller's transaction."""
     before = failed.resolution
     write(
         alias,
@@ -296,9 +296,12 @@ def write(alias: str, failed: FailedJob, **changes: Any) -> None:
 
 
 def resolved_how(failed: FailedJob) -> str:
-    """Who resolved a dead letter, how and when, as half a sentence."""
+    """By which operator, how and when a dead letter was resolved, as half a sentence."""
     when = "" if failed.resolved_at is None else f" at {failed.resolved_at:%Y-%m-%d %H:%M:%S %Z}"
     return f"{failed.resolution} by {failed.resolved_by or 'somebody'}{when}".rstrip()
+
+
+# The replay itself.
 
 
 ReplayStatus = Literal["replayed", "already-replayed", "discarded", "refused"]
@@ -306,12 +309,12 @@ ReplayStatus = Literal["replayed", "already-replayed", "discarded", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What became of a wish to replay.
+    """The result of a replay.
 
-    ``new_id`` is the job that a dead letter lives on as, ``why`` the sentence for a
-    refusal (or about who came before). ``discarded`` with a ``new_id``: somebody discarded it
-    after the new job was enqueued on a backend elsewhere, and before that was on record.
-    ``replayed`` with a ``why``: the same, but the dead letter was purged.
+    ``new_id`` is the new job, ``why`` the reason of a refusal, or how the dead letter was
+    resolved before. ``discarded`` with a ``new_id``: it was discarded after the new job had been
+    enqueued on another backend, but before that was recorded. ``replayed`` with a ``why``: as
+    before, but the dead letter was purged.
     """
 
     failed_id: int
@@ -332,21 +335,21 @@ def replay(
 ) -> Replayed:
     """Enqueue a dead letter as a new job, once; raises FailedJob.DoesNotExist.
 
-    The new job has the payload and the terms of the old one, its queue and backend, no
-    attempts behind it, no delay, and as long to live as the old one had. What cannot be
-    verified, or could not run, is refused. ``witness`` is called with the dead letter
-    and its former resolution, in the transaction that marks it. With ``edited`` the new job
-    gets that payload, if the handler takes it.
+    The new job has the payload, terms, queue and backend of the old one, no attempts so far, no
+    delay, and as long to expire as the old one had. A dead letter that cannot be verified, or
+    whose job could not run, is refused. ``witness`` is called with the dead letter and its
+    former resolution, in the transaction that marks it. With ``edited`` the new job gets that
+    payload, if the handler accepts it.
     """
     return _Replay(failed_id, by, reason, using or jobs_database(), witness, edited).run()
 
 
 class _Replay:
-    """One wish to replay.
+    """One replay.
 
-    Where the new job goes into the same database, all of it is one transaction. Anywhere
-    else the new id is written down first: after a failure in between, the same id is
-    enqueued again, which is a no-op if it had arrived.
+    If the new job goes into the same database, everything is one transaction. Otherwise the
+    new id is stored first: after a failure in between, the same id is enqueued again, which
+    does nothing if it had arrived.
     """
 
     def __init__(
@@ -399,9 +402,9 @@ class _Replay:
         return backend, envelope, identifier
 
     def _enqueue(self, backend: Backend, envelope: Envelope, identifier: str) -> str:
-        """Store the new job; why it was refused, or nothing.
+        """Store the new job; returns why it was refused, or an empty string.
 
-        Elsewhere it may have arrived before, and have ended since: that is left alone.
+        On another backend it may have arrived before, and have ended since: that is left alone.
         """
         outgoing = resealed(envelope, identifier, store_now(self.alias))
         store = backend.enqueue if backend.joins(self.alias) else backend.push
@@ -447,9 +450,9 @@ class _Replay:
         return self._answer(failed, "discarded", why=resolved_how(failed))
 
     def _resolved_meanwhile(self, failed: FailedJob, identifier: str) -> Replayed:
-        """Somebody discarded it while the new job was on its way: that stays, and both are told.
+        """It was discarded while the new job was on its way: it stays so, and the answer has both.
 
-        To call the job off would be a second decision, and it may run already.
+        Calling the job off would be a second decision, and it may run already.
         """
         how = resolved_how(failed)
         if not identifier:
@@ -460,7 +463,7 @@ class _Replay:
         return self._answer(failed, "discarded", identifier, why)
 
     def _purged_meanwhile(self, failed: FailedJob, identifier: str, refusal: str) -> Replayed:
-        """The new job is there, or was refused; only the row to write that into is gone."""
+        """The new job is enqueued or refused, but the row to write that into is gone."""
         if refusal:
             return self._answer(failed, "refused", why=refusal)
         self._record(failed, identifier, purged=True)
@@ -471,8 +474,8 @@ class _Replay:
         return self._answer(failed, "replayed", identifier, why)
 
     def _record(self, failed: FailedJob, identifier: str, **more: object) -> None:
-        """Add a replay to the record whose dead letter cannot be marked as replayed."""
-        known = {"failed_id": failed.pk, "was": failed.resolution, "replayed_as": identifier}
+        """Record a replay whose dead letter cannot be marked as replayed."""
+        detail = {"failed_id": failed.pk, "was": failed.resolution, "replayed_as": identifier}
         record(
             self.alias,
             "replay",
@@ -481,7 +484,7 @@ class _Replay:
             backend=failed.backend,
             queue=failed.queue,
             subject=str(failed.job_id),
-            detail={**known, **more},
+            detail={**detail, **more},
         )
 
     def _answer(

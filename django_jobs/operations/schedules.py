@@ -1,4 +1,4 @@
-"""Schedules: what there is, what became of their ticks, and what operators do about them."""
+"""Schedules: list them with their ticks, pause and resume them, and run them now."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEYS_PER_STATEMENT = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickRecord:
-    """A tick that was decided. ``outcome``: open, succeeded, dead, …; none without a job."""
+    """A decided tick. ``outcome``: open, succeeded, dead, …; none without a job."""
 
     name: str
     tick: datetime
@@ -74,10 +74,10 @@ def overview_of_schedules(
     rows = rows if only is None else rows.filter(key__in=keys)
     states = in_reading(alias, lambda: {row.key: row for row in rows})
     last = _last_ticks(alias, keys, now)
-    told = []
+    overviews = []
     for key, schedule in zip(keys, chosen, strict=True):
         state = states.get(key) or ScheduleState(key=key)
-        told.append(
+        overviews.append(
             ScheduleOverview(
                 schedule=schedule,
                 next_runs=next_runs(schedule, to_datetime(now), runs),
@@ -88,22 +88,22 @@ def overview_of_schedules(
                 reason=state.reason,
             )
         )
-    return told
+    return overviews
 
 
 def next_runs(schedule: Schedule, after: datetime, count: int) -> tuple[datetime, ...]:
     """The first ``count`` moments after ``after``; fewer where there are no more."""
-    found: list[datetime] = []
-    while len(found) < count and (moment := next_after(schedule, after)) is not None:
-        found.append(moment)
+    runs: list[datetime] = []
+    while len(runs) < count and (moment := next_after(schedule, after)) is not None:
+        runs.append(moment)
         after = moment
-    return tuple(found)
+    return tuple(runs)
 
 
 def schedule_history(
     name: str, *, limit: int = HISTORY, using: str | None = None
 ) -> list[TickRecord]:
-    """The latest ticks of a schedule, the newest first. One that is gone has a history, too."""
+    """The latest ticks of a schedule, the newest first; also of one that was removed."""
     alias = using or jobs_database()
     return _history(alias, schedule_key(name), limit, store_now(alias))
 
@@ -118,11 +118,11 @@ def pause_schedule(
 ) -> bool:
     """Skip the ticks of a schedule until it is resumed; False when it was paused already.
 
-    What was enqueued runs. A new reason replaces the old one. Raises UnknownSchedule.
-    ``witness`` is called in the same transaction when something changed.
+    Jobs that were enqueued still run. A new reason replaces the old one. Raises UnknownSchedule.
+    ``witness`` is called in the same transaction if anything changed.
     """
     changes = {"paused": True, "paused_by": by[:150], "reason": reason}
-    return _changed(name, changes, "pause-schedule", by, reason, using, witness)
+    return _change(name, changes, "pause-schedule", by, reason, using, witness)
 
 
 def resume_schedule(
@@ -133,9 +133,9 @@ def resume_schedule(
     using: str | None = None,
     witness: Callable[[], None] | None = None,
 ) -> bool:
-    """Let a schedule go on; False when it was not paused. Skipped ticks are not made up for."""
+    """Resume a schedule; False when it was not paused. Skipped ticks are not made up for."""
     changes = {"paused": False, "paused_by": "", "reason": ""}
-    return _changed(name, changes, "resume-schedule", by, reason, using, witness)
+    return _change(name, changes, "resume-schedule", by, reason, using, witness)
 
 
 def run_schedule_now(
@@ -147,18 +147,18 @@ def run_schedule_now(
     using: str | None = None,
     witness: Callable[[], None] | None = None,
 ) -> Decided:
-    """Enqueue a job of a schedule now, as a tick of its own; raises UnknownSchedule.
+    """Enqueue a job of a schedule now, as an extra tick; raises UnknownSchedule.
 
-    Neither gates nor a pause hold it back: somebody asked. With the same ``press`` it happens
-    once, and the second answer is the first one's.
+    Gates and a pause do not apply, as an operator asks for it. ``press`` identifies one press
+    of the button: a second call with the same one enqueues nothing and returns the same tick.
     """
     alias, schedule = using or jobs_database(), find(name)
     press = press or new_id()
 
     def work(_: object) -> ScheduleTick:
-        found = _pressed(alias, press)
-        if found is not None:
-            return found
+        row = _pressed(alias, press)
+        if row is not None:
+            return row
         now = store_now(alias)
         verdict = Verdict(TickDecision.PRESSED, reason)
         written = Recorder(alias).write(schedule, now, verdict, now, press=press, by=by)
@@ -170,7 +170,7 @@ def run_schedule_now(
             witness()
         return written
 
-    # Told when it is over: a broker is given the job after the commit.
+    # Read after the commit, as a broker gets the job only then and may refuse it.
     return of_row(in_transition(alias, work))
 
 
@@ -180,16 +180,16 @@ def preview_tick(
     at: int | None = None,
     using: str | None = None,
 ) -> list[Decided]:
-    """What a tick would do with each schedule, and why not; nothing is enqueued.
+    """What a tick would do with each schedule, and why; nothing is enqueued.
 
-    ``at``: microseconds, as if it were then.
+    ``at``: the time to assume, in microseconds.
     """
     for name in only or ():
         find(name)
     return Preview(using=using).tell(only=only, at=at)
 
 
-def _changed(
+def _change(
     name: str,
     changes: dict[str, object],
     action: str,
@@ -200,7 +200,7 @@ def _changed(
 ) -> bool:
     alias = using or jobs_database()
     find(name)
-    # A schedule that no scheduler has seen yet gets its row here.
+    # Creates the row of a schedule that no scheduler has seen yet.
     Book(alias).enter(store_now(alias))
 
     def work(_: object) -> bool:
@@ -227,32 +227,32 @@ def _pressed(alias: str, press: str) -> ScheduleTick | None:
 
 def _history(alias: str, key: str, limit: int, now: int) -> list[TickRecord]:
     rows = ScheduleTick.objects.using(alias).filter(key=key).order_by("-tick")[:limit]
-    found = in_reading(alias, lambda: list(rows))
-    history.settle(alias, found, now)
-    return [_record_of(row) for row in found]
+    ticks = in_reading(alias, lambda: list(rows))
+    history.settle(alias, ticks, now)
+    return [_record_of(row) for row in ticks]
 
 
 def _last_ticks(alias: str, keys: Sequence[str], now: int) -> dict[str, TickRecord]:
-    """The latest tick of each schedule, some hundreds of them with each statement."""
-    found: list[ScheduleTick] = []
+    """The latest tick of each schedule, read for some hundreds of them per statement."""
+    ticks: list[ScheduleTick] = []
     for start in range(0, len(keys), KEYS_PER_STATEMENT):
-        found += in_reading(
+        ticks += in_reading(
             alias, partial(_last_of, alias, keys[start : start + KEYS_PER_STATEMENT])
         )
-    history.settle(alias, found, now)
-    return {row.key: _record_of(row) for row in found}
+    history.settle(alias, ticks, now)
+    return {row.key: _record_of(row) for row in ticks}
 
 
 def _last_of(alias: str, keys: Sequence[str]) -> list[ScheduleTick]:
     rows = ScheduleTick.objects.using(alias)
-    # One look into the index for each, however many ticks there are.
-    of_it = ScheduleTick.objects.filter(key=OuterRef("key")).order_by("-tick")
+    # One index lookup for each schedule, however many ticks it has.
+    ticks = ScheduleTick.objects.filter(key=OuterRef("key")).order_by("-tick")
     states = ScheduleState.objects.using(alias).filter(key__in=keys)
-    last = dict(states.annotate(last=Subquery(of_it.values("pk")[:1])).values_list("key", "last"))
-    # What no scheduler has seen yet has only the ticks that people asked for.
+    last = dict(states.annotate(last=Subquery(ticks.values("pk")[:1])).values_list("key", "last"))
+    # A schedule that no scheduler has seen yet has only the ticks that operators asked for.
     pressed = rows.filter(key__in=[key for key in keys if key not in last])
     last.update(pressed.values("key").annotate(last=Max("pk")).values_list("key", "last"))
-    return list(rows.filter(pk__in=[one for one in last.values() if one is not None]))
+    return list(rows.filter(pk__in=[pk for pk in last.values() if pk is not None]))
 
 
 def _record_of(row: ScheduleTick) -> TickRecord:

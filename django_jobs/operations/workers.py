@@ -1,4 +1,4 @@
-"""Workers: who is there, what they run, and asking one to end when it has done its work."""
+"""Workers: which ones are present, what they run, and how to drain one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 PRESENT_SECONDS = 30.0
 RUNNING_SHOWN = 200
-NOBODY = "00000000-0000-0000-0000-000000000000"
+_NO_ID = "00000000-0000-0000-0000-000000000000"
+"""Matches no worker, in place of an id that cannot be parsed."""
 
 DrainStatus = Literal["asked", "already-asked", "gone"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSeen:
-    """A worker as it last told of itself, and what of its jobs is under way."""
+    """A worker's row as it last wrote it, and its running jobs."""
 
     worker: Worker
     now: int
@@ -38,13 +39,13 @@ class WorkerSeen:
 
     @property
     def is_present(self) -> bool:
-        """Whether it has told of itself lately; else it is lost, or its store is."""
+        """Whether it has updated its row lately; else it is lost, or cannot reach its store."""
         return self.seconds_ago <= PRESENT_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What became of a wish to drain a worker."""
+    """The result of draining a worker."""
 
     worker: str
     status: DrainStatus
@@ -53,19 +54,19 @@ class Drained:
 def workers(
     using: str | None = None, *, with_jobs: bool = False, at: Mapping[str, int] | None = None
 ) -> list[WorkerSeen]:
-    """The workers that told of themselves, the latest seen first."""
-    found = []
+    """All workers that have a row, the latest seen first."""
+    seen = []
     for alias, now in (at or ({using: store_now(using)} if using else moments())).items():
         jobs = _running(alias, now) if with_jobs else {}
-        found += [
+        seen += [
             WorkerSeen(worker=worker, now=now, jobs=jobs.get(name_of(worker), []))
             for worker in Worker.objects.using(alias).order_by("-seen")
         ]
-    return found
+    return seen
 
 
 def name_of(worker: Worker) -> str:
-    """What stands in the rows of the jobs that a worker has leased."""
+    """The worker's name as in the rows of the jobs that it has leased."""
     return f"{worker.host[:96]}:{worker.pid}"
 
 
@@ -84,7 +85,7 @@ def drain(
     witness: Callable[[Worker], None] | None = None,
 ) -> Drained:
     """Ask a worker to finish what it runs, give back the rest and end."""
-    key = parse_id(worker_id) or NOBODY
+    key = parse_id(worker_id) or _NO_ID
     for alias in job_databases(get_settings()):
         status, worker = in_transition(alias, lambda _: _drain(alias, key, by, reason, witness))  # noqa: B023 - called at once
         if worker is not None:
@@ -114,12 +115,12 @@ def _drain(
 
 
 def _running(alias: str, now: int) -> dict[str, list[Job]]:
-    """The jobs under way that end their lease last, by worker: bounded, however many run."""
+    """Running jobs by worker: at most RUNNING_SHOWN, those whose lease ends first."""
     running = Job.objects.using(alias).filter(
         state=JobState.RUNNING, lease_expires__gt=now - to_microseconds(PRESENT_SECONDS)
     )
-    found: dict[str, list[Job]] = defaultdict(list)
+    by_worker: dict[str, list[Job]] = defaultdict(list)
     columns = ("id", "queue", "handler", "name", "worker", "leased_at", "cancel_requested")
     for job in running.order_by("lease_expires").only(*columns)[:RUNNING_SHOWN]:
-        found[job.worker or ""].append(job)
-    return found
+        by_worker[job.worker or ""].append(job)
+    return by_worker

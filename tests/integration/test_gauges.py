@@ -108,7 +108,7 @@ def test_a_run_asks_for_no_gauges(collect, django_assert_num_queries):
     doomed.enqueue()
     process_once()
     with django_assert_num_queries(0):
-        assert store_gauges._read == store_gauges._told == []
+        assert store_gauges._read == store_gauges._reported == []
 
 
 def test_the_stores_are_asked_now_and_then_however_often_somebody_asks(django_assert_num_queries):
