@@ -1,8 +1,11 @@
-"""What the hook ``schedule(scheduler)`` in the ``jobs.py`` of an app declares schedules with.
+"""Declare schedules in the hook ``schedule(scheduler)`` in the ``jobs.py`` of an app.
 
-def schedule(scheduler):
-scheduler.job(send_report, to="boss").named("report").daily_at("06:30").timezone("Asia/Tokyo")
-scheduler.command("clearsessions").weekly().queue("maintenance")
+For example::
+
+    def schedule(scheduler):
+        report = scheduler.job(send_report, to="boss").named("report")
+        report.daily_at("06:30").timezone("Asia/Tokyo")
+        scheduler.command("clearsessions").weekly_on("sun").queue("maintenance")
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ if TYPE_CHECKING:
     from django_jobs.definition import JobDefinition, JobOptions
 
 
-# Cron expressions, written by functions that can be read: each returns a whole one.
+# Functions that return cron expressions.
 #
 # Times are texts such as ``"02:00"`` or ``datetime.time``; days of the week are names or numbers,
-# 0 being Sunday. Each raises InvalidSchedule.
+# 0 being Sunday. All raise InvalidSchedule.
 
 
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -61,7 +64,7 @@ def daily_at(*times: str | time) -> str:
 def weekly_on(day: Day | Iterable[Day], at: str | time = "00:00") -> str:
     """Every week on a day, or on several: ``weekly_on("mon", "08:30")``."""
     days = [day] if isinstance(day, str | int) else list(day)
-    return f"{_clock([at])} * * {','.join(_day(one) for one in days)}"
+    return f"{_clock([at])} * * {','.join(map(_day, days))}"
 
 
 def weekdays_at(at: str | time = "00:00") -> str:
@@ -106,13 +109,13 @@ def _range(start: int, end: int) -> str:
 
 def _clock(times: Iterable[str | time]) -> str:
     """The fields of the minute and the hour."""
-    read = [_time(one) for one in times]
+    read = [_time(at) for at in times]
     if not read:
         raise InvalidSchedule("no time is given; give one such as '02:00'")
-    hours, minutes = sorted({one.hour for one in read}), sorted({one.minute for one in read})
+    hours, minutes = sorted({at.hour for at in read}), sorted({at.minute for at in read})
     if len(hours) * len(minutes) != len(set(read)):
         raise InvalidSchedule(
-            f"{', '.join(f'{one:%H:%M}' for one in read)} cannot be said by one expression; "
+            f"{', '.join(f'{at:%H:%M}' for at in read)} cannot be said by one expression; "
             "give each time a schedule of its own"
         )
     return f"{','.join(map(str, minutes))} {','.join(map(str, hours))}"
@@ -120,16 +123,16 @@ def _clock(times: Iterable[str | time]) -> str:
 
 def _time(value: str | time) -> time:
     try:
-        found = value if isinstance(value, time) else time.fromisoformat(_padded(value))
+        moment = value if isinstance(value, time) else time.fromisoformat(_padded(value))
     except (ValueError, TypeError, AttributeError):
         raise InvalidSchedule(f"{value!r} is no time; give one such as '02:00'") from None
-    if found.second or found.microsecond:
+    if moment.second or moment.microsecond:
         raise InvalidSchedule(f"{value!r} has seconds; write the expression with six fields")
-    return found.replace(tzinfo=None)
+    return moment.replace(tzinfo=None)
 
 
 def _padded(text: str) -> str:
-    """'2:30' is as good as '02:30', and '14' as '14:00'."""
+    """'02:30' for '2:30', and '14:00' for '14'."""
     hour, _, minute = text.strip().partition(":")
     return f"{int(hour):02d}:{minute or '00'}"
 
@@ -145,7 +148,9 @@ def _day_of_month(value: int | str) -> str:
 
 
 def _numbers(name: str, values: Iterable[int], low: int, high: int) -> str:
-    return ",".join(str(one) for one in sorted({_number(name, one, low, high) for one in values}))
+    return ",".join(
+        str(value) for value in sorted({_number(name, value, low, high) for value in values})
+    )
 
 
 def _number(name: str, value: object, low: int, high: int) -> int:
@@ -163,15 +168,15 @@ class Scheduler:
 
     def job(self, job: Any, /, *args: Any, **kwargs: Any) -> ScheduleBuilder:
         """A call of a ``@job`` function with these arguments."""
-        return self._added(definition_of(job, args, kwargs, UNSET, {}))
+        return self._add(definition_of(job, args, kwargs, UNSET, {}))
 
     def handler(self, handler: Any, payload: Any = None, /) -> ScheduleBuilder:
         """A job of a handler class with this payload."""
-        return self._added(definition_of(handler, (), {}, payload, {}))
+        return self._add(definition_of(handler, (), {}, payload, {}))
 
     def define(self, key: str, payload: Any = None, /) -> ScheduleBuilder:
         """A job of the handler that is registered under a key."""
-        return self._added(_defined(define(key, payload)))
+        return self._add(_defined(define(key, payload)))
 
     def command(self, name: str, /, *args: str) -> ScheduleBuilder:
         """A management command."""
@@ -189,16 +194,16 @@ class Scheduler:
         self, method: str, url: str, /, headers: dict[str, str] | None = None, body: Any = None
     ) -> ScheduleBuilder:
         """A web request."""
-        said = {"headers": headers, "body": body}
-        given = {name: value for name, value in said.items() if value is not None}
-        return self.define("url", {"method": method, "url": url, **given})
+        optional = {"headers": headers, "body": body}
+        chosen = {name: value for name, value in optional.items() if value is not None}
+        return self.define("url", {"method": method, "url": url, **chosen})
 
     def declarations(self) -> Iterator[Declaration]:
-        """What was declared, in that order; raises InvalidSchedule for one without expression."""
+        """The declarations in their order; raises InvalidSchedule if an expression is missing."""
         for builder in self._made:
             yield builder.declaration(self._where)
 
-    def _added(self, job: JobDefinition) -> ScheduleBuilder:
+    def _add(self, job: JobDefinition) -> ScheduleBuilder:
         builder = ScheduleBuilder(job)
         self._made.append(builder)
         return builder
@@ -319,7 +324,7 @@ class ScheduleBuilder:
         return self.rules(depends_on=names, dependency=dependency)
 
     def declaration(self, where: str) -> Declaration:
-        """What was said, to be registered; raises InvalidSchedule where no expression was."""
+        """The declaration to register; raises InvalidSchedule if it has no expression."""
         name = checked_name(self._name or self._job.options.name or self._job.handler)
         if self._expression is None:
             raise InvalidSchedule(

@@ -1,7 +1,7 @@
-"""User code of schedules, each piece in a process of its own, with an end to its time.
+"""Run user code of schedules, each piece in a process of its own, with a time limit.
 
 ``when`` gates and inline jobs never run in the scheduler: one that hangs, exits or crashes
-takes nothing with it but itself. Where forking is safe the child is a copy of this process.
+ends only its own process. Where forking is safe the child is a copy of this process.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _LONGEST_LOOK_AWAY, _AFTER_ITS_END = 1.0, 0.001
 class Child:
     """A process that answers one question, or is killed when its time is over."""
 
-    def __init__(self, work: str, given: Sequence[Any], seconds: float | None) -> None:
+    def __init__(self, work: str, arguments: Sequence[Any], seconds: float | None) -> None:
         self.work = work
-        self.given = given
+        self.arguments = arguments
         self.timed_out = False
         self._ends_at = None if seconds is None else time.monotonic() + seconds
         for connection in connections.all(initialized_only=True):
             if not connection.in_atomic_block:
-                connection.close()  # a copy of it would be spoken into by two
-        how: Any = multiprocessing.get_context("spawn" if spawnserver.is_needed() else "fork")
-        self._ours, theirs = how.Pipe(duplex=False)
-        self._process = how.Process(target=_live, args=(work, given, theirs, os.getpid()))
+                connection.close()  # two processes must not share one
+        context: Any = multiprocessing.get_context("spawn" if spawnserver.is_needed() else "fork")
+        self._ours, theirs = context.Pipe(duplex=False)
+        self._process = context.Process(target=_run, args=(work, arguments, theirs, os.getpid()))
         self._process.start()
         theirs.close()
 
@@ -56,7 +56,7 @@ class Child:
 
     @property
     def seconds_left(self) -> float:
-        """Until it has to be looked at again, at the latest."""
+        """How long it may go unchecked."""
         if self._ends_at is None:
             return _LONGEST_LOOK_AWAY
         left = max(self._ends_at - time.monotonic(), 0.0)
@@ -64,26 +64,26 @@ class Child:
 
     @property
     def end(self) -> int:
-        """What the system makes ready when it ends, to be waited for."""
+        """A handle to wait for that becomes ready when it ends."""
         ready: int = self._process.sentinel
         return ready
 
     def kill(self) -> None:
-        """End it, and what it started."""
+        """Kill it, and the processes it started."""
         if pid := self._process.pid:
-            # Before it has made itself the leader of a group there is no such group.
+            # Until it has made itself the leader of a group there is no such group.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             self._process.kill()
         self._process.join()
 
     def answer(self) -> tuple[str, Any]:
-        """``("said", value)``, ``("raised", text)`` or ``("died", how)``; once it is over."""
+        """``("returned", value)``, ``("raised", text)`` or ``("died", how)``, once it is over."""
         self._process.join()
         with contextlib.suppress(EOFError, OSError):
             if self._ours.poll():
-                told: tuple[str, Any] = self._ours.recv()
-                return told
+                answer: tuple[str, Any] = self._ours.recv()
+                return answer
         if self.timed_out:
             return "died", "it did not end in time and was killed"
         code = self._process.exitcode or 0
@@ -91,19 +91,19 @@ class Child:
         return "died", f"its process {how}"
 
     def close(self) -> None:
-        """Let go of what the system keeps for it."""
+        """Release what the system keeps for it."""
         self._ours.close()
         self._process.close()
 
 
 def wait_for_any(children: Collection[Child], longest: float) -> None:
-    """Return when one of them has ended or its time is over, or after so many seconds."""
+    """Wait until one of them has ended or its time is over, for ``longest`` seconds at most."""
     seconds = min(longest, *(child.seconds_left for child in children))
     wait([child.end for child in children], seconds)
 
 
-def _live(work: str, given: Sequence[Any], pipe: Any, parent: int) -> None:
-    """What the child does."""
+def _run(work: str, arguments: Sequence[Any], pipe: Any, parent: int) -> None:
+    """What runs in the child."""
     os.setsid()
     die_with_parent(parent)
     leave_signals_to_parent()
@@ -112,9 +112,9 @@ def _live(work: str, given: Sequence[Any], pipe: Any, parent: int) -> None:
     from django_jobs.cron import child_work  # noqa: PLC0415 - knows models; see spawnserver
 
     try:
-        told = ("said", child_work.WORK[work](*given))
+        answer = ("returned", child_work.WORK[work](*arguments))
     except Exception as error:  # noqa: BLE001 - user code; its parent writes it down
-        told = ("raised", f"{type(error).__name__}: {error}"[:1000])
+        answer = ("raised", f"{type(error).__name__}: {error}"[:1000])
     with contextlib.suppress(OSError):
-        pipe.send(told)
+        pipe.send(answer)
     connections.close_all()

@@ -1,4 +1,4 @@
-"""What children of a scheduler are asked to do. Only ever called in a child."""
+"""What the children of a scheduler do. Only ever called in a child."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 def ask(name: str) -> bool:
     """Run the ``when`` of a schedule."""
-    return bool(gates.asked(find(name)))
+    return bool(gates.run_when(find(name)))
 
 
 def run(backend: str, lease: Lease, lease_seconds: float) -> str:
-    """Take an inline job to its end."""
+    """Run an inline job and settle it."""
     return run_lease(backends[backend], lease, lease_seconds).status
 
 
 def enqueue(name: str, tick: int, job_id: str) -> str:
-    """Enqueue the job of a tick to a backend that runs it there and then."""
+    """Enqueue the job of a tick to a backend that runs jobs at enqueue."""
     job = prepared(find(name), tick)
     job.id = job_id
     return job.enqueue().id

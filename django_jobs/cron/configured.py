@@ -1,4 +1,4 @@
-"""Schedules of the setting SCHEDULE."""
+"""Read schedules from the setting SCHEDULE."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read(name: str, entry: Mapping[str, Any]) -> tuple[JobDefinition, dict[str, 
 
 
 def _payload(rest: dict[str, Any]) -> Any:
-    """What is written as ARGS and KWARGS, or as PAYLOAD, taken out of the rest."""
+    """Take ARGS and KWARGS, or PAYLOAD, out of the rest."""
     called = {"args": list(rest.pop("args", ())), "kwargs": dict(rest.pop("kwargs", {}))}
     if "payload" not in rest:
         return called

@@ -1,4 +1,4 @@
-"""Whether one tick runs: the gates in their order, and the reason of the first that is shut."""
+"""Decide whether one tick runs: its gates, its dependencies, and earlier ticks that overlap."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from django_jobs.cron.schedule import Schedule
 
 
-# What a tick's dependencies say: go, wait, not at all, or ask again when they are decided.
+# Dependencies: whether they let a tick run, make it wait, or keep it from running.
 
 
 KEYS_PER_STATEMENT = 100
@@ -38,7 +38,7 @@ _WITHOUT_A_JOB = {TickDecision.SKIPPED, TickDecision.MISSED, TickDecision.FAILED
 _WELL = {TickOutcome.SUCCEEDED, TickOutcome.SKIPPED}
 
 
-class Says(Enum):
+class Effect(Enum):
     """What a dependency means for the tick that depends on it."""
 
     GO = 0
@@ -48,17 +48,17 @@ class Says(Enum):
 
 
 class Answer(NamedTuple):
-    """What is to be done, and why."""
+    """The effect of a dependency, and the reason."""
 
-    says: Says
+    effect: Effect
     why: str = ""
 
 
-GO = Answer(Says.GO)
+GO = Answer(Effect.GO)
 
 
 class Decisions:
-    """What was decided for dependencies, read when it is asked for."""
+    """What was decided for dependencies, read on demand."""
 
     def __init__(self, alias: str, now: int) -> None:
         self.alias = alias
@@ -72,7 +72,7 @@ class Decisions:
         return rows.values_list("decided_until", flat=True).first()
 
     def settle(self, row: ScheduleTick) -> None:
-        """Bring up to date how the job of a tick ended."""
+        """Update the outcome of a tick's job."""
         history.settle(self.alias, [row], self.now)
 
 
@@ -93,10 +93,10 @@ class DecisionsOfMany(Decisions):
         history.settle(self.alias, list(self._ticks.values()), now)
 
     def _read(self, wanted: Mapping[str, Collection[int]]) -> None:
-        of_them = Q()
+        condition = Q()
         for key, ticks in wanted.items():
-            of_them |= Q(key=key, tick__in=ticks)
-        for row in ScheduleTick.objects.using(self.alias).filter(of_them):
+            condition |= Q(key=key, tick__in=ticks)
+        for row in ScheduleTick.objects.using(self.alias).filter(condition):
             self._ticks[row.key, row.tick] = row
         states = ScheduleState.objects.using(self.alias).filter(key__in=wanted)
         self._decided_until.update(states.values_list("key", "decided_until"))
@@ -108,26 +108,26 @@ class DecisionsOfMany(Decisions):
         return self._decided_until.get(key)
 
     def settle(self, row: ScheduleTick) -> None:
-        """All of them were when they were read."""
+        """Nothing to do: all outcomes were updated when the rows were read."""
 
     def note(self, rows: Iterable[ScheduleTick]) -> None:
-        """Take over rows that were decided since."""
+        """Add rows that have been decided since."""
         self._ticks.update(((row.key, row.tick), row) for row in rows)
 
 
-def asked(book: Book, schedule: Schedule, tick: int, decisions: Decisions) -> Answer:
-    """The answer of the strictest of the dependencies that are due at this tick too."""
+def dependencies_answer(book: Book, schedule: Schedule, tick: int, decisions: Decisions) -> Answer:
+    """The strictest answer of the dependencies that have this tick too."""
     answers = [
-        _of_one(schedule, found, tick, decisions)
-        for found in due_dependencies(book, schedule, tick)
+        _dependency_answer(schedule, other, tick, decisions)
+        for other in due_dependencies(book, schedule, tick)
     ]
-    return max(answers, key=lambda answer: answer.says.value, default=GO)
+    return max(answers, key=lambda answer: answer.effect.value, default=GO)
 
 
 def due_dependencies(book: Book, schedule: Schedule, tick: int) -> list[Schedule]:
     """The dependencies that have this tick too."""
-    found = map(book.by_name, schedule.depends_on)
-    return [one for one in found if one is not None and is_due_at(one, tick)]
+    schedules = map(book.by_name, schedule.depends_on)
+    return [other for other in schedules if other is not None and is_due_at(other, tick)]
 
 
 def is_due_at(schedule: Schedule, tick: int) -> bool:
@@ -136,29 +136,36 @@ def is_due_at(schedule: Schedule, tick: int) -> bool:
     return next_after(schedule, to_datetime(tick - 1)) == moment
 
 
-def _of_one(schedule: Schedule, other: Schedule, tick: int, decisions: Decisions) -> Answer:
+def _dependency_answer(
+    schedule: Schedule, other: Schedule, tick: int, decisions: Decisions
+) -> Answer:
     key = schedule_key(other.name)
     row = decisions.tick(key, tick)
     must_succeed = schedule.dependency is Dependency.SUCCEEDED
     if row is None:
         until = decisions.decided_until(key)
         if until is not None and until < tick:
-            return Answer(Says.UNDECIDED, f"waits for {other.name}, which no scheduler has decided")
-        return Answer(Says.NO, f"{other.name} did not run at this tick") if must_succeed else GO
+            return Answer(
+                Effect.UNDECIDED, f"waits for {other.name}, which no scheduler has decided"
+            )
+        return Answer(Effect.NO, f"{other.name} did not run at this tick") if must_succeed else GO
     if row.decision == TickDecision.WAITING:
-        return Answer(Says.WAIT, f"waits for {other.name}, which waits itself")
-    return _of_its_job(other, row, decisions) if must_succeed else GO
+        return Answer(Effect.WAIT, f"waits for {other.name}, which waits itself")
+    return _job_answer(other, row, decisions) if must_succeed else GO
 
 
-def _of_its_job(other: Schedule, row: ScheduleTick, decisions: Decisions) -> Answer:
+def _job_answer(other: Schedule, row: ScheduleTick, decisions: Decisions) -> Answer:
     if row.decision in _WITHOUT_A_JOB:
-        return Answer(Says.NO, f"{other.name} was {row.get_decision_display()} at this tick")
+        return Answer(Effect.NO, f"{other.name} was {row.get_decision_display()} at this tick")
     decisions.settle(row)
     if row.outcome == TickOutcome.OPEN:
-        return Answer(Says.WAIT, f"waits for {other.name}")
+        return Answer(Effect.WAIT, f"waits for {other.name}")
     if row.outcome in _WELL:
         return GO
-    return Answer(Says.NO, f"the run of {other.name} at this tick ended as {row.outcome}")
+    return Answer(Effect.NO, f"the run of {other.name} at this tick ended as {row.outcome}")
+
+
+# Verdicts: what becomes of a tick.
 
 
 ONE_RUNS_ONE_WAITS = 2
@@ -167,7 +174,7 @@ LOOK_UP_SECONDS = 0.2
 
 
 class Verdict(NamedTuple):
-    """A decision and its reason; None while a dependency has not been decided."""
+    """A decision and its reason; the decision is None while a dependency is undecided."""
 
     decision: TickDecision | None
     reason: str = ""
@@ -179,7 +186,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A schedule that is due as it was seen before anything was locked."""
+    """A due schedule as it was read before anything was locked."""
 
     key: str
     schedule: Schedule
@@ -195,13 +202,13 @@ class Look:
 _WITH_A_JOB = {TickDecision.ENQUEUED, TickDecision.CAUGHT_UP, TickDecision.PRESSED}
 
 
-def without_user_code(
-    schedule: Schedule, state: ScheduleState | None, one: Planned
+def verdict_of_gates(
+    schedule: Schedule, state: ScheduleState | None, planned: Planned
 ) -> Verdict | None:
-    """What keeps a tick from running as far as the schedule itself says so."""
-    if not one.runs:
-        return Verdict(TickDecision.MISSED, one.reason)
-    if reason := shut(schedule, to_datetime(one.tick), get_settings().environment):
+    """What keeps a tick from running by the schedule itself; does not run its ``when``."""
+    if not planned.runs:
+        return Verdict(TickDecision.MISSED, planned.reason)
+    if reason := shut(schedule, to_datetime(planned.tick), get_settings().environment):
         return Verdict(TickDecision.SKIPPED, reason)
     if state is not None and state.paused:
         why = f": {state.reason}" if state.reason else ""
@@ -212,73 +219,73 @@ def without_user_code(
 def ask_when(
     schedules: Sequence[Schedule], given_up: Callable[[], bool] = lambda: False
 ) -> dict[str, str]:
-    """Why the ``when`` of each schedule holds it back; "" where it does not.
+    """Why the ``when`` of each schedule holds it back; "" if it does not.
 
-    Each is asked in a child of its own, and its time begins with the child. A few at the same
-    time, so that one that hangs holds up no other; not all, for a process each is dear. Those
-    that were given up have no answer.
+    Each runs in a child of its own, and its time limit begins with the child. A few run at once,
+    so that one that hangs does not hold up the others; not all, as a process each is expensive.
+    If ``given_up``, the rest have no entry.
     """
     waiting = [schedule.name for schedule in reversed(schedules) if schedule.when is not None]
     children: dict[str, Child] = {}
-    said: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     while (waiting or children) and not given_up():
         while waiting and len(children) < WHEN_AT_ONCE:
             name = waiting.pop()
             children[name] = Child("ask", (name,), WHEN_SECONDS)
         for name in [name for name, child in children.items() if child.is_over()]:
             child = children.pop(name)
-            said[name] = _heard(child)
+            reasons[name] = _reason_of(child)
             child.close()
         if children:
             wait_for_any(children.values(), LOOK_UP_SECONDS)
     for child in children.values():
         child.kill()
         child.close()
-    return said
+    return reasons
 
 
-def _heard(child: Child) -> str:
-    how, told = child.answer()
-    if how == "said":
-        return "" if told else "its when said no"
-    return f"its when failed: {told}"
+def _reason_of(child: Child) -> str:
+    ending, value = child.answer()
+    if ending == "returned":
+        return "" if value else "its when said no"
+    return f"its when failed: {value}"
 
 
-def among_others(book: Book, schedule: Schedule, one: Planned, now: int) -> Verdict:
-    """Ask the dependencies and the earlier ticks; to be called where nobody else decides."""
-    held = by_dependencies(book, schedule, one, Decisions(book.alias, now))
+def verdict_among_others(book: Book, schedule: Schedule, planned: Planned, now: int) -> Verdict:
+    """Decide by the dependencies and earlier ticks; call it with the schedule's row locked."""
+    held = verdict_of_dependencies(book, schedule, planned, Decisions(book.alias, now))
     if held is not None:
         return held
-    if overlapping := _overlap(book, schedule, now):
+    if overlapping := _overlap_reason(book, schedule, now):
         return Verdict(TickDecision.SKIPPED, overlapping)
-    return Verdict(TickDecision.CAUGHT_UP if one.late else TickDecision.ENQUEUED)
+    return Verdict(TickDecision.CAUGHT_UP if planned.late else TickDecision.ENQUEUED)
 
 
-def by_dependencies(
-    book: Book, schedule: Schedule, one: Planned, decisions: Decisions
+def verdict_of_dependencies(
+    book: Book, schedule: Schedule, planned: Planned, decisions: Decisions
 ) -> Verdict | None:
-    """What its dependencies make of a tick; None when they let it run."""
-    answer = asked(book, schedule, one.tick, decisions)
-    if answer.says is Says.UNDECIDED:
+    """The verdict of a tick's dependencies; None if they let it run."""
+    answer = dependencies_answer(book, schedule, planned.tick, decisions)
+    if answer.effect is Effect.UNDECIDED:
         return Verdict(None, answer.why)
-    if answer.says is Says.NO:
+    if answer.effect is Effect.NO:
         return Verdict(TickDecision.SKIPPED, answer.why)
-    if answer.says is Says.WAIT:
-        late = decisions.now - one.tick
+    if answer.effect is Effect.WAIT:
+        late = decisions.now - planned.tick
         if schedule.deadline is not None and late > schedule.deadline * SECOND:
             return Verdict(TickDecision.SKIPPED, f"its deadline is over and it still {answer.why}")
         return Verdict(TickDecision.WAITING, answer.why)
     return None
 
 
-def _overlap(book: Book, schedule: Schedule, now: int) -> str:
+def _overlap_reason(book: Book, schedule: Schedule, now: int) -> str:
     if schedule.overlap is Overlap.ALLOW:
         return ""
     rows = ScheduleTick.objects.using(book.alias)
     rows = rows.filter(key=schedule_key(schedule.name), outcome=TickOutcome.OPEN)
-    found = list(rows.order_by("-tick")[:100])
-    history.settle(book.alias, found, now)
-    live = [row for row in found if row.outcome == TickOutcome.OPEN]
+    ticks = list(rows.order_by("-tick")[:100])
+    history.settle(book.alias, ticks, now)
+    live = [row for row in ticks if row.outcome == TickOutcome.OPEN]
     if schedule.overlap is Overlap.SKIP and live:
         return f"the job {live[0].job_id} of an earlier tick has not ended"
     if len(live) >= ONE_RUNS_ONE_WAITS:

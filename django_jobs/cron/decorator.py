@@ -1,4 +1,4 @@
-"""``@cron``: a job is given a schedule, right where it is written."""
+"""``@cron``: declare the schedule of a job beside the job."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ J = TypeVar("J")
 
 
 class Declaration(NamedTuple):
-    """A schedule as it was declared, before the settings are asked for its time zone.
+    """A schedule as declared, before its time zone is read from the settings.
 
-    ``own`` holds fields of Schedule, ``where`` tells people where it was written.
+    ``own`` holds fields of Schedule; ``where`` names the place of the declaration for people.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Declaration(NamedTuple):
 
 
 DECLARED: list[Declaration] = []
-"""What ``@cron`` declared in this process. Schedulers read it; nothing else looks at it."""
+"""What ``@cron`` has declared in this process. Only schedulers read it."""
 
 
 class CronOptions(ScheduleOptions, RunOptions, QueueOptions, total=False):
-    """What ``@cron`` takes: what a schedule does, and options of its jobs."""
+    """The options of ``@cron``: those of a schedule, and those of its jobs."""
 
     expires: float | timedelta | None  # no moment, which would be the same for every run
 
@@ -51,13 +51,13 @@ def cron(
     payload: Any = UNSET,
     **options: Unpack[CronOptions],
 ) -> Callable[[J], J]:
-    """Have a job run by the clock: ``@cron("0 2 * * *", timezone="Europe/Paris")`` above ``@job``.
+    """Run a job on a schedule: ``@cron("0 2 * * *", timezone="Europe/Paris")`` above ``@job``.
 
     The name of the schedule is by default the job's ``name``, or else its key; two schedules of
     one job need names of their own. ``args`` and ``kwargs`` are what the function is called with,
     ``payload`` is for handler classes. Without a queue, here or at the job, each run is one
-    attempt in a child of the scheduler. An expression that is wrong is told by the system checks;
-    raises InvalidOption and InvalidPayload for the rest.
+    attempt in a child of the scheduler. A wrong expression is reported by the system checks; other
+    mistakes raise InvalidOption or InvalidPayload.
     """
     own, of_jobs = split(options)
 
@@ -77,7 +77,7 @@ def definition_of(
     payload: Any,
     options: Mapping[str, Any],
 ) -> JobDefinition:
-    """What is to be enqueued of something that can be; raises InvalidJob."""
+    """The job definition of anything that can be enqueued; raises InvalidJob."""
     _refuse_not_before(options)
     if isinstance(target, JobFunction):
         if payload is not UNSET:

@@ -1,7 +1,7 @@
-"""A cron expression in words, for people who look whether it says what they meant.
+"""Describe a cron expression in words, so that people can check that it means what they want.
 
-Told from what the expression means, not from how it is written: ``0,15,30,45`` and ``*/15``
-read the same.
+The words follow from what the expression means, not from how it is written: ``0,15,30,45`` and
+``*/15`` read the same.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def in_words(text: str, hash_id: str = "") -> str:
 
 
 def _values(expression: Expression, place: int) -> Values:
-    found = expression.expanded[place]
-    return None if found == ["*"] else [value for value in found if isinstance(value, int)]
+    values = expression.expanded[place]
+    return None if values == ["*"] else [value for value in values if isinstance(value, int)]
 
 
 def _time(hour: int, minute: int, second: int) -> str:
@@ -54,21 +54,21 @@ def _time(hour: int, minute: int, second: int) -> str:
 
 
 def _pace(seconds: Values, minutes: Values, hours: Values) -> str:
-    told = _within_the_hour(minutes, hours)
+    pace = _within_the_hour(minutes, hours)
     if seconds == [0]:
-        return told
+        return pace
     by_second = _every(seconds, "second", 60)
     if by_second.startswith("at "):
-        return f"{told} {by_second}"
+        return f"{pace} {by_second}"
     if minutes is None:
         return " ".join(part for part in (by_second, _while(hours)) if part)
-    return f"{by_second} of a minute: {told}"
+    return f"{by_second} of a minute: {pace}"
 
 
 def _within_the_hour(minutes: Values, hours: Values) -> str:
     if minutes is None or _step(minutes, 60):
-        told = _every(minutes, "minute", 60)
-        return " ".join(part for part in (told, _while(hours)) if part)
+        pace = _every(minutes, "minute", 60)
+        return " ".join(part for part in (pace, _while(hours)) if part)
     return _hourly(minutes, hours)
 
 
@@ -96,7 +96,7 @@ def _every(values: Values, unit: str, size: int) -> str:
     step = _step(values, size)
     if not step:
         return f"at {unit}{'s' * (len(values) > 1)} {_listed(values)}"
-    # What does not divide the hour begins anew with each one.
+    # A step that does not divide the hour starts again with each one.
     whole = {"second": "minute", "minute": "hour", "hour": "day"}[unit]
     return f"every {step} {unit}s" + (f" of each {whole}" if size % step else "")
 
@@ -112,7 +112,7 @@ def _while(hours: Values) -> str:
 
 
 def _step(values: list[int], size: int) -> int:
-    """The step of a field that is gone through from its beginning, or 0."""
+    """The step of a field that is stepped through from its lowest value, or 0."""
     if len(values) < 2 or values[0] != 0:  # noqa: PLR2004 - two make a distance
         return 0
     step = values[1]
@@ -126,7 +126,7 @@ def _days(days: Days) -> str:
     months = None if days.months == ALL_MONTHS else sorted(days.months)
     if days.every:
         return "" if months is None else f"in {_named(months, _MONTHS)}"
-    # Where both are said, either will do; each has the months, which hold for both.
+    # With both a date and a weekday either will do; the months hold for both, so both name them.
     parts = (_by_date(days, months), _by_weekday(days, months))
     return " and ".join(part for part in parts if part)
 
@@ -151,7 +151,7 @@ def _by_weekday(days: Days, months: Values) -> str:
         monday_first = sorted(days.weekdays, key=lambda day: (day - 1) % 7)
         parts.append(_named(monday_first, _DAYS, cycle=7))
     if days.nth:
-        numbered = sorted(days.nth, key=lambda one: (one[0], str(one[1])))
+        numbered = sorted(days.nth, key=lambda pair: (pair[0], str(pair[1])))
         each = [f"the {_which(which)} {_DAYS[day]}" for day, which in numbered]
         parts.append(f"{_listed(each)} of the month")
     within = "" if months is None else f" in {_named(months, _MONTHS)}"
@@ -172,18 +172,18 @@ def _named(values: list[int], names: Sequence[str], cycle: int = 0) -> str:
 
 
 def _spans(values: list[int]) -> list[str]:
-    """Numbers with those that follow each other drawn together: 1 to 7, 15."""
+    """Numbers, with consecutive ones joined: 1 to 7, 15."""
     spans: list[list[int]] = []
     for value in values:
         if spans and spans[-1][-1] == value - 1:
             spans[-1].append(value)
         else:
             spans.append([value])
-    told: list[str] = []
+    texts: list[str] = []
     for span in spans:
         together = len(span) >= _SHORTEST_RANGE
-        told += [f"{span[0]} to {span[-1]}"] if together else map(str, span)
-    return told
+        texts += [f"{span[0]} to {span[-1]}"] if together else map(str, span)
+    return texts
 
 
 def _contiguous(values: list[int], cycle: int = 0) -> bool:

@@ -1,4 +1,4 @@
-"""From a tick to its job: the one place where schedules enqueue."""
+"""Enqueue the job of a tick."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def prepared(schedule: Schedule, tick: int) -> PreparedJob[Any]:
-    """The job of a tick, not enqueued yet; raises InvalidJob. Its meta tells which tick it is."""
+    """The job of a tick, not enqueued yet; raises InvalidJob. Its meta names the tick."""
     options = keeping_results(schedule.job.options, get_settings().result_ttl)
     moment = to_datetime(tick).isoformat()
     changes: dict[str, Any] = {
         "meta": {"schedule": schedule.name, "tick": moment, **(options.meta or {})}
     }
     if schedule.queue is None:
-        # One attempt; and when its process dies, that was the one.
+        # One attempt, even if its process dies.
         changes |= {"queue": INLINE_QUEUE, "max_retries": 0, "max_crashes": 1}
     if schedule.jitter:
         changes["delay"] = random.uniform(0, schedule.jitter)  # noqa: S311 - spreads load, hides nothing
@@ -52,9 +52,9 @@ def hand_over(
 ) -> None:
     """Enqueue the job of a tick whose row was written in this transaction.
 
-    Where the job goes to the same database, be it its outbox, both are committed or neither.
-    A broker without an outbox is told when the row is committed: a process that dies in
-    between leaves a tick without a job, which its outcome tells.
+    If the job goes to the same database, or an outbox in it, both are committed or neither.
+    A broker without an outbox gets the job after the commit: if the process dies in between,
+    the tick has no job, and its outcome becomes unknown.
     """
     backend = job.plan.resolve()[0]
     if in_child is not None and backend.runs_at_enqueue:
@@ -84,15 +84,15 @@ def _to_broker(alias: str, row: ScheduleTick, job: PreparedJob[Any]) -> None:
     try:
         job.enqueue()
     except EnqueueOutcomeUnknown as error:
-        # The job may be there: the tick keeps its id, and its outcome is looked for.
+        # The job may exist: the tick keeps its id, and its outcome is looked for.
         row.reason = str(error)[:1000]
         _rows(alias, row).update(reason=row.reason)
-    except Exception as error:  # noqa: BLE001 - whatever a broker's client raises; the tick tells of it
+    except Exception as error:  # noqa: BLE001 - whatever a broker's client raises; the tick records it
         failed(alias, row, error)
 
 
 def failed(alias: str, row: ScheduleTick, error: BaseException) -> None:
-    """Write down that a tick has no job, and why."""
+    """Record that a tick has no job, and why."""
     row.decision, row.outcome, row.job_id = TickDecision.FAILED, TickOutcome.NONE, None
     row.reason = f"{type(error).__name__}: {error}"[:1000]
     _rows(alias, row).update(

@@ -1,9 +1,9 @@
-"""A cron expression by itself: when it is due by a clock that nobody ever changes.
+"""Parse cron expressions, and find when they are due by a clock that is never changed.
 
-croniter parses it, after what it would misread has been written out or refused; the search is
-ours, as its own does not know "either will do" for ``#``, ``L5`` and ``W``. All of it is wall
-time, as seconds since 1970 by the clock on the wall; what the time zone makes of them is the
-business of ``occurrences``.
+croniter parses an expression after anything that it would misread has been rewritten or refused.
+The search is ours, as croniter's own does not join dates with ``#``, ``L5`` and ``W``. Everything
+here is wall time, in seconds since 1970 by the clock on the wall; ``occurrences`` applies the
+time zone.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 
-# On which days a cron expression runs: those by their date, and those by their weekday.
+# The days of an expression: by their date, and by their weekday.
 #
-# Where both are said either will do, so the days of a month are the union of the two. Weekdays are
-# numbers, 0 being Sunday.
+# With both, either will do: the days of a month are the union of the two. Weekdays are numbers,
+# 0 being Sunday.
 
 
 ALL_MONTHS = frozenset(range(1, 13))
@@ -35,7 +35,7 @@ ALL_WEEKDAYS = frozenset(range(7))
 LAST = "l"
 
 _SATURDAY, _SUNDAY = 5, 6  # as the calendar counts, from Monday
-_LONGEST_WAIT = 50  # years: 29 February of a certain weekday comes after forty at the latest
+_LONGEST_WAIT = 50  # years: 29 February on a certain weekday comes within forty
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,19 @@ class Days:
     dates: frozenset[int] = frozenset()
     on_last: bool = False
     nearest: frozenset[int] = frozenset()
-    """Dates for which the nearest of Monday to Friday within the same month stands in."""
+    """Dates that stand for the nearest day from Monday to Friday within the same month."""
     weekdays: frozenset[int] = frozenset()
     nth: frozenset[tuple[int, int | str]] = frozenset()
     """Weekdays with their number within the month, or LAST."""
 
     @property
     def by_date(self) -> bool:
-        """Whether any day is said by its date."""
+        """Whether any day is selected by its date."""
         return bool(self.dates or self.on_last or self.nearest)
 
     @property
     def by_weekday(self) -> bool:
-        """Whether any day is said by its weekday."""
+        """Whether any day is selected by its weekday."""
         return bool(self.weekdays or self.nth)
 
     @property
@@ -68,15 +68,16 @@ class Days:
         return not either or self.dates == ALL_DATES or self.weekdays == ALL_WEEKDAYS
 
     def first_from(self, day: date) -> date | None:
-        """The first day that fits, ``day`` or a later one; None if none does for fifty years."""
-        for number in range(12 * _LONGEST_WAIT + 12):
-            year, month = divmod(day.year * 12 + day.month - 1 + number, 12)
+        """The first day that fits, from ``day`` on; None if none does for fifty years."""
+        for offset in range(12 * _LONGEST_WAIT + 12):
+            year, month = divmod(day.year * 12 + day.month - 1 + offset, 12)
             if year > MAXYEAR:
                 return None
-            since = 1 if number else day.day
-            found = min((n for n in self.of_month(year, month + 1) if n >= since), default=None)
-            if found is not None:
-                return date(year, month + 1, found)
+            since = 1 if offset else day.day
+            days = self.of_month(year, month + 1)
+            first = min((number for number in days if number >= since), default=None)
+            if first is not None:
+                return date(year, month + 1, first)
         return None
 
     def of_month(self, year: int, month: int) -> Collection[int]:
@@ -100,20 +101,20 @@ class Days:
         for weekday in self.weekdays:
             yield from range(_first(weekday, first), length + 1, 7)
         for weekday, which in self.nth:
-            found = range(_first(weekday, first), length + 1, 7)
+            dates = range(_first(weekday, first), length + 1, 7)
             if which == LAST:
-                yield found[-1]
-            elif int(which) <= len(found):
-                yield found[int(which) - 1]
+                yield dates[-1]
+            elif int(which) <= len(dates):
+                yield dates[int(which) - 1]
 
 
 def _first(weekday: int, first: int) -> int:
-    """The date of the first such day of a month whose 1st is the ``first`` from Monday."""
+    """The date of the first such weekday in a month whose 1st is weekday ``first`` from Monday."""
     return (weekday - 1 - first) % 7 + 1
 
 
 def _nearest(day: int, first: int, length: int) -> int:
-    """Saturday gives way to Friday and Sunday to Monday, but never to another month."""
+    """Friday for a Saturday and Monday for a Sunday, but never in another month."""
     weekday = (first + day - 1) % 7
     if weekday == _SATURDAY:
         return day - 1 if day > 1 else day + 2
@@ -122,10 +123,10 @@ def _nearest(day: int, first: int, length: int) -> int:
     return day
 
 
-# The fields of a cron expression, written so that croniter reads them as they are meant.
+# Rewriting the fields of an expression so that croniter reads them as they are meant.
 #
-# What it would read otherwise is spelled out for it, and what has no one meaning is refused with
-# what to write instead. Fields are lower case and counted from 0, the minute.
+# Anything that it would misread is spelled out, and anything ambiguous is refused with what to
+# write instead. Fields are lower case and counted from 0, the minute.
 
 
 DAY, MONTH, WEEKDAY = 2, 3, 4
@@ -143,26 +144,26 @@ _NAMES = {
     WEEKDAY: {name: number for number, name in enumerate(_DAYS)},
 }
 _SUNDAY_AGAIN = 7
-_LATEST_HASHED = 28  # every month has it, so that no name makes a schedule miss months
+_LATEST_HASHED = 28  # every month has it, so no name makes a schedule skip months
 
 _RANGE = re.compile(r"([^-/#]+)-([^-/#]+?)(?:/(\d+))?(?:#\d+)?", re.ASCII)
 _HASH = re.compile(r"h(?:\((\d+)-(\d+)\))?(?:/(\d+))?", re.ASCII)
 _NTH = re.compile(r".+#.*|l\d+", re.ASCII)
 _NAMED = f"(?:{'|'.join(_DAYS)})"
 
-# What people bring along from other crons: in which fields, how it looks, what to write instead.
+# Syntax of other crons: the fields it is refused in, its pattern, and what to write instead.
 _UNSUPPORTED = (
     ({DAY}, r"l-\d+", "write 'L' for the last day, or a day such as '25'"),
     ({DAY}, r"lw|wl", "write 'L' for the last day, or a weekday such as '28W'"),
     ({WEEKDAY}, rf"l|\dl|l-?{_NAMED}|{_NAMED}l|\w+#l", "write 'L5' for the last Friday"),
     ({0, 1, MONTH, 5}, r"\?", "write '*'"),
 )
-# What stands alone in its field.
+# Items that must stand alone in their field.
 _ALONE = (({0, 1, DAY, MONTH, WEEKDAY, 5}, _HASH.pattern), ({DAY}, r"\d+w|w\d+"))
 
 
 def rewritten(text: str, fields: Sequence[str]) -> str:
-    """The fields as croniter shall read them; raises InvalidSchedule quoting ``text``."""
+    """The fields rewritten for croniter; raises InvalidSchedule quoting ``text``."""
     if text.startswith("@"):
         return text
     return " ".join(_field(text, place, field) for place, field in enumerate(fields))
@@ -171,8 +172,8 @@ def rewritten(text: str, fields: Sequence[str]) -> str:
 def _field(text: str, place: int, field: str) -> str:
     items = field.split(",")
     _refuse_unsupported(text, place, items)
-    if place == DAY and (found := _HASH.fullmatch(field)):
-        return _hashed_day(text, field, found)
+    if place == DAY and (match := _HASH.fullmatch(field)):
+        return _hashed_day(text, field, match)
     return ",".join(_item(text, place, item) for item in items)
 
 
@@ -187,7 +188,7 @@ def _refuse_unsupported(text: str, place: int, items: list[str]) -> None:
                     f"{text!r} has {item!r} in a list, and it stands alone in its field; write a "
                     "schedule for each"
                 )
-    # croniter leaves out the weekday beside a numbered one where it is the same, or every one.
+    # Beside a numbered weekday croniter drops the same plain one, or all plain ones.
     if place == WEEKDAY and len({bool(_NTH.fullmatch(item)) for item in items}) > 1:
         raise InvalidSchedule(
             f"{text!r} mixes days of every week with those of certain weeks such as 'fri#2' or "
@@ -195,42 +196,42 @@ def _refuse_unsupported(text: str, place: int, items: list[str]) -> None:
         )
 
 
-def _hashed_day(text: str, field: str, found: re.Match[str]) -> str:
-    """A day that every month has, whatever the name."""
-    first, last = int(found[1] or 1), int(found[2] or _LATEST_HASHED)
+def _hashed_day(text: str, field: str, match: re.Match[str]) -> str:
+    """A hashed day of the month, limited to days that every month has."""
+    first, last = int(match[1] or 1), int(match[2] or _LATEST_HASHED)
     if first >= _LATEST_HASHED and last > first:
         raise InvalidSchedule(
             f"{text!r} has {field!r}, and 'H' stands for a day that every month has, 1 to "
             f"{_LATEST_HASHED}; write 'H', or the day itself"
         )
-    if last <= _SIZES[DAY]:  # what is greater is croniter's to refuse
+    if last <= _SIZES[DAY]:  # croniter refuses greater ones
         last = min(last, _LATEST_HASHED)
-    return f"h({first}-{last})" + (f"/{found[3]}" if found[3] else "")
+    return f"h({first}-{last})" + (f"/{match[3]}" if match[3] else "")
 
 
 def _item(text: str, place: int, item: str) -> str:
     if place == WEEKDAY and re.fullmatch(r"0*7/0*[1-9]\d*", item, re.ASCII):
-        return str(_SUNDAY_AGAIN)  # nothing comes after it; croniter would begin from Sunday anew
-    if (found := _RANGE.fullmatch(item)) is None:
+        return str(_SUNDAY_AGAIN)  # no day follows it; croniter would start again from Sunday
+    if (match := _RANGE.fullmatch(item)) is None:
         return item
-    first, last = (_number(place, found[bound]) for bound in (1, 2))
+    first, last = (_number(place, match[bound]) for bound in (1, 2))
     if first is None or last is None:
-        return item  # croniter's to refuse
+        return item  # croniter refuses it
     if first == last or (place == WEEKDAY and (first, last) == (_SUNDAY_AGAIN, 0)):
         raise InvalidSchedule(
-            f"{text!r} has the range {item!r} from a value to itself; write {found[1]!r} "
+            f"{text!r} has the range {item!r} from a value to itself; write {match[1]!r} "
             "for that value alone, or '*' for all"
         )
-    if first < last or not int(found[3] or 0):
+    if first < last or not int(match[3] or 0):
         return item
-    # croniter miscounts steps that go round the end.
+    # croniter miscounts steps that wrap around the end.
     lowest, size = _LOWEST[place], _SIZES[place]
-    around = range(first, last + size + 1, int(found[3]))
+    around = range(first, last + size + 1, int(match[3]))
     return ",".join(str((value - lowest) % size + lowest) for value in around)
 
 
 def _number(place: int, written: str) -> int | None:
-    """What a bound stands for; None if it is not one of the field."""
+    """The number that a bound stands for; None if the field has no such value."""
     digits = written.isascii() and written.isdecimal()
     number = int(written) if digits else _NAMES.get(place, {}).get(written)
     highest = _SUNDAY_AGAIN if place == WEEKDAY else _LOWEST[place] + _SIZES[place] - 1
@@ -238,12 +239,15 @@ def _number(place: int, written: str) -> int | None:
 
 
 def hashed_months(field: str) -> Iterator[frozenset[int]]:
-    """Each that the field of the month may stand for where it has an ``H``."""
-    if (found := _HASH.fullmatch(field)) is None:
+    """Every set of months that a month field with an ``H`` may stand for."""
+    if (match := _HASH.fullmatch(field)) is None:
         return
-    first, last, step = int(found[1] or 1), int(found[2] or 12), int(found[3] or 0)
+    first, last, step = int(match[1] or 1), int(match[2] or 12), int(match[3] or 0)
     for month in range(first, min(first + step - 1, last) + 1 if step else last + 1):
         yield frozenset(range(month, last + 1, step) if step else {month})
+
+
+# The whole expression.
 
 
 FIELDS = ("minute", "hour", "day of the month", "month", "day of the week", "second")
@@ -261,38 +265,40 @@ _Expanded = tuple[list[int | str], ...]
 
 
 class Times(NamedTuple):
-    """When within a day: every minute of these in every hour of these, and so its seconds."""
+    """The times of a day: each of these hours with each of these minutes and seconds."""
 
     hours: tuple[int, ...]
     minutes: tuple[int, ...]
     seconds: tuple[int, ...]
 
     def first_from(self, second: int) -> int | None:
-        """The first time that fits, in seconds of the day, not before ``second``."""
+        """The first time that fits from ``second`` on, in seconds of the day."""
         for hour in self.hours:
             if hour * 3600 + 3599 < second:
                 continue
             for minute in self.minutes:
                 start = hour * 3600 + minute * 60
                 if start + self.seconds[-1] >= second:
-                    return start + next(one for one in self.seconds if start + one >= second)
+                    return start + next(
+                        offset for offset in self.seconds if start + offset >= second
+                    )
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A right expression. ``texts`` are its fields as written, nicknames resolved."""
+    """A valid expression. ``texts`` are its fields as written, with nicknames resolved."""
 
     text: str
     texts: tuple[str, ...]
     expanded: _Expanded
-    """The values of each field, in the order of FIELDS; ``["*"]`` is every one."""
+    """The values of each field, in the order of FIELDS; ``["*"]`` means all of them."""
     times: Times
     days: Days
 
     @property
     def paced(self) -> bool:
-        """True for what is meant as an interval rather than as times of the day."""
+        """Whether it means an interval rather than times of the day."""
         return any(
             "*" in text or "/" in text or values == ["*"]
             for place, (text, values) in enumerate(zip(self.texts, self.expanded, strict=True))
@@ -300,7 +306,7 @@ class Expression:
         )
 
     def next_wall(self, wall: int) -> int | None:
-        """The first second after ``wall`` that fits; None where none does for fifty years."""
+        """The first second after ``wall`` that fits; None if none does for fifty years."""
         number, second = divmod(wall + 1, _DAY_SECONDS)
         today = date.fromordinal(_EPOCH + number)
         day = self.days.first_from(today)
@@ -317,11 +323,11 @@ class Expression:
 def parsed(text: object, hash_id: str = "") -> Expression:
     """Read an expression; raises InvalidSchedule quoting it.
 
-    ``hash_id`` decides what ``H`` in it stands for, the same for the same one.
+    ``hash_id`` determines what ``H`` in it stands for.
     """
     if not isinstance(text, str) or not 0 < len(text) <= LONGEST:
         raise InvalidSchedule(f"{text!r} is no cron expression; give a text such as '0 2 * * *'")
-    # A nickname such as @daily would be hashed as well if there were something to hash with.
+    # With a hash id, croniter would hash a nickname such as @daily as well.
     return _parsed(text, hash_id if _HASHED.search(text) else None)
 
 
@@ -338,16 +344,16 @@ def _parsed(text: str, hash_id: str | None) -> Expression:
             f"{text!r} has {count} field{'s' * (count != 1)}; "
             "give five, or six with the seconds last"
         )
-    fields = re.findall(r"\S+", text.lower(), re.ASCII)  # croniter splits at no other space
+    fields = re.findall(r"\S+", text.lower(), re.ASCII)  # croniter splits only at ASCII spaces
     readable = rewritten(text, fields)
     try:
-        found = croniter(readable, 0.0, hash_id=hash_id)
+        reader = croniter(readable, 0.0, hash_id=hash_id)
     except (ValueError, OverflowError) as error:  # CroniterError is a ValueError
         raise InvalidSchedule(f"{text!r} is no cron expression: {error}") from None
-    texts = tuple(found.expressions) if text.startswith("@") else tuple(fields)
-    expanded: _Expanded = tuple(["*"] if "*" in values else values for values in found.expanded)
+    texts = tuple(reader.expressions) if text.startswith("@") else tuple(fields)
+    expanded: _Expanded = tuple(["*"] if "*" in values else values for values in reader.expanded)
     times = Times(_numbers(expanded, 1, 24), _numbers(expanded, 0, 60), _seconds(expanded))
-    expression = Expression(text, texts, expanded, times, _days(found, texts))
+    expression = Expression(text, texts, expanded, times, _days(reader, texts))
     _refuse_what_never_comes(expression)
     return expression
 
@@ -362,19 +368,19 @@ def _seconds(expanded: _Expanded) -> tuple[int, ...]:
     return _numbers(expanded, SECONDS_AT, 60) if len(expanded) > SECONDS_AT else (0,)
 
 
-def _days(found: Any, texts: tuple[str, ...]) -> Days:  # croniter ships no types
-    """A field says nothing where it is left open; ``*/2`` and ``1-31`` say days."""
-    months, dates, weekdays = (found.expanded[place] for place in (MONTH, DAY, WEEKDAY))
+def _days(reader: Any, texts: tuple[str, ...]) -> Days:  # croniter ships no types
+    """The days of an expression. An open field selects none; ``*/2`` and ``1-31`` select days."""
+    months, dates, weekdays = (reader.expanded[place] for place in (MONTH, DAY, WEEKDAY))
     days = Days(months=ALL_MONTHS if "*" in months else frozenset(months))
     if not _is_open(texts[DAY]):
-        nearest = frozenset(found.nearest_weekday)
-        numbers = range(1, 32) if "*" in dates else (one for one in dates if one != "l")
+        nearest = frozenset(reader.nearest_weekday)
+        numbers = range(1, 32) if "*" in dates else (number for number in dates if number != "l")
         days = replace(
             days, dates=frozenset(numbers) - nearest, on_last="l" in dates, nearest=nearest
         )
     if not _is_open(texts[WEEKDAY]):
         nth = frozenset(
-            (day, which) for day, some in found.nth_weekday_of_month.items() for which in some
+            (day, which) for day, some in reader.nth_weekday_of_month.items() for which in some
         )
         plain = range(7) if "*" in weekdays else () if nth else weekdays
         days = replace(days, weekdays=frozenset(plain), nth=nth)
@@ -386,7 +392,7 @@ def _is_open(field: str) -> bool:
 
 
 def _refuse_what_never_comes(expression: Expression) -> None:
-    # Whatever the name is now: another one must not make a right expression wrong.
+    # For all names, so that renaming a schedule cannot make its expression wrong.
     for months in hashed_months(expression.texts[MONTH]):
         if replace(expression.days, months=months).first_from(_SOME_DAY) is None:
             raise InvalidSchedule(
@@ -398,9 +404,9 @@ def _refuse_what_never_comes(expression: Expression) -> None:
 
 
 def changed_meaning(text: str) -> str | None:
-    """How an expression's meaning differs from that under croniter 6, or None.
+    """How the meaning of an expression differs from that under croniter 6, or None.
 
-    Since croniter 7 a step that starts at a field's greatest value means that value alone;
+    Since croniter 7 a step that starts at the greatest value of a field means that value alone;
     before, it meant the whole field.
     """
     for place, written in enumerate(text.lower().split()[: len(_MAXIMA)]):

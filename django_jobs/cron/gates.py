@@ -1,4 +1,4 @@
-"""What may hold a schedule back, as far as it can be told without running user code."""
+"""The gates that may hold a schedule back. All but ``when`` are checked without user code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def shut(schedule: Schedule, tick: datetime, environment: str | None) -> str | None:
-    """Why the first gate that is shut holds this tick back, for people; None if all are open.
+    """Why the first shut gate holds this tick back, for people; None if all are open.
 
-    ``when`` is not asked.
+    Does not run ``when``.
     """
     if not schedule.enabled:
         return "it is not enabled"
@@ -34,17 +34,17 @@ def _window(schedule: Schedule, tick: datetime) -> str | None:
     if not (schedule.between or schedule.unless_between):
         return None
     local = tick.astimezone(zone_of(schedule.timezone)).time()
-    told = f"{local:%H:%M:%S} in {schedule.timezone}"
+    clock = f"{local:%H:%M:%S} in {schedule.timezone}"
     if schedule.between and not any(window.holds(local) for window in schedule.between):
         windows = ", ".join(map(str, schedule.between))
-        return f"it runs between {windows} only, and it was {told}"
+        return f"it runs between {windows} only, and it was {clock}"
     for window in schedule.unless_between:
         if window.holds(local):
-            return f"it does not run between {window}, and it was {told}"
+            return f"it does not run between {window}, and it was {clock}"
     return None
 
 
-def asked(schedule: Schedule) -> bool:
+def run_when(schedule: Schedule) -> bool:
     """Run the schedule's ``when``: user code, so only ever in a child. True without one."""
     when = schedule.when
     if when is None:

@@ -1,4 +1,4 @@
-"""The rows of ticks, written where their jobs are enqueued."""
+"""The rows of ticks: written with their jobs, kept up to date with the outcomes, and purged."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 
 UNDECIDED = "undecided"
-"""Of a tick that has to wait until a dependency is decided; no row says so."""
+"""Of a tick whose dependency has not been decided yet; never stored in a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What was decided, or would be, for one tick."""
+    """What was decided for one tick, or would be."""
 
     name: str
     tick: datetime
@@ -61,7 +61,7 @@ class Decided:
 
 
 class Recorder:
-    """Writes ticks. ``in_child`` is given the jobs that would run where they are enqueued."""
+    """Writes ticks. ``in_child`` is called with jobs that a backend would run at enqueue."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class Recorder:
         press: str | None = None,
         by: str = "",
     ) -> ScheduleTick | None:
-        """The row of a tick, and its job; None when somebody was first.
+        """Write the row of a tick, and enqueue its job; None if another scheduler was first.
 
-        What became of the job is known when the transaction is over: a broker is told after
-        the commit, and when it refuses, the row says so.
+        The result of the enqueue is known only after the transaction: a broker gets the job
+        after the commit, and if it refuses, that is written into the row.
         """
         row = ScheduleTick(
             key=schedule_key(schedule.name),
@@ -101,10 +101,10 @@ class Recorder:
         except IntegrityError:
             return None
         if verdict.has_a_job:
-            self.give_job(schedule, row)
+            self.enqueue_job(schedule, row)
         return row
 
-    def give_job(self, schedule: Schedule, row: ScheduleTick) -> None:
+    def enqueue_job(self, schedule: Schedule, row: ScheduleTick) -> None:
         try:
             with transaction.atomic(using=self.alias):
                 job = enqueue.prepared(schedule, row.tick)
@@ -112,12 +112,7 @@ class Recorder:
                 row.backend = job.plan.resolve()[0].alias
                 row.outcome = TickOutcome.OPEN
                 row.save(using=self.alias)
-                enqueue.hand_over(
-                    self.alias,
-                    row,
-                    job,
-                    self._in_child,
-                )
+                enqueue.hand_over(self.alias, row, job, self._in_child)
         except Exception as error:
             if isinstance(error, Error) and (is_connection_lost(error) or is_conflict(error)):
                 raise
@@ -125,16 +120,16 @@ class Recorder:
 
 
 def locked(alias: str, model: Any) -> Any:
-    """Rows to be held until the end of the transaction; those that others hold are left out."""
+    """Rows to lock until the end of the transaction; those that others have locked are skipped."""
     features = connections[alias].features
     rows = model.objects.using(alias)
     if not features.has_select_for_update:
-        return rows  # the transaction holds the whole database
+        return rows  # the transaction locks the whole database
     return rows.select_for_update(skip_locked=features.has_select_for_update_skip_locked)
 
 
-def of_row(row: ScheduleTick) -> Decided:
-    """What a row tells, as it is now."""
+def decided_of(row: ScheduleTick) -> Decided:
+    """What was decided, from the row as it is now."""
     return Decided(
         name=row.name,
         tick=to_datetime(row.tick),
@@ -144,48 +139,48 @@ def of_row(row: ScheduleTick) -> Decided:
     )
 
 
-def told(row: ScheduleTick) -> Decided:
-    """Tell the world, when it is committed and a broker has had its say."""
-    one = of_row(row)
+def emit_decided(row: ScheduleTick) -> Decided:
+    """Emit the event of a tick, once it is committed and a broker has taken or refused its job."""
+    decided = decided_of(row)
     events.emit(
         events.TickDecided(
-            schedule=one.name,
-            decision=one.decision,
-            reason=one.reason,
-            job_id=one.job_id,
-            tick=one.tick.isoformat(),
+            schedule=decided.name,
+            decision=decided.decision,
+            reason=decided.reason,
+            job_id=decided.job_id,
+            tick=decided.tick.isoformat(),
         )
     )
-    return one
+    return decided
 
 
-# How the jobs of ticks ended, written down before their results are forgotten.
+# Outcomes of ticks: how their jobs ended, stored before the results expire.
 
 
 AT_ONCE = 500
 LOST_AFTER_SECONDS = 300
-"""A job that left no trace is given so long: it may be on its way to a broker."""
+"""A job without a trace counts as lost only after so long: it may be on its way to a broker."""
 
 
 def settle(alias: str, ticks: Sequence[ScheduleTick], now: int) -> None:
-    """Bring the outcomes of ticks up to date that were open when they were read."""
+    """Update the outcomes of those ticks that were open when they were read."""
     by_backend: dict[str, list[ScheduleTick]] = {}
     for tick in ticks:
         if tick.outcome == TickOutcome.OPEN:
             by_backend.setdefault(tick.backend, []).append(tick)
     for name, some in by_backend.items():
         for start in range(0, len(some), AT_ONCE):
-            _settle(alias, name, some[start : start + AT_ONCE], now)
+            _settle_backend(alias, name, some[start : start + AT_ONCE], now)
 
 
-def _settle(alias: str, name: str, ticks: Sequence[ScheduleTick], now: int) -> None:
-    # Since it was decided, for a tick that was made up for is older than its job.
+def _settle_backend(alias: str, name: str, ticks: Sequence[ScheduleTick], now: int) -> None:
+    # Counted from the decision, as a tick that was made up for is older than its job.
     long_ago = for_people(now - LOST_AFTER_SECONDS * SECOND)
     long_hence = for_people(now + LOST_AFTER_SECONDS * SECOND)  # by a clock that was ahead
-    found = _endings(alias, name, [tick.job_id for tick in ticks if tick.job_id])
+    endings = _endings(alias, name, [tick.job_id for tick in ticks if tick.job_id])
     by_outcome: dict[str, list[int]] = {}
     for tick in ticks:
-        ended = found.get(tick.job_id) if tick.job_id else TickOutcome.UNKNOWN
+        ended = endings.get(tick.job_id) if tick.job_id else TickOutcome.UNKNOWN
         if ended is None and not long_ago <= tick.decided_at <= long_hence:
             ended = TickOutcome.UNKNOWN
         if ended is None or ended == TickOutcome.OPEN:
@@ -198,11 +193,10 @@ def _settle(alias: str, name: str, ticks: Sequence[ScheduleTick], now: int) -> N
 
 
 class Outcomes:
-    """Goes round the open ticks of all schedules, in bounded steps, for the housekeeping.
+    """Settles the open ticks of all schedules in turn, in bounded steps, as housekeeping.
 
-    It goes on behind the last one it saw: there may be more that stay open for long than
-    one step takes, and those behind them have their turn too. Where it begins is up to
-    chance, as who ticks from a crontab is another process each time.
+    Each step continues after the last tick of the one before: more ticks may stay open for long
+    than fit in one step. The start is random, as each tick from a crontab is a new process.
     """
 
     def __init__(self, alias: str, limit: int = AT_ONCE) -> None:
@@ -211,20 +205,20 @@ class Outcomes:
         self._last: int | None = None
 
     def step(self, now: int) -> None:
-        """Settle the next of them."""
+        """Settle the next open ticks."""
         rows = ScheduleTick.objects.using(self._alias).filter(outcome=TickOutcome.OPEN)
         rows = rows.order_by("id")
         if self._last is None:
-            self._last = _any_before_the_end(rows, self._limit)
-        found = list(rows.filter(id__gt=self._last)[: self._limit])
-        if left := self._limit - len(found):
-            found += rows.filter(id__lte=self._last)[:left]
-        if found:
-            self._last = found[-1].pk
-        settle(self._alias, found, now)
+            self._last = _random_start(rows, self._limit)
+        ticks = list(rows.filter(id__gt=self._last)[: self._limit])
+        if left := self._limit - len(ticks):
+            ticks += rows.filter(id__lte=self._last)[:left]
+        if ticks:
+            self._last = ticks[-1].pk
+        settle(self._alias, ticks, now)
 
 
-def _any_before_the_end(rows: QuerySet[ScheduleTick], limit: int) -> int:
+def _random_start(rows: QuerySet[ScheduleTick], limit: int) -> int:
     if not rows[limit : limit + 1]:
         return 0  # one step takes them all
     ends = rows.aggregate(first=Min("id"), last=Max("id"))
@@ -232,32 +226,32 @@ def _any_before_the_end(rows: QuerySet[ScheduleTick], limit: int) -> int:
 
 
 def _endings(alias: str, name: str, ids: list[UUID]) -> dict[UUID, str]:
-    """What is known of jobs of a backend, as outcomes of ticks."""
+    """What is known about jobs of a backend, as outcomes of ticks."""
     try:
         backend = backends[name]
     except InvalidBackend:  # it is not configured any more
         return dict.fromkeys(ids, TickOutcome.UNKNOWN)
     home = outbox_database(get_settings(), name)
     try:
-        found = _waiting(home, name, ids) | _outcomes(backend, ids)
+        endings = _waiting(home, name, ids) | _outcomes(backend, ids)
     except (BackendUnavailable, OSError):
-        return dict.fromkeys(ids, TickOutcome.OPEN)  # it cannot be asked: all is as it was
+        return dict.fromkeys(ids, TickOutcome.OPEN)  # it cannot be asked: leave all as it is
     except Error:
         if backend.home == alias:
             raise
         return dict.fromkeys(ids, TickOutcome.OPEN)  # as above
-    # What its outbox refused is a dead letter there, and those of a broker are in some database.
+    # Dead letters outside the backend: jobs refused from its outbox, and those of a broker.
     for place in {home or alias, backend.home or alias} - {backend.home}:
         dead = FailedJob.objects.using(place).filter(job_id__in=ids, backend=name)
-        found.update(dict.fromkeys(dead.values_list("job_id", flat=True), TickOutcome.DEAD))
+        endings.update(dict.fromkeys(dead.values_list("job_id", flat=True), TickOutcome.DEAD))
     if home is None and backend.joins(alias):
-        # Its row and that of its tick came in one transaction: it was there, and has ended.
-        found = dict.fromkeys(ids, TickOutcome.UNKNOWN) | found
-    return found
+        # Committed in one transaction with its tick: the job existed, so it has ended.
+        endings = dict.fromkeys(ids, TickOutcome.UNKNOWN) | endings
+    return endings
 
 
 def _waiting(home: str | None, name: str, ids: list[UUID]) -> dict[UUID, str]:
-    """Those in the outbox. They are looked for first: from there they go on, and never back."""
+    """Jobs in the outbox. Looked for first, as jobs move on from there, and never back."""
     if home is None:
         return {}
     rows = OutboxJob.objects.using(home).filter(backend=name, job_id__in=ids)
@@ -267,48 +261,48 @@ def _waiting(home: str | None, name: str, ids: list[UUID]) -> dict[UUID, str]:
 def _outcomes(backend: Backend, ids: list[UUID]) -> dict[UUID, str]:
     if not isinstance(backend, Inspects):
         return {}
-    found = backend.outcomes(list(map(str, ids)))
-    return {UUID(job_id): ended or TickOutcome.OPEN for job_id, ended in found.items()}
+    outcomes = backend.outcomes(list(map(str, ids)))
+    return {UUID(job_id): ended or TickOutcome.OPEN for job_id, ended in outcomes.items()}
 
 
-# Old ticks are forgotten, save the latest of each schedule; so is how far gone ones had come.
+# Purging: old ticks except the latest of each schedule, and the progress of removed schedules.
 
 
 KEPT = 100
-"""So many ticks of each schedule are kept, however old."""
+"""How many ticks of each schedule are kept, however old."""
 KEPT_FOR = timedelta(days=30)
 STEP = 1000
 SCHEDULES_AT_ONCE = 500
 KEYS_PER_STATEMENT = 50
 PAGES = 2
-"""So many statements, each for some schedules, look for old ticks in one step."""
+"""How many pages of schedules one step searches for old ticks."""
 GONE_AFTER = 86_400 * SECOND
-"""For so long newer code may be about to decide what this code does not know."""
+"""After so long a schedule unknown to this code is taken as removed, not as one of newer code."""
 
 _KEYS_BY_STEPS = """
-WITH RECURSIVE found (one, place) AS (
+WITH RECURSIVE page (schedule, place) AS (
     SELECT MIN({key}), 1 FROM {table} WHERE {key} > %s
     UNION ALL
-    SELECT (SELECT MIN({key}) FROM {table} WHERE {key} > found.one), found.place + 1
-    FROM found WHERE found.one IS NOT NULL AND found.place < %s
+    SELECT (SELECT MIN({key}) FROM {table} WHERE {key} > page.schedule), page.place + 1
+    FROM page WHERE page.schedule IS NOT NULL AND page.place < %s
 )
 """
-# MariaDB and MySQL skip from key to key by themselves, and read a subquery from its start.
+# MariaDB and MySQL skip from key to key by themselves, but read a subquery from its start.
 _KEYS_BY_GROUPS = """
-WITH found (one) AS (
+WITH page (schedule) AS (
     SELECT {key} FROM {table} WHERE {key} > %s GROUP BY {key} ORDER BY {key} LIMIT %s
 )
 """
-# The next schedules, the oldest tick of each, and that of the latest ones that is kept as the
-# oldest; NULL where there are not so many.
+# The next schedules, each with its oldest tick and the oldest of the latest ones that are kept;
+# NULL for the latter if there are not so many.
 _NEXT = """
-SELECT one, {first}, CASE WHEN {first} < %s THEN
-    (SELECT {tick} FROM {table} WHERE {key} = found.one
+SELECT schedule, {first}, CASE WHEN {first} < %s THEN
+    (SELECT {tick} FROM {table} WHERE {key} = page.schedule
      ORDER BY {key} DESC, {tick} DESC LIMIT 1 OFFSET %s)
 END
-FROM found WHERE one IS NOT NULL ORDER BY one
+FROM page WHERE schedule IS NOT NULL ORDER BY schedule
 """
-_FIRST = "(SELECT {tick} FROM {table} WHERE {key} = found.one ORDER BY {key}, {tick} LIMIT 1)"
+_FIRST = "(SELECT {tick} FROM {table} WHERE {key} = page.schedule ORDER BY {key}, {tick} LIMIT 1)"
 
 
 class _Next(NamedTuple):
@@ -318,10 +312,10 @@ class _Next(NamedTuple):
 
 
 class TickPurge:
-    """Goes round the schedules and deletes their old ticks, save the latest, in bounded steps.
+    """Deletes old ticks of all schedules except the latest, in turn, in bounded steps.
 
-    What is kept is not read, and so hides nothing that is old. It begins anywhere, as a crontab
-    starts another process each time. What waits, and what has a live job, stays.
+    Ticks that are kept are not read, so they cannot use up a step. The start is random, as a
+    crontab starts a new process each time. Ticks that wait or have a live job are kept.
     """
 
     def __init__(
@@ -336,7 +330,7 @@ class TickPurge:
         self._wrapped = False
 
     def step(self, now: int) -> int:
-        """Delete at most ``step`` ticks of the next schedules; how many it were."""
+        """Delete at most ``step`` ticks of the next schedules; returns how many."""
         self.round_is_over = False
         for _ in range(PAGES):
             if gone := self._page(now):
@@ -347,24 +341,24 @@ class TickPurge:
 
     def _page(self, now: int) -> int:
         before = now - to_microseconds(self._older_than)
-        found = in_reading(self.alias, lambda: self._next_keys(before))
+        page = in_reading(self.alias, lambda: self._next_keys(before))
         limits = {
-            one.key: min(one.kept_from, before)
-            for one in found
-            if one.kept_from is not None and one.first < one.kept_from
+            entry.key: min(entry.kept_from, before)
+            for entry in page
+            if entry.kept_from is not None and entry.first < entry.kept_from
         }
-        doomed = in_reading(self.alias, lambda: self._doomed(limits, before))
-        if doomed:
-            rows = ScheduleTick.objects.using(self.alias).filter(pk__in=doomed)
+        ids = in_reading(self.alias, lambda: self._old_ticks(limits, before))
+        if ids:
+            rows = ScheduleTick.objects.using(self.alias).filter(pk__in=ids)
             in_transition(self.alias, lambda _: rows.delete())
-        if len(doomed) < self._step:
-            self._go_on(found)
-        return len(doomed)
+        if len(ids) < self._step:
+            self._advance(page)
+        return len(ids)
 
-    def _go_on(self, found: Sequence[_Next]) -> None:
-        """Behind those keys next time; from the first one again when there were no more."""
-        at_end = len(found) < SCHEDULES_AT_ONCE
-        self._after = "" if at_end else found[-1].key
+    def _advance(self, page: Sequence[_Next]) -> None:
+        """Continue after these keys next time, or from the first one after the last page."""
+        at_end = len(page) < SCHEDULES_AT_ONCE
+        self._after = "" if at_end else page[-1].key
         self.round_is_over = self._wrapped and (at_end or self._after >= self._begins)
         self._wrapped = (self._wrapped or at_end) and not self.round_is_over
 
@@ -373,45 +367,45 @@ class TickPurge:
         quote = connection.ops.quote_name
         names = {"table": ScheduleTick._meta.db_table, "key": "key", "tick": "tick"}
         keys = _KEYS_BY_GROUPS if connection.vendor == "mysql" else _KEYS_BY_STEPS
-        quoted = {name: quote(one) for name, one in names.items()}
+        quoted = {name: quote(value) for name, value in names.items()}
         statement = (keys + _NEXT).format(first=_FIRST.format(**quoted), **quoted)
         with connection.cursor() as cursor:
             cursor.execute(statement, (self._after, SCHEDULES_AT_ONCE, before, self._kept - 1))
             return [_Next(*row) for row in cursor.fetchall()]
 
-    def _doomed(self, limits: dict[str, int], before: int) -> list[int]:
+    def _old_ticks(self, limits: dict[str, int], before: int) -> list[int]:
         rows = ScheduleTick.objects.using(self.alias).filter(decided_at__lt=for_people(before))
         rows = rows.exclude(decision=TickDecision.WAITING).exclude(outcome=TickOutcome.OPEN)
-        doomed: list[int] = []
+        ids: list[int] = []
         chosen = list(limits.items())
         for start in range(0, len(chosen), KEYS_PER_STATEMENT):
             older = Q()
             for key, limit in chosen[start : start + KEYS_PER_STATEMENT]:
                 older |= Q(key=key, tick__lt=limit)
-            left = self._step - len(doomed)
-            doomed += rows.filter(older).values_list("pk", flat=True)[:left]
-        return doomed
+            left = self._step - len(ids)
+            ids += rows.filter(older).values_list("pk", flat=True)[:left]
+        return ids
 
 
 def purge_ticks(
     alias: str, now: int, *, older_than: timedelta = KEPT_FOR, kept: int = KEPT, step: int = STEP
 ) -> int:
-    """One step of a purge that begins anywhere; how many ticks it deleted."""
+    """One step of a purge with a random start; returns how many ticks it deleted."""
     return TickPurge(alias, older_than=older_than, kept=kept, step=step).step(now)
 
 
-def forget_the_gone(alias: str, known: Container[str], now: int) -> int:
-    """Let schedules that nobody decided for a day, and that are not known here, begin anew.
+def reset_removed(alias: str, declared: Container[str], now: int) -> int:
+    """Reset schedules that are not declared here, and that no scheduler decided for a day.
 
-    One that is declared again would make up for all the time that it was not there. Its row
-    stays, as it may be paused; without a version it is as if its moments had changed.
+    Else one that is declared again would make up for all the time in between. Its row stays, as
+    it may be paused; without a version it is treated as if its moments had changed.
     """
     rows = ScheduleState.objects.using(alias)
     late = rows.filter(next_due__lt=now - GONE_AFTER)
     keys = in_reading(alias, lambda: list(late.values_list("key", flat=True)))
-    gone = [key for key in keys if key not in known][:STEP]
+    gone = [key for key in keys if key not in declared][:STEP]
     if not gone:
         return 0
-    # Whoever decided one of them meanwhile knows it.
-    found = late.filter(key__in=gone)
-    return in_transition(alias, lambda _: found.update(version="", next_due=None))
+    # A scheduler that decided one of them meanwhile knows it: the filter leaves that one alone.
+    unchanged = late.filter(key__in=gone)
+    return in_transition(alias, lambda _: unchanged.update(version="", next_due=None))

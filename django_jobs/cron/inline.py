@@ -1,8 +1,8 @@
-"""Inline jobs: run by the scheduler itself, each in a child, through the workers' pipeline.
+"""Inline jobs: run by the scheduler itself, each in a child, with the code of the workers.
 
-They wait in a queue of their own, so that another scheduler runs what one that died has
-left; a worker that serves every queue may as well. There may be no worker at all, so that
-schedulers keep house there too.
+They wait in a queue of their own, so that another scheduler (or a worker that serves every
+queue) runs the jobs that a dead one has left. There may be no worker at all, so schedulers do
+the housekeeping of that queue too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLL_SECONDS = 0.02
 
 
 class _Running(NamedTuple):
-    """A child. One that enqueues a job has no lease of it."""
+    """A running child. One that enqueues a job has no lease."""
 
     child: Child
     lease: Lease | None
@@ -43,13 +43,13 @@ class _Running(NamedTuple):
 
 
 class InlineJobs:
-    """The children that run inline jobs, at most so many at once."""
+    """The children that run inline jobs, at most ``at_once`` of them."""
 
     def __init__(self, alias: str, at_once: int = AT_ONCE) -> None:
         self.alias = alias
         self.processed = 0
         self.not_enqueued: dict[str, str] = {}
-        """Why, by the ids that the jobs would have had."""
+        """Reasons by the ids that the jobs would have had."""
         self._at_once = at_once
         self._running: list[_Running] = []
         self._killed: list[_Running] = []
@@ -58,22 +58,22 @@ class InlineJobs:
 
     @property
     def running(self) -> int:
-        """How many run, or were killed and not given back yet."""
+        """How many children run, or were killed while their jobs are not given back yet."""
         return len(self._running) + len(self._killed)
 
     @property
     def busy(self) -> bool:
-        """Whether any of them runs or is about to."""
+        """Whether any child runs or is about to."""
         return bool(self._running or self._to_enqueue)
 
     def enqueue(self, name: str, tick: int, job: PreparedJob[Any]) -> None:
-        """Let a child enqueue to a backend that runs its jobs at once."""
+        """Let a child enqueue to a backend that runs jobs at enqueue."""
         self._to_enqueue.append((name, tick, job.id))
 
-    def look_after(self, aliases: Sequence[str], outage: Outage | None = None) -> None:
-        """Give back what schedulers that died had leased, in one bounded step now and then.
+    def keep_house(self, aliases: Sequence[str], outage: Outage | None = None) -> None:
+        """Give back the leases of schedulers that died, in one bounded step now and then.
 
-        ``outage``: how whoever calls it again and again finds the store.
+        ``outage``: the caller's record of whether the store answers.
         """
         for alias in aliases:
             if alias not in self._keepers:
@@ -82,13 +82,18 @@ class InlineJobs:
             self._keepers[alias].step()
 
     def step(self, aliases: Sequence[str]) -> bool:
-        """Start what is due as far as there is room, bury what ended; whether anything ran."""
+        """Settle children that ended and start due jobs while there is room.
+
+        Returns whether any child ended or began.
+        """
         before = len(self._running)
-        self.bury()
+        self.settle_ended()
         began = False
         while self._to_enqueue and len(self._running) < self._at_once:
-            given = self._to_enqueue.pop(0)
-            self._running.append(_Running(Child("enqueue", given, None), None, None, Stopwatch()))
+            arguments = self._to_enqueue.pop(0)
+            self._running.append(
+                _Running(Child("enqueue", arguments, None), None, None, Stopwatch())
+            )
             began = True
         for backend in map(backends.__getitem__, aliases):
             while len(self._running) < self._at_once and self._start(backend):
@@ -96,23 +101,23 @@ class InlineJobs:
         return began or before != len(self._running)
 
     def finish(self, aliases: Sequence[str]) -> None:
-        """Run what is due until nothing is."""
+        """Run due jobs until there are no more."""
         while self.step(aliases) or self.busy:
             time.sleep(POLL_SECONDS)
 
     def interrupt(self, why: str) -> None:
-        """End them at once and give their jobs back, uncharged, for the next scheduler to run.
+        """Kill the children and give their jobs back, uncharged, for the next scheduler to run.
 
-        May be called again, where the store failed.
+        May be called again after the store has failed.
         """
-        self.bury()  # what ended by itself has a verdict of its own
+        self.settle_ended()  # children that ended by themselves have outcomes of their own
         for entry in self._running:
             entry.child.kill()
         self._killed, self._running = self._killed + self._running, []
         for _ in range(len(self._killed)):
             entry = self._killed.pop(0)
             try:
-                self._take_note(entry, Interrupted(why))
+                self._settle_child(entry, Interrupted(why))
             except Exception:
                 self._killed.append(entry)  # behind the others, as its store may be away
                 raise
@@ -121,52 +126,52 @@ class InlineJobs:
         settings = get_settings()
         lease_seconds = settings.effective_lease(INLINE_QUEUE)
         for lease in backend.fetch([INLINE_QUEUE], 1, lease_seconds):
-            seconds = _patience(backend, lease)
+            seconds = _time_limit(backend, lease)
             child = Child("run", (backend.alias, lease, lease_seconds), seconds)
             self._running.append(_Running(child, lease, backend, Stopwatch()))
             return True
         return False
 
-    def bury(self) -> None:
-        """Take note of those that ended; start no other."""
+    def settle_ended(self) -> None:
+        """Settle the children that ended, and start no others."""
         for entry in [entry for entry in self._running if entry.child.is_over()]:
             self._running.remove(entry)
-            self._take_note(entry)
+            self._settle_child(entry)
 
-    def _take_note(self, entry: _Running, killed: Outcome | None = None) -> None:
-        """Settle what a child that ended could not; ``killed``: how, if it was killed for that."""
+    def _settle_child(self, entry: _Running, killed: Outcome | None = None) -> None:
+        """Settle what a child that ended could not; ``killed``: the outcome if it was killed."""
         child, lease, backend, began = entry
-        how, told = child.answer()
+        ending, text = child.answer()
         self.processed += 1
-        if how != "said" and lease is not None and backend is not None:
-            outcome = killed if killed and how == "died" else _verdict(child, how, told)
+        if ending != "returned" and lease is not None and backend is not None:
+            outcome = killed if killed and ending == "died" else _outcome(child, ending, text)
             _settle(backend, lease, began, outcome)
-        elif how != "said":
-            self._not_run(child.given[2], how, told)
+        elif ending != "returned":
+            self._record_not_run(child.arguments[2], ending, text)
         child.close()
 
-    def _not_run(self, job_id: str, how: str, told: str) -> None:
-        """Write down that a backend that runs jobs at once did not take one to its end."""
+    def _record_not_run(self, job_id: str, ending: str, text: str) -> None:
+        """Record that a backend that runs jobs at enqueue did not run one to its end."""
         ticks = ScheduleTick.objects.using(self.alias)
         ticks = ticks.filter(job_id=job_id, outcome=TickOutcome.OPEN)
-        if how == "raised":
-            self.not_enqueued[job_id] = told
+        if ending == "raised":
+            self.not_enqueued[job_id] = text
             ticks.update(
-                decision=TickDecision.FAILED, outcome=TickOutcome.NONE, reason=told, job_id=None
+                decision=TickDecision.FAILED, outcome=TickOutcome.NONE, reason=text, job_id=None
             )
-        else:  # how far the job had come, nobody knows
-            ticks.update(outcome=TickOutcome.UNKNOWN, reason=told)
+        else:  # how far the job had come is unknown
+            ticks.update(outcome=TickOutcome.UNKNOWN, reason=text)
 
 
-def _verdict(child: Child, how: str, told: str) -> Outcome:
+def _outcome(child: Child, ending: str, text: str) -> Outcome:
     if child.timed_out:
         why = "the handler did not end in time and its process was killed"
         return Failed(ErrorText("JobTimeout", why), timed_out=True)
-    return Crashed(told if how == "died" else f"its process failed: {told}")
+    return Crashed(text if ending == "died" else f"its process failed: {text}")
 
 
 def _settle(backend: Backend, lease: Lease, began: Stopwatch, outcome: Outcome) -> None:
-    """What its child could not say any more."""
+    """Settle a job in place of the child that died."""
     executor = build_executor(backend, get_settings())
     header = lease.message.header
     envelope = executor.gatekeeper.believed(lease)
@@ -184,21 +189,21 @@ def _settle(backend: Backend, lease: Lease, began: Stopwatch, outcome: Outcome) 
     )
 
 
-def _patience(backend: Backend, lease: Lease) -> float | None:
-    """Seconds after which a child is killed: its handler's timeout, and a grace."""
+def _time_limit(backend: Backend, lease: Lease) -> float | None:
+    """Seconds after which a child is killed: its handler's timeout plus a grace period."""
     settings = get_settings()
     envelope = build_gatekeeper(backend, settings).believed(lease)
-    given = envelope.terms.timeout if envelope else None
-    seconds = settings.effective_timeout(INLINE_QUEUE) if given is None else given
+    timeout = envelope.terms.timeout if envelope else None
+    seconds = settings.effective_timeout(INLINE_QUEUE) if timeout is None else timeout
     return seconds + settings.kill_grace if seconds else None
 
 
 def aliases_of(schedules: Iterable[Schedule]) -> list[str]:
-    """The backends in which jobs of schedules without a queue wait."""
+    """The backends with jobs of schedules that have no queue."""
     settings = get_settings()
-    found = {
+    aliases = {
         schedule.job.options.backend or settings.backend_for(INLINE_QUEUE)
         for schedule in schedules
         if schedule.queue is None
     }
-    return [alias for alias in sorted(found) if not backends[alias].runs_at_enqueue]
+    return [alias for alias in sorted(aliases) if not backends[alias].runs_at_enqueue]

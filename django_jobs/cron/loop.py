@@ -1,4 +1,4 @@
-"""The scheduler that stays: ticks when something is due, and sleeps exactly until then."""
+"""The scheduler's loop: ticks when something is due, and sleeps until then. Also single ticks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django_jobs.backoff import spread
-from django_jobs.cron.history import Outcomes, TickPurge, forget_the_gone, purge_ticks
+from django_jobs.cron.history import Outcomes, TickPurge, purge_ticks, reset_removed
 from django_jobs.cron.inline import POLL_SECONDS
 from django_jobs.cron.tick import Ticker
 from django_jobs.models import TickDecision
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_jobs.cron.history import Decided
 
 LONGEST_SLEEP = 5.0
-"""Seconds until it looks for schedules that were added or resumed meanwhile."""
+"""Seconds until it looks for schedules that were added or resumed in the meantime."""
 MOST_JITTER = 0.05
 NAP_SECONDS = 0.1
 TRIES_TO_GIVE_BACK = 10
@@ -31,11 +31,11 @@ PATIENCE_SECONDS = 5.0
 OUTCOMES_EVERY = 10.0
 PURGE_EVERY = 600.0
 MOST_PURGES = 20
-"""Steps of a tick from a crontab, as long as each finds something: it may come once a minute."""
+"""Purge steps of a single tick, while each deletes something: it may come once a minute."""
 
 
 class Loop:
-    """Ticks until told to stop. ``step`` never sleeps, for loops that do something else, too."""
+    """Ticks until stopped. ``step`` never sleeps, for loops that do other work as well."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Loop:
         self._purge_at = time.monotonic() + PURGE_EVERY * random.random()  # noqa: S311 - as above
 
     def run(self) -> int:
-        """Tick until a signal comes; the exit code. Inline jobs that run are let end."""
+        """Tick until a signal comes; returns the exit code. Running inline jobs may end."""
         events.emit(events.SchedulerStarted())
         with self.stop.listening():
             while not self._stopped():
@@ -74,15 +74,15 @@ class Loop:
         return self.stop.exit_code
 
     def seconds_left(self) -> float:
-        """How long there is nothing to do."""
+        """How long until there is something to do."""
         if self.ticker.inline.busy:
             return POLL_SECONDS
         return max(self._due_at - time.monotonic(), 0.0)
 
     def step(self) -> None:
-        """Do what is due, and find out when something will be next."""
+        """Do what is due, and compute when something will be due next."""
         if self.ticker.inline.busy:
-            # With no room for another it asks nothing, which would end an outage in the log.
+            # Proves nothing: with all children busy the store is not asked at all.
             self._store.call(
                 lambda: self.ticker.inline.step(self.ticker.inline_aliases), proves=False
             )
@@ -90,43 +90,43 @@ class Loop:
             self._store.call(self._tick)
 
     def end(self, urgent: Callable[[], bool]) -> None:
-        """Let inline jobs end, as long as there is time."""
+        """Let inline jobs end while there is time, then interrupt them."""
         inline = self.ticker.inline
         while inline.running and not urgent():
-            self._store.call(inline.bury, proves=False)
+            self._store.call(inline.settle_ended, proves=False)
             time.sleep(POLL_SECONDS)
-        for _ in range(TRIES_TO_GIVE_BACK):  # their stores may be away for longer: leases tell
+        for _ in range(TRIES_TO_GIVE_BACK):  # a store may be away for longer: leases expire then
             self._store.call(lambda: inline.interrupt("its scheduler was told to stop at once"))
             if not inline.running:
                 break
             time.sleep(NAP_SECONDS)
 
     def _tick(self) -> None:
-        for one in self.ticker.tick(only=self._only):
+        for decided in self.ticker.tick(only=self._only):
             if self._on_decided is not None:
-                self._on_decided(one)
+                self._on_decided(decided)
         if self._hurried():
             return
-        self._tell_of_undecided()
-        self.ticker.inline.look_after(self.ticker.inline_aliases, self._outage)
+        self._report_undecided()
+        self.ticker.inline.keep_house(self.ticker.inline_aliases, self._outage)
         self.ticker.inline.step(self.ticker.inline_aliases)
-        self._look_after()
+        self._keep_house()
         self._due_at = time.monotonic() + self._pause()
 
-    def _tell_of_undecided(self) -> None:
-        """Say once of a schedule that nobody decides what it depends on."""
+    def _report_undecided(self) -> None:
+        """Report once that no scheduler decides what a schedule depends on."""
         now = time.monotonic()
         before, self._undecided = self._undecided, {}
-        for key, one in self.ticker.undecided.items():
+        for key, decided in self.ticker.undecided.items():
             since = self._undecided[key] = before.get(key, now)
             if since + PATIENCE_SECONDS <= now:
                 self._undecided[key] = float("inf")
-                events.emit(events.ScheduleUndecided(schedule=one.name, why=one.reason))
+                events.emit(events.ScheduleUndecided(schedule=decided.name, why=decided.reason))
 
     def _pause(self) -> float:
-        """Seconds until the next tick: exact, and a little by chance after it.
+        """Seconds until the next tick, plus a little jitter.
 
-        Several schedulers would come at the very same moment and wait for each other.
+        Without it, several schedulers would tick at the same moment and wait for each other.
         """
         if self.ticker.is_behind:
             return BEHIND_SECONDS * random.random()  # noqa: S311 - spreads load, hides nothing
@@ -135,7 +135,7 @@ class Loop:
             return LONGEST_SLEEP
         return left + MOST_JITTER * random.random()  # noqa: S311 - as above
 
-    def _look_after(self) -> None:
+    def _keep_house(self) -> None:
         now = time.monotonic()
         if now >= self._outcomes_at:
             self._outcomes_at = now + OUTCOMES_EVERY
@@ -143,7 +143,7 @@ class Loop:
         if now >= self._purge_at:
             self._purge.step(self.ticker.now())
             if self._purge.round_is_over:
-                forget_the_gone(self.ticker.alias, self.ticker.book.schedules, self.ticker.now())
+                reset_removed(self.ticker.alias, self.ticker.book.schedules, self.ticker.now())
                 self._purge_at = now + spread(PURGE_EVERY)
 
     def _sleep(self) -> None:
@@ -155,8 +155,8 @@ class Loop:
 def tick_once(*, only: Collection[str] | None = None, at: int | None = None) -> list[Decided]:
     """One tick, for a system's crontab: decide all that is due and wait for inline jobs.
 
-    A dependency that another scheduler decides just now is waited for, but not for long:
-    where nobody does, the answer names it as undecided, and the next tick has to see.
+    Waits for dependencies that another scheduler may be deciding, but not for long: a schedule
+    whose dependency stays undecided is in the answer as such, and is left to the next tick.
     """
     ticker = Ticker()
     decided = ticker.tick(only=only, at=at)
@@ -164,21 +164,23 @@ def tick_once(*, only: Collection[str] | None = None, at: int | None = None) -> 
     while ticker.is_behind or (ticker.undecided and time.monotonic() < until):
         time.sleep(BEHIND_SECONDS * random.random())  # noqa: S311 - spreads load, hides nothing
         decided += ticker.tick(only=only, at=at)
-    ticker.inline.look_after(ticker.inline_aliases)
+    ticker.inline.keep_house(ticker.inline_aliases)
     ticker.inline.finish(ticker.inline_aliases)
     now = ticker.now()
     Outcomes(ticker.alias).step(now)
     for _ in range(MOST_PURGES):
         if not purge_ticks(ticker.alias, now):
             break
-    forget_the_gone(ticker.alias, ticker.book.schedules, now)
+    reset_removed(ticker.alias, ticker.book.schedules, now)
     failed = ticker.inline.not_enqueued
-    found = [_failed(one, failed[one.job_id]) if one.job_id in failed else one for one in decided]
+    results = [
+        _failed(tick, failed[tick.job_id]) if tick.job_id in failed else tick for tick in decided
+    ]
     hint = "; name it with --only as well, or leave --only out" if only is not None else ""
     left = ticker.undecided.values()
-    return found + [replace(one, reason=one.reason + hint) for one in left]
+    return results + [replace(tick, reason=tick.reason + hint) for tick in left]
 
 
-def _failed(one: Decided, why: str) -> Decided:
-    """As its row is told now: what runs at its enqueue is enqueued in a child, after the tick."""
-    return replace(one, decision=str(TickDecision.FAILED), reason=why, job_id="")
+def _failed(decided: Decided, why: str) -> Decided:
+    """As its row is now: a job that runs at enqueue is enqueued in a child, after the tick."""
+    return replace(decided, decision=str(TickDecision.FAILED), reason=why, job_id="")

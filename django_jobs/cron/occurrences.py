@@ -1,7 +1,7 @@
-"""At which moments a schedule is due. Every datetime here is aware and in UTC.
+"""Compute the moments at which a schedule is due. Every datetime here is aware and in UTC.
 
-On days on which the clocks are changed, times of the day and intervals are read differently:
-see ``Daylight``. Everything is computed in whole seconds.
+On days on which the clocks change, times of the day and intervals are read differently: see
+``Daylight``. Everything is computed in whole seconds.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ _LONGEST_GAP = 2 * 86_400
 def next_after(schedule: Schedule, instant: datetime) -> datetime | None:
     """The first moment after ``instant`` at which the schedule is due; None if there is none.
 
-    Needs name, expression, timezone and daylight of the schedule only; gates do not matter here.
-    Raises InvalidSchedule for an expression or a zone that is wrong.
+    Uses only the name, expression, timezone and daylight of the schedule; gates do not matter.
+    Raises InvalidSchedule for a wrong expression or zone.
     """
-    found = _Reading.of(schedule).next(_whole(instant))
-    return None if found is None else datetime.fromtimestamp(found, UTC)
+    moment = _Reading.of(schedule).next(_whole(instant))
+    return None if moment is None else datetime.fromtimestamp(moment, UTC)
 
 
 def between(
     schedule: Schedule, after: datetime, until: datetime, limit: int | None = None
 ) -> list[datetime]:
     """The moments after ``after`` and not after ``until``, the first ``limit`` of them."""
-    found = _Reading.of(schedule).between(_whole(after), _whole(until), limit)
-    return [datetime.fromtimestamp(moment, UTC) for moment in found]
+    moments = _Reading.of(schedule).between(_whole(after), _whole(until), limit)
+    return [datetime.fromtimestamp(moment, UTC) for moment in moments]
 
 
 def latest(schedule: Schedule, after: datetime, until: datetime, limit: int = 1) -> list[datetime]:
-    """As ``between``, but the last ``limit`` of them; also the earliest first.
+    """As ``between``, but the last ``limit`` of them; again the earliest first.
 
-    Costs about as much as some ``limit`` calls of ``next_after``, however long the time between.
+    Costs about as much as ``limit`` calls of ``next_after``, however long the time between.
     """
     reading, start, end = _Reading.of(schedule), _whole(after), _whole(until)
     span = 60 * limit
     while True:
-        found = reading.between(max(start, end - span), end, None)
-        if len(found) >= limit or end - span <= start:
-            return [datetime.fromtimestamp(moment, UTC) for moment in found[-limit:]]
+        moments = reading.between(max(start, end - span), end, None)
+        if len(moments) >= limit or end - span <= start:
+            return [datetime.fromtimestamp(moment, UTC) for moment in moments[-limit:]]
         span *= 4
 
 
 def _whole(instant: datetime) -> int:
-    # A due moment is a whole second, so it is after an instant if it is after its second.
+    # Due moments are whole seconds, so one is after an instant if it is after its second.
     return math.floor(instant.timestamp())
 
 
 class _Reading(NamedTuple):
-    """An expression, read by the clocks of a zone."""
+    """An expression read by the clocks of a time zone."""
 
     expression: Expression
     zone: ZoneInfo
@@ -79,38 +79,38 @@ class _Reading(NamedTuple):
         return self._next_paced(moment) if self.paced else self._next_fixed(moment)
 
     def between(self, after: int, until: int, limit: int | None) -> list[int]:
-        found: list[int] = []
+        moments: list[int] = []
         moment = self.next(after)
-        while moment is not None and moment <= until and (limit is None or len(found) < limit):
-            found.append(moment)
+        while moment is not None and moment <= until and (limit is None or len(moments) < limit):
+            moments.append(moment)
             moment = self.next(moment)
-        return found
+        return moments
 
     def _next_paced(self, moment: int) -> int | None:
-        """Go through the times between two changes of the clocks, each with one offset."""
+        """Search each stretch between two changes of the clocks, in which the offset is fixed."""
         ahead = offset(self.zone, moment)
         wall = moment + ahead
-        while (found := self.expression.next_wall(wall)) is not None:
-            change = next_transition(self.zone, moment, found - ahead)
+        while (due := self.expression.next_wall(wall)) is not None:
+            change = next_transition(self.zone, moment, due - ahead)
             if change is None:
-                return found - ahead
+                return due - ahead
             moment, ahead = change.moment, change.after
-            wall = moment + ahead - 1  # the moment of the change itself may be due
+            wall = moment + ahead - 1  # the moment of the change may be due itself
         return None
 
     def _next_fixed(self, moment: int) -> int | None:
-        """Each wall time counts at one moment, and a later one never at an earlier moment."""
+        """Each wall time counts at one moment only, and moments rise with wall times."""
         wall = moment + offset(self.zone, moment)
         change = last_transition(self.zone, moment)
         if change is not None:
-            # Until the clock has made up for having been put back, every time has been before.
+            # After the clock was put back, it shows times a second time: skip these.
             wall = max(wall, change.moment + change.before - 1)
-        found = self.expression.next_wall(wall)
-        return None if found is None else self._moment_of(found)
+        due = self.expression.next_wall(wall)
+        return None if due is None else self._moment_of(due)
 
     def _moment_of(self, wall: int) -> int:
         """The first moment at which the clock shows ``wall``, or jumps over it."""
-        # The change, if any, lies between what the smallest and the greatest offset make of it.
+        # Any change that matters lies between the moments by the greatest and the smallest offset.
         ahead = offset(self.zone, wall - _LONGEST_GAP)
         moment = wall - _LONGEST_GAP
         while (change := next_transition(self.zone, moment, wall + _LONGEST_GAP)) is not None:

@@ -1,4 +1,4 @@
-"""The options of a schedule as people give them, and what they mean, each checked by itself."""
+"""The options of a schedule, and checks of each by itself."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Missed(StrEnum):
 class Overlap(StrEnum):
     """What becomes of a tick while the job of an earlier one still waits or runs.
 
-    ``allow``: it is enqueued beside it. ``skip``: it is left out. ``queue-one``: it is enqueued
-    to run after it, unless one waits for that already.
+    ``allow``: its job is enqueued all the same. ``skip``: it is skipped. ``queue-one``: its job
+    is enqueued to run after the earlier one, unless another one waits for that already.
     """
 
     ALLOW = "allow"
@@ -54,8 +54,8 @@ class Overlap(StrEnum):
 class Dependency(StrEnum):
     """What ``depends_on`` asks for.
 
-    ``order``: in the same tick, theirs are enqueued first. ``succeeded``: their runs of this tick
-    must have ended well; where one failed, this one is skipped.
+    ``order``: in the same tick, their jobs are enqueued first. ``succeeded``: their runs of this
+    tick must have ended well; if one failed, this tick is skipped.
     """
 
     ORDER = "order"
@@ -63,7 +63,7 @@ class Dependency(StrEnum):
 
 
 class Daylight(StrEnum):
-    """How an expression is read on days on which the clocks are changed.
+    """How an expression is read on days on which the clocks change.
 
     ``fixed``: a time that comes twice counts once, the first time; one that does not come at all
     counts at the first moment after the gap. ``interval``: whenever the clock on the wall shows
@@ -99,6 +99,9 @@ def _shown(moment: time) -> str:
     return moment.isoformat("seconds" if moment.second else "minutes")
 
 
+# Checking options.
+
+
 LONGEST_NAME = 255
 MOST_MISSED = 10_000
 
@@ -106,7 +109,7 @@ WindowSpec = str | tuple[str | time, str | time] | Window
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What a schedule takes beside its expression and the options of its jobs."""
+    """The options of a schedule, apart from its expression and the options of its jobs."""
 
     timezone: str | None
     description: str
@@ -125,21 +128,21 @@ class ScheduleOptions(TypedDict, total=False):
     jitter: float | timedelta
 
 
-def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of Schedule that these options mean; raises InvalidOption."""
-    found = {}
-    for name, value in given.items():
+def checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of Schedule for these options; raises InvalidOption."""
+    fields = {}
+    for name, value in options.items():
         check = _CHECKS.get(name)
         if check is None:
             raise InvalidOption(f"unknown option {name!r} of a schedule{nearest(name, _CHECKS)}")
-        found[name] = check(name, value)
-    return found
+        fields[name] = check(name, value)
+    return fields
 
 
-def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of a schedule, checked, and those that are left for its jobs."""
-    own = {name: value for name, value in given.items() if name in _CHECKS}
-    return checked(own), {name: value for name, value in given.items() if name not in own}
+def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a schedule, checked, and the remaining ones, for its jobs."""
+    own = {name: value for name, value in options.items() if name in _CHECKS}
+    return checked(own), {name: value for name, value in options.items() if name not in own}
 
 
 def checked_name(value: Any) -> str:
@@ -167,16 +170,16 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, Iterable):
         raise InvalidOption(f"{name} is {shown(value)}; give a text or a list of texts")
-    return tuple(dict.fromkeys(_text(name, one) for one in values))
+    return tuple(dict.fromkeys(_text(name, text) for text in values))
 
 
-def _one_of(kind: type[StrEnum]) -> Callable[[str, Any], StrEnum]:
+def _choice(kind: type[StrEnum]) -> Callable[[str, Any], StrEnum]:
     def check(name: str, value: Any) -> StrEnum:
         try:
             return kind(value)
         except ValueError:
-            known = ", ".join(repr(member.value) for member in kind)
-            raise InvalidOption(f"{name} is {shown(value)}; give one of {known}") from None
+            choices = ", ".join(repr(member.value) for member in kind)
+            raise InvalidOption(f"{name} is {shown(value)}; give one of {choices}") from None
 
     return check
 
@@ -207,7 +210,7 @@ def _windows(name: str, value: Any) -> tuple[Window, ...]:
         return (_window(name, value),)
     if not isinstance(value, Iterable):
         raise InvalidOption(_WINDOW.format(name, shown(value)))
-    return tuple(_window(name, one) for one in value)
+    return tuple(_window(name, window) for window in value)
 
 
 _WINDOW = "{} is {}; give a pair of times such as ('08:00', '18:30'), or a list of pairs"
@@ -234,7 +237,7 @@ def _time(value: Any) -> time:
     if isinstance(value, time):
         return value.replace(tzinfo=None)
     text = value.strip()
-    # Midnight at the end of a day; as a bound it is the same as that at the beginning.
+    # Midnight at the end of a day; as a bound it equals midnight at its beginning.
     return time() if text in {"24:00", "24:00:00"} else time.fromisoformat(text)
 
 
@@ -251,11 +254,11 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "unless_between": _windows,
     "when": _or_none(_when),
     "depends_on": _texts,
-    "dependency": _one_of(Dependency),
-    "missed": _one_of(Missed),
+    "dependency": _choice(Dependency),
+    "missed": _choice(Missed),
     "missed_limit": _limit,
     "deadline": _or_none(_seconds),
-    "overlap": _one_of(Overlap),
-    "daylight": _one_of(Daylight),
+    "overlap": _choice(Overlap),
+    "daylight": _choice(Daylight),
     "jitter": _seconds,
 }

@@ -1,4 +1,4 @@
-"""What may be wrong with a single schedule."""
+"""Check a single schedule: whether its times can be read, and whether its jobs could run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def unreadable(schedule: Schedule, where: str = "") -> Problem | None:
-    """Why nobody can tell when a schedule is due, or None."""
-    told = f"the schedule {schedule.name!r}" + (f" of {where}" if where else "")
+    """Why the moments of a schedule cannot be computed, or None."""
+    subject = f"the schedule {schedule.name!r}" + (f" of {where}" if where else "")
     try:
         parsed(schedule.expression, schedule.name)
     except InvalidSchedule as error:
-        return Problem(schedule.name, f"{told}: {error}", _EXPRESSION, Kind.SCHEDULE_EXPRESSION)
+        return Problem(schedule.name, f"{subject}: {error}", _EXPRESSION, Kind.SCHEDULE_EXPRESSION)
     try:
         zone_of(schedule.timezone)
     except InvalidSchedule as error:
-        return Problem(schedule.name, f"{told}: {error}", _ZONE, Kind.SCHEDULE_ZONE)
+        return Problem(schedule.name, f"{subject}: {error}", _ZONE, Kind.SCHEDULE_ZONE)
     return None
 
 
@@ -43,8 +43,8 @@ _EXPRESSION = (
 
 
 def unrunnable(schedule: Schedule) -> Iterator[Problem]:
-    """Why its jobs could never run: for the system checks, as all of it may still change."""
-    told = of_job = f"the schedule {schedule.name!r}"
+    """Why its jobs could never run. Only for system checks: handlers and settings may change."""
+    subject = job_subject = f"the schedule {schedule.name!r}"
     handler = handlers.get_verified(schedule.handler)
     try:
         if handler is None:
@@ -54,17 +54,17 @@ def unrunnable(schedule: Schedule) -> Iterator[Problem]:
         options = keeping_results(schedule.job.options, get_settings().result_ttl)
         changes: dict[str, Any] = {"queue": schedule.queue or INLINE_QUEUE}
         if schedule.jitter:  # the longest that there may be
-            of_job += f", with a jitter of {schedule.jitter:g} s"
+            job_subject += f", with a jitter of {schedule.jitter:g} s"
             changes["delay"] = schedule.jitter
         Plan(schedule.handler, options.using(**changes)).resolve()
     except (JobsError, ValueError) as error:
         hint = "Correct it as the message says."
-        yield Problem(schedule.name, f"{of_job}: {error}", hint, Kind.SCHEDULE_JOB)
+        yield Problem(schedule.name, f"{job_subject}: {error}", hint, Kind.SCHEDULE_JOB)
     if isinstance(schedule.when, str):
-        yield from _unimportable(schedule.name, told, schedule.when)
+        yield from _unimportable(schedule.name, subject, schedule.when)
 
 
-def _unimportable(name: str, told: str, path: str) -> Iterator[Problem]:
+def _unimportable(name: str, subject: str, path: str) -> Iterator[Problem]:
     reason = ""
     try:
         if not callable(import_string(path)):
@@ -72,5 +72,5 @@ def _unimportable(name: str, told: str, path: str) -> Iterator[Problem]:
     except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
         reason = f"which cannot be imported: {error}"
     if reason:
-        message = f"{told} has when={path!r}, {reason}"
+        message = f"{subject} has when={path!r}, {reason}"
         yield Problem(name, message, "Name a function without arguments.", Kind.SCHEDULE_JOB)

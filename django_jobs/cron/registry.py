@@ -1,4 +1,4 @@
-"""Where all schedules are found: declared ones, and those of sources such as the admin's table."""
+"""The registry of all schedules: declared ones, and those of sources such as the admin's table."""
 
 from __future__ import annotations
 
@@ -28,64 +28,67 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
 
 
-# Which schedule goes first: those that others depend on.
+# The order of schedules: each behind those it depends on.
 
 
 def in_order(schedules: Iterable[Schedule]) -> list[Schedule]:
     """The schedules, each behind those it depends on; the same order for the same schedules.
 
-    Those that depend on none come first, as they came in. Raises InvalidSchedule for a name
-    that nobody has, and for a circle.
+    Those without dependencies come first, in the given order. Raises InvalidSchedule for the
+    name of no schedule, and for a circle.
     """
-    known = {schedule.name: schedule for schedule in schedules}
-    for problem in unknown_names(known.values()).values():
+    by_name = {schedule.name: schedule for schedule in schedules}
+    for problem in unknown_names(by_name.values()).values():
         raise InvalidSchedule(problem)
-    sorter = TopologicalSorter({name: one.depends_on for name, one in known.items()})
+    sorter = TopologicalSorter({name: schedule.depends_on for name, schedule in by_name.items()})
     try:
-        return [known[name] for name in sorter.static_order()]
+        return [by_name[name] for name in sorter.static_order()]
     except CycleError as error:
-        raise InvalidSchedule(told(error)) from None
+        raise InvalidSchedule(_circle(error)) from None
 
 
 def circle_among(schedules: Iterable[Schedule]) -> str | None:
     """A circle in the dependencies, in words, or None."""
-    sorter = TopologicalSorter({one.name: one.depends_on for one in schedules})
+    sorter = TopologicalSorter({schedule.name: schedule.depends_on for schedule in schedules})
     try:
         sorter.prepare()
     except CycleError as error:
-        return told(error)
+        return _circle(error)
     return None
 
 
-def told(error: CycleError) -> str:
-    # graphlib lists each behind the one it depends on.
+def _circle(error: CycleError) -> str:
+    # graphlib lists the names in the opposite order.
     names = " → ".join(repr(name) for name in reversed(error.args[1]))
     return f"schedules depend on each other in a circle: {names}"
 
 
 def unknown_names(schedules: Iterable[Schedule], also: Collection[str] = ()) -> Mapping[str, str]:
-    """What is wrong with each schedule that depends on a name nobody has.
+    """What is wrong with each schedule that depends on the name of no schedule.
 
-    ``also`` are names that are there beside those of the schedules.
+    ``also``: further names that exist.
     """
-    known = {schedule.name: schedule for schedule in schedules}
+    by_name = {schedule.name: schedule for schedule in schedules}
     return {
         schedule.name: (
             f"the schedule {schedule.name!r} depends on {name!r}, and no schedule has that name"
-            f"{nearest(name, known)}"
+            f"{nearest(name, by_name)}"
         )
-        for schedule in known.values()
+        for schedule in by_name.values()
         for name in schedule.depends_on
-        if name not in known and name not in also
+        if name not in by_name and name not in also
     }
 
 
 Source = Callable[[], Iterable[Schedule]]
-"""Gives schedules that may change while the process runs; asked at each ``all_schedules()``."""
+"""Returns schedules that may change while the process runs; called by each ``all_schedules()``."""
+
+
+# The schedules of this process.
 
 
 def _schedule_of(declaration: Declaration) -> Schedule:
-    """The schedule that was declared, now that the settings can be asked for its time zone."""
+    """The schedule of a declaration, with its time zone from the settings if it has none."""
     own = {
         **declaration.own,
         "timezone": declaration.own.get("timezone") or get_default_timezone_name(),
@@ -100,8 +103,8 @@ def _schedule_of(declaration: Declaration) -> Schedule:
 
 
 @dataclass(slots=True)
-class _Found:
-    """What looking for the declared schedules came to, under certain settings."""
+class _Reading:
+    """The declared schedules and their problems, as read under certain settings."""
 
     settings: JobsSettings
     of_code: int
@@ -136,74 +139,74 @@ class Schedules:
     def __init__(self, of_code: list[Declaration] | None = None) -> None:
         self._of_code = [] if of_code is None else of_code
         self._sources: list[Source] = []
-        self._found: _Found | None = None
+        self._reading: _Reading | None = None
 
     def register_source(self, source: Source) -> None:
-        """Have ``all_schedules()`` ask ``source`` too. The same one twice counts once."""
+        """Let ``all_schedules()`` call ``source`` too. Registering it twice has no effect."""
         if source not in self._sources:
             self._sources.append(source)
 
     def declared(self) -> tuple[Schedule, ...]:
-        """Those declared in code, settings and hooks that can be read, in that order.
+        """The readable schedules of code, settings and hooks, in that order.
 
-        Found once per process and settings: the hooks ``schedule(scheduler)`` in the ``jobs.py``
+        Read once per process and settings: the hooks ``schedule(scheduler)`` in the ``jobs.py``
         of installed apps run at the first call. Raises SettingsError.
         """
-        return tuple(self._look(get_settings()).schedules.values())
+        return tuple(self._read(get_settings()).schedules.values())
 
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong among the declared ones, their names and dependencies included."""
-        found = self._look(read_current()[0])
-        return (*found.problems, *_problems_of_order(found))
+        """What is wrong with the declared schedules, including their names and dependencies."""
+        reading = self._read(read_current()[0])
+        return (*reading.problems, *_problems_of_order(reading))
 
     def all_schedules(self) -> list[Schedule]:
-        """Declared ones and those of the sources. A declared one wins over a row of its name."""
-        found = {schedule.name: schedule for schedule in self.declared()}
+        """Declared schedules and those of the sources; a declared one wins over the same name."""
+        by_name = {schedule.name: schedule for schedule in self.declared()}
         for source in self._sources:
             for schedule in source():
-                found.setdefault(schedule.name, schedule)
-        return list(found.values())
+                by_name.setdefault(schedule.name, schedule)
+        return list(by_name.values())
 
     def find(self, name: str) -> Schedule:
         """The schedule of a name; raises UnknownSchedule naming the nearest one."""
-        known = {schedule.name: schedule for schedule in self.all_schedules()}
-        if name not in known:
-            raise UnknownSchedule(f"no schedule has the name {name!r}{nearest(name, known)}")
-        return known[name]
+        by_name = {schedule.name: schedule for schedule in self.all_schedules()}
+        if name not in by_name:
+            raise UnknownSchedule(f"no schedule has the name {name!r}{nearest(name, by_name)}")
+        return by_name[name]
 
-    def _look(self, settings: JobsSettings) -> _Found:
-        known = self._found
-        if known and known.settings is settings and known.of_code == len(self._of_code):
-            return known
-        found = _Found(settings, len(self._of_code))
+    def _read(self, settings: JobsSettings) -> _Reading:
+        before = self._reading
+        if before and before.settings is settings and before.of_code == len(self._of_code):
+            return before
+        reading = _Reading(settings, len(self._of_code))
         for declaration in self._of_code:
-            found.add(declaration)
+            reading.add(declaration)
         for name, entry in settings.schedule.items():
             try:
                 job, own, expression = configured.read(name, entry)
             except JobsError as error:
                 where = f"SCHEDULE[{name!r}]"
-                found.problems.append(Problem(name, f"{where}: {error}", _CORRECT, Kind.SCHEDULE))
+                reading.problems.append(Problem(name, f"{where}: {error}", _CORRECT, Kind.SCHEDULE))
                 continue
-            found.add(
+            reading.add(
                 Declaration(name, expression, job, own, Origin.SETTINGS, f"SCHEDULE[{name!r}]")
             )
-        for declaration in _of_hooks(found):
-            found.add(declaration)
-        self._found = found
-        return found
+        for declaration in _of_hooks(reading):
+            reading.add(declaration)
+        self._reading = reading
+        return reading
 
 
 _CORRECT = "Correct the entry."
 
 
-def _of_hooks(found: _Found) -> Iterator[Declaration]:
-    from django_jobs.cron.builder import Scheduler  # noqa: PLC0415 - it is built upon this module
+def _of_hooks(reading: _Reading) -> Iterator[Declaration]:
+    from django_jobs.cron.builder import Scheduler  # noqa: PLC0415 - it depends on this module
 
     for config in apps.get_app_configs():
         module = sys.modules.get(f"{config.name}.jobs")
         hook = getattr(module, "schedule", None)
-        # A job of that name, or one that was imported, is no hook.
+        # A job with that name, or a function that was imported, is no hook.
         if not inspect.isfunction(hook) or hook.__module__ != f"{config.name}.jobs":
             continue
         where = f"{hook.__module__}.schedule"
@@ -211,15 +214,15 @@ def _of_hooks(found: _Found) -> Iterator[Declaration]:
         try:
             hook(scheduler)
             yield from scheduler.declarations()
-        except Exception as error:  # noqa: BLE001 - a hook is anybody's code
+        except Exception as error:  # noqa: BLE001 - a hook is user code
             message = f"{where}(scheduler) raised {type(error).__name__}: {error}"
-            found.problems.append(Problem(where, message, "Correct the hook.", Kind.SCHEDULE))
+            reading.problems.append(Problem(where, message, "Correct the hook.", Kind.SCHEDULE))
 
 
-def _problems_of_order(found: _Found) -> Iterator[Problem]:
+def _problems_of_order(reading: _Reading) -> Iterator[Problem]:
     hint = "Correct depends_on; it takes names of schedules."
-    schedules = list(found.schedules.values())
-    unknown = unknown_names(schedules, also=found.where)
+    schedules = list(reading.schedules.values())
+    unknown = unknown_names(schedules, also=reading.where)
     for name, message in unknown.items():
         yield Problem(name, message, hint, Kind.SCHEDULE_ORDER)
     if circle := circle_among(schedules):

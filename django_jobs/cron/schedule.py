@@ -1,7 +1,8 @@
-"""What a schedule is: an expression, a time zone, a job, and what to do when things go wrong.
+"""A schedule: an expression, a time zone, a job, and what to do when things go wrong.
 
-Frozen plain data. A schedule may be wrong (an expression nobody can read, a zone that is not
-there): ``django_jobs.cron.problems`` says so, and the registry hands out only right ones.
+Frozen plain data. A schedule may be invalid (an expression that cannot be parsed, a zone that
+does not exist): ``django_jobs.cron.problems`` checks that, and the registry returns only valid
+ones.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     from django_jobs.definition import JobDefinition, Options
 
 RESULT_KEPT_SECONDS = 86_400.0
-"""At least so long the result of a tick's job is kept, for schedulers read from it how the job
-ended. A day: they may come from a crontab once a day, or be away for a night."""
+"""The result of a tick's job is kept at least so long, as schedulers read from it how the job
+ended. A day, as they may run from a crontab once a day, or be down for a night."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """One schedule. What to enqueue is ``job``: a handler key, a payload and options.
+    """One schedule. ``job`` is what to enqueue: a handler key, a payload and options.
 
     A schedule without a queue runs inline: one attempt, in a child of the scheduler.
     ``depends_on`` holds names of schedules, not of jobs.
@@ -35,7 +36,7 @@ class Schedule:
     description: str = ""
     origin: Origin = Origin.CODE
 
-    # Gates. All must be open; ``when`` is asked last, in a child, as it is user code.
+    # Gates. All must be open; ``when`` runs last, in a child, as it is user code.
     enabled: bool = True
     environments: tuple[str, ...] = ()  # none: any
     between: tuple[Window, ...] = ()  # none: always
@@ -49,7 +50,7 @@ class Schedule:
     deadline: float | None = None  # seconds after which a missed tick is not made up for
     overlap: Overlap = Overlap.ALLOW
     daylight: Daylight = Daylight.AUTO
-    jitter: float = 0.0  # seconds within which the job becomes due, by chance
+    jitter: float = 0.0  # the job becomes due at random within so many seconds
 
     @property
     def handler(self) -> str:
@@ -63,7 +64,7 @@ class Schedule:
 
     @property
     def single_instance(self) -> bool | str | None:
-        """As the option of the same name, which see: at most one of its jobs runs at a time."""
+        """The option of the same name: at most one of its jobs runs at a time."""
         return self.job.options.single_instance
 
 

@@ -1,8 +1,8 @@
 """Schedules that are edited in the admin, as a source of the registry.
 
-Rows are read anew only when one of them changed, and only what is right is handed out. The
-handler of a row has to be exposed, when it is saved and at each tick: a row is data. One that
-was right when it was saved may be so no more, with another croniter, tzdata or setting.
+Rows are read again only when one of them has changed, and only valid ones become schedules. The
+handler of a row must be exposed, both when it is saved and at each tick, as a row is data. A row
+that was valid when saved may become invalid with another croniter, tzdata or setting.
 """
 
 from __future__ import annotations
@@ -33,32 +33,31 @@ MOST_ROWS = 10_000
 
 
 class _Read(NamedTuple):
-    """What the rows came to, and what tells that they are still the same ones."""
+    """The schedules of the rows as last read, with a version that changes with the rows."""
 
     version: object
-    right: list[Schedule]
-    wrong: dict[str, str]
+    valid: list[Schedule]
+    invalid: dict[str, str]
 
 
-_remembered = _Read(None, [], {})
+_cached = _Read(None, [], {})
 
 
 def schedules() -> Iterable[Schedule]:
-    """The right ones of the rows."""
-    return _read().right if exposed_handlers() else []
+    """The schedules of all valid rows."""
+    return _read().valid if exposed_handlers() else []
 
 
 def unreadable_rows() -> Mapping[str, str]:
-    """The names of the others, and why nobody can run them."""
-    return _read().wrong if exposed_handlers() else {}
+    """The names of invalid rows, and why they cannot run."""
+    return _read().invalid if exposed_handlers() else {}
 
 
 def moment_of_change(alias: str) -> datetime:
-    """What a row that is saved now gets as ``changed_at``; in the caller's transaction.
+    """The ``changed_at`` for a row that is saved now, in the caller's transaction.
 
-    By the store's clock, and later than every other row's: that is how schedulers see that
-    something changed, whatever the clocks of web servers say. Who saves another row at the
-    same time waits.
+    By the store's clock, and later than that of every other row, so that schedulers notice the
+    change whatever the clocks of web servers say. Locks, so that a second save waits.
     """
     rows = AdminSchedule.objects.using(alias)
     rows.select_for_update().order_by("-changed_at", "-id").first()
@@ -68,31 +67,33 @@ def moment_of_change(alias: str) -> datetime:
 
 
 def _read() -> _Read:
-    global _remembered  # noqa: PLW0603 - one table
+    global _cached  # noqa: PLW0603 - one table
     alias, exposed = jobs_database(), exposed_handlers()
     rows = AdminSchedule.objects.using(alias)
-    told = in_reading(alias, lambda: rows.aggregate(Count("id"), Max("id"), Max("changed_at")))
-    version = (alias, exposed, *told.values())
-    if _remembered.version != version:
-        found = in_reading(alias, lambda: list(rows.order_by("name")[:MOST_ROWS]))
-        wrong = {row.name: why for row in found if (why := _trouble(row))}
-        for name in wrong.keys() - _remembered.wrong.keys():
-            events.emit(events.ScheduleUnreadable(schedule=name, why=wrong[name]))
-        right = [schedule_of(row) for row in found if row.name not in wrong]
-        _remembered = _Read(version, right, wrong)
-    return _remembered
+    figures = in_reading(alias, lambda: rows.aggregate(Count("id"), Max("id"), Max("changed_at")))
+    version = (alias, exposed, *figures.values())
+    if _cached.version != version:
+        entries = in_reading(alias, lambda: list(rows.order_by("name")[:MOST_ROWS]))
+        invalid = {row.name: why for row in entries if (why := _problem(row))}
+        for name in invalid.keys() - _cached.invalid.keys():
+            events.emit(events.ScheduleUnreadable(schedule=name, why=invalid[name]))
+        valid = [schedule_of(row) for row in entries if row.name not in invalid]
+        _cached = _Read(version, valid, invalid)
+    return _cached
 
 
 def schedule_of(row: AdminSchedule) -> Schedule:
-    """What a row says; raises InvalidJob for options that make no sense.
+    """The schedule of a row; raises InvalidJob for invalid options.
 
-    What it does not say is as the handler says, save the queue: without one it runs inline.
+    Options that are not set come from the handler, except the queue: without one it runs inline.
     """
-    given = {"queue": row.queue or None, "timeout": row.timeout, "max_retries": row.max_retries}
-    said = {name: value for name, value in given.items() if value is not None or name == "queue"}
+    columns = {"queue": row.queue or None, "timeout": row.timeout, "max_retries": row.max_retries}
+    changes = {
+        name: value for name, value in columns.items() if value is not None or name == "queue"
+    }
     if row.priority:
-        said["priority"] = row.priority
-    options = handlers.options_of(row.handler).using(**said)
+        changes["priority"] = row.priority
+    options = handlers.options_of(row.handler).using(**changes)
     return Schedule(
         name=row.name,
         description=row.description,
@@ -108,14 +109,14 @@ def schedule_of(row: AdminSchedule) -> Schedule:
 
 
 def problems(row: AdminSchedule) -> list[str]:
-    """Why a row cannot be a schedule, in sentences; empty when it can."""
-    if trouble := _trouble(row):
-        return [trouble]
+    """Why a row cannot be a schedule, in sentences; empty if it can."""
+    if problem := _problem(row):
+        return [problem]
     return [problem.message for problem in unrunnable(schedule_of(row))]
 
 
-def _trouble(row: AdminSchedule) -> str:
-    """Why nobody can tell what a row means, or may run it."""
+def _problem(row: AdminSchedule) -> str:
+    """Why a row cannot be read as a schedule, or may not run; empty if it may."""
     if row.handler not in exposed_handlers():
         return f"the handler {row.handler!r} is not among SCHEDULE_HANDLERS"
     try:

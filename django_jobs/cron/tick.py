@@ -1,7 +1,8 @@
-"""The tick: what is due is decided, once for each tick, however many schedulers there are.
+"""The tick: decide what is due, each tick once, however many schedulers there are.
 
-Whoever decides holds the row of the schedule; the row of the tick and the job of it come in
-one transaction, and a constraint stands behind it all. What time it is the store says.
+A scheduler locks the row of a schedule while it decides. It writes the row of the tick and the
+job in one transaction, and a unique constraint guards against a second one. The time is that of
+the store's clock.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from django_jobs.cron.history import (
     UNDECIDED,
     Decided,
     Recorder,
+    emit_decided,
     locked,
-    told,
 )
 from django_jobs.cron.inline import InlineJobs, aliases_of
 from django_jobs.db.clock import for_people
@@ -43,20 +44,20 @@ if TYPE_CHECKING:
 
 
 MOST_AT_ONCE = 200
-"""How many schedules are decided between two looks at the world outside."""
+"""How many schedules one tick decides at most, before signals and the like are checked."""
 TOGETHER = 25
-"""So many share a transaction: other schedulers pass over what it holds."""
+"""How many schedules share a transaction: other schedulers skip the rows it has locked."""
 WAITING_AT_ONCE = 500
 WAITING_PAGES = 4
-"""So many times so many ticks that wait are looked at before what is due has its turn."""
+"""How many pages of WAITING_AT_ONCE waiting ticks are checked before the due schedules."""
 FORGOTTEN_AFTER = 86_400 * SECOND
-"""A tick that waits is given up when for so long nobody knew its schedule."""
+"""A waiting tick is given up when its schedule has been unknown for so long."""
 _FAILED, _UNDECIDED = (1.0, 30.0), (0.05, 5.0)
-"""The first pause and the longest until a schedule is tried again."""
+"""The first and the longest pause before a schedule is tried again."""
 
 
 class _Undecided(Exception):
-    """A dependency has not been decided, here or elsewhere: nothing of this is to last."""
+    """A dependency has not been decided by any scheduler: roll back."""
 
     def __init__(self, tick: int, why: str) -> None:
         self.tick = tick
@@ -64,7 +65,7 @@ class _Undecided(Exception):
 
 
 class Ticker:
-    """One scheduler's engine. Not safe for several threads."""
+    """Decides the ticks for one scheduler. Not safe for several threads."""
 
     def __init__(
         self, *, using: str | None = None, hurried: Callable[[], bool] = lambda: False
@@ -80,18 +81,18 @@ class Ticker:
         self.undecided: dict[str, Decided] = {}
         self.resting = Resting()
         self._waiting_after: tuple[int, int] | None = None
-        self._known: object = None
+        self._schedules_read: object = None
 
     def now(self) -> int:
         """Microseconds on the store's clock."""
         return in_reading(self.alias, lambda: self.clock.read(connections[self.alias]))
 
     def tick(self, *, only: Collection[str] | None = None, at: int | None = None) -> list[Decided]:
-        """Decide what is due; ``is_behind`` tells whether more of it is left.
+        """Decide what is due; afterwards ``is_behind`` says whether more is left.
 
-        ``undecided`` are those with a dependency that was not decided yet, by their keys.
-        ``at``: as if it were then. What is due in that minute is decided as ever, and counts
-        for good; what was missed before is not looked at, and no schedule moves on.
+        ``undecided`` has the schedules with a dependency that is not decided yet, by their keys.
+        ``at``: a time to assume. Ticks due in that minute are decided as usual, and for good;
+        ticks missed before are ignored, and no schedule moves on.
         """
         now = self.now()
         self.refresh(now)
@@ -100,7 +101,7 @@ class Ticker:
         decided = self._waiting(now, chosen)
         keys = self.book.due(now) if at is None else list(self.book.schedules)
         keys = [key for key in keys if chosen is None or key in chosen]
-        self.undecided = {key: one for key, one in self.undecided.items() if key in keys}
+        self.undecided = {key: self.undecided[key] for key in self.undecided if key in keys}
         self.is_behind = self._waiting_after is not None
         if at is None:
             keys = [key for key in keys if key not in self.resting]
@@ -113,15 +114,15 @@ class Ticker:
             if (look := self._look(key, states.get(key), now, moves=at is None))
         ]
         gated = [look.schedule for look in looked if look.would_run]
-        said = decide.ask_when(gated, self._hurried)
+        reasons = decide.ask_when(gated, self._hurried)
         if self._hurried():
-            return decided  # another scheduler, or the next one, asks anew
+            return decided  # another scheduler, or the next one, runs the gates again
         for start in range(0, len(looked), TOGETHER):
-            decided += self._together(looked[start : start + TOGETHER], said, now)
+            decided += self._decide_together(looked[start : start + TOGETHER], reasons, now)
         return decided
 
     def seconds_left(self, longest: float, *, only: Collection[str] | None = None) -> float:
-        """Until something is due, or to be tried again; but no more than ``longest``."""
+        """Seconds until something is due or to be tried again, at most ``longest``."""
         left = self.resting.seconds_left(longest)
         due = self.book.next_due(only=_keys(only), without=self.resting)
         if due is not None:
@@ -129,16 +130,16 @@ class Ticker:
         return min(max(left, 0.0), longest)
 
     def refresh(self, now: int) -> None:
-        """Take note of schedules that are new or were changed."""
+        """Pick up schedules that are new or have changed."""
         self.book.refresh(now)
-        if self._known is not self.book.schedules:
-            self._known = self.book.schedules
+        if self._schedules_read is not self.book.schedules:
+            self._schedules_read = self.book.schedules
             self.inline_aliases = aliases_of(self.book.schedules.values())
 
-    # ------------------------------------------------------------------------------- looking
+    # Reading, before anything is locked.
 
     def states(self, keys: Collection[str]) -> dict[str, ScheduleState]:
-        """The rows of schedules; of most of them means of all."""
+        """The rows of schedules; all rows if there are many keys."""
         rows = ScheduleState.objects.using(self.alias)
         if len(keys) <= WAITING_AT_ONCE:
             rows = rows.filter(key__in=keys)
@@ -150,55 +151,57 @@ class Ticker:
         if moves:
             if state is None or state.decided_until >= now or self._is_of_others(state):
                 return None
-            # A clock that was behind for a moment has set it back, maybe to before it began.
+            # A clock that was behind for a moment may have set it back to before it began.
             begun = state.begun if state.begun <= now else 0
             after = max(state.decided_until, begun)
         planned = plan(schedule, after, now)
         if not planned and not moves:
             return None
-        held = [decide.without_user_code(schedule, state, one) for one in planned]
+        held = [decide.verdict_of_gates(schedule, state, tick) for tick in planned]
         return Look(key, schedule, state, list(zip(planned, held, strict=True)), moves=moves)
 
     def _is_of_others(self, state: ScheduleState) -> bool:
-        """Whether other code reads this schedule differently, and has its row."""
+        """Whether the row belongs to other code, which reads this schedule differently."""
         return state.version != self.book.versions[state.key]
 
-    def _judged(
+    def _verdict(
         self,
         look: Look,
-        one: Planned,
+        planned: Planned,
         held: Verdict | None,
-        said: dict[str, str],
+        reasons: dict[str, str],
         now: int,
     ) -> Verdict:
         if held is not None:
             return held
-        if why := said.get(look.schedule.name):
+        if why := reasons.get(look.schedule.name):
             return decide.Verdict(TickDecision.SKIPPED, why)
-        return decide.among_others(self.book, look.schedule, one, now)
+        return decide.verdict_among_others(self.book, look.schedule, planned, now)
 
-    # ------------------------------------------------------------------------------ deciding
+    # Deciding, with the schedule's row locked.
 
-    def _together(self, looks: Sequence[Look], said: dict[str, str], now: int) -> list[Decided]:
-        """Several in one transaction, for a COMMIT is dear; each by itself where that fails."""
+    def _decide_together(
+        self, looks: Sequence[Look], reasons: dict[str, str], now: int
+    ) -> list[Decided]:
+        """Decide several in one transaction, as a COMMIT is expensive; one by one if that fails."""
 
-        def one(look: Look) -> list[ScheduleTick]:
-            return self._guarded(look.key, look.schedule, lambda: self._decide(look, said, now))
+        def decide_look(look: Look) -> list[ScheduleTick]:
+            return self._guarded(look.key, look.schedule, lambda: self._decide(look, reasons, now))
 
         try:
-            found = in_transition(self.alias, lambda _: [one(look) for look in looks])
+            rows = in_transition(self.alias, lambda _: [decide_look(look) for look in looks])
         except Error as error:
             if is_connection_lost(error):
                 raise
-            found = [one(look) for look in looks]
-        return [told(row) for some in found for row in some]
+            rows = [decide_look(look) for look in looks]
+        return [emit_decided(row) for some in rows for row in some]
 
     def _guarded(
         self, key: str, schedule: Schedule, work: Callable[[], list[ScheduleTick]]
     ) -> list[ScheduleTick]:
-        """One schedule that goes wrong does not keep the others from their tick."""
+        """Run the work of one schedule, so that its failure does not affect the others."""
         try:
-            found = in_transition(self.alias, lambda _: work())
+            rows = in_transition(self.alias, lambda _: work())
         except _Undecided as held:
             self.undecided[key] = Decided(
                 name=schedule.name,
@@ -219,29 +222,29 @@ class Ticker:
             return []
         self.resting.forget(key)
         self.undecided.pop(key, None)
-        return found
+        return rows
 
-    def _decide(self, look: Look, said: dict[str, str], now: int) -> list[ScheduleTick]:
-        if look.moves and not self._hold(look):
-            return []  # another scheduler decided it meanwhile, or does so now
+    def _decide(self, look: Look, reasons: dict[str, str], now: int) -> list[ScheduleTick]:
+        if look.moves and not self._lock(look):
+            return []  # another scheduler has decided it since, or is deciding it
         decided = []
-        for one, held in look.ticks:
+        for planned, held in look.ticks:
             rows = ScheduleTick.objects.using(self.alias)
-            if rows.filter(key=look.key, tick=one.tick).exists():
+            if rows.filter(key=look.key, tick=planned.tick).exists():
                 continue
-            verdict = self._judged(look, one, held, said, now)
+            verdict = self._verdict(look, planned, held, reasons, now)
             if verdict.decision is None:
-                raise _Undecided(one.tick, verdict.reason)
-            found = self.recorder.write(look.schedule, one.tick, verdict, now)
-            decided += [] if found is None else [found]
+                raise _Undecided(planned.tick, verdict.reason)
+            row = self.recorder.write(look.schedule, planned.tick, verdict, now)
+            decided += [] if row is None else [row]
         if look.moves:
             ScheduleState.objects.using(self.alias).filter(key=look.key).update(
                 decided_until=now, next_due=due_after(look.schedule, now)
             )
         return decided
 
-    def _hold(self, look: Look) -> bool:
-        """Lock the schedule, if it stands as it did when it was looked at."""
+    def _lock(self, look: Look) -> bool:
+        """Lock the schedule, if it has not changed since it was read."""
         state = look.state
         if state is None:
             return False
@@ -253,20 +256,20 @@ class Ticker:
         )
         return rows.first() is not None
 
-    # ------------------------------------------------------------------------------- waiting
+    # Ticks that wait for their dependencies.
 
     def _waiting(self, now: int, chosen: Collection[str] | None) -> list[Decided]:
-        """Look again at ticks that wait for their dependencies, and go on there next time.
+        """Check the next ticks that wait for their dependencies; the next call continues there.
 
-        Most of them still wait. That is found out for many at once, so that none of those
-        that need not wait any more is far behind others.
+        Most of them still wait. That is checked for many at once, so that those that need not
+        wait any longer do not come late.
         """
         decided: list[Decided] = []
         for _ in range(WAITING_PAGES):
-            found = in_reading(self.alias, self._next_waiting)
-            is_last = len(found) < WAITING_AT_ONCE
-            self._waiting_after = None if is_last else (found[-1].tick, found[-1].pk)
-            decided += self._look_at_waiting(found, now, chosen)
+            page = in_reading(self.alias, self._next_waiting)
+            is_last = len(page) < WAITING_AT_ONCE
+            self._waiting_after = None if is_last else (page[-1].tick, page[-1].pk)
+            decided += self._decide_waiting(page, now, chosen)
             if is_last:
                 break
         return decided
@@ -278,44 +281,44 @@ class Ticker:
             rows = rows.filter(Q(tick__gt=tick) | Q(pk__gt=pk), tick__gte=tick)
         return list(rows.order_by("tick", "id")[:WAITING_AT_ONCE])
 
-    def _look_at_waiting(
-        self, found: list[ScheduleTick], now: int, chosen: Collection[str] | None
+    def _decide_waiting(
+        self, page: list[ScheduleTick], now: int, chosen: Collection[str] | None
     ) -> list[Decided]:
-        found.sort(key=lambda row: self.book.rank.get(row.key, 0))
-        known: list[tuple[ScheduleTick, Schedule]] = []
-        for row in found:
+        page.sort(key=lambda row: self.book.rank.get(row.key, 0))
+        waiting: list[tuple[ScheduleTick, Schedule]] = []
+        for row in page:
             schedule = self.book.schedules.get(row.key)
             if schedule is None:
                 self._give_up(row, now)
             elif (chosen is None or row.key in chosen) and row.key not in self.resting:
-                known.append((row, schedule))
-        if not known:
+                waiting.append((row, schedule))
+        if not waiting:
             return []
-        states = self.states({row.key for row, _ in known})
-        decisions = self._decisions(known, now)
+        states = self.states({row.key for row, _ in waiting})
+        decisions = self._decisions(waiting, now)
         decided: list[Decided] = []
-        for row, schedule in known:
+        for row, schedule in waiting:
             if decisions and self._still_waits(row, schedule, states.get(row.key), decisions):
                 continue
             found_now = self._guarded(
                 row.key,
                 schedule,
-                lambda row=row, schedule=schedule: self._look_again(row, schedule, now),  # type: ignore[misc] # arguments' defaults
+                lambda row=row, schedule=schedule: self._decide_again(row, schedule, now),  # type: ignore[misc] # arguments' defaults
             )
             if decisions:
                 decisions.note(found_now)
-            decided += map(told, found_now)
+            decided += map(emit_decided, found_now)
         return decided
 
     def _decisions(
-        self, known: list[tuple[ScheduleTick, Schedule]], now: int
+        self, rows: list[tuple[ScheduleTick, Schedule]], now: int
     ) -> DecisionsOfMany | None:
-        waiting = [(schedule, row.tick) for row, schedule in known]
+        waiting = [(schedule, row.tick) for row, schedule in rows]
         try:
             return in_reading(self.alias, lambda: DecisionsOfMany(self.book, now, waiting))
         except Error:
             raise
-        except Exception:  # noqa: BLE001 - whatever a broker's client raises; each is looked at alone
+        except Exception:  # noqa: BLE001 - whatever a broker's client raises; each is read alone then
             return None
 
     def _still_waits(
@@ -325,17 +328,17 @@ class Ticker:
         state: ScheduleState | None,
         decisions: DecisionsOfMany,
     ) -> bool:
-        """Whether a look that holds the rows would change nothing, as far as was read."""
+        """Whether deciding it with its rows locked would change nothing, by what was read."""
         if state is None:
             return True
-        one = Planned(row.tick, runs=True)
-        if decide.without_user_code(schedule, state, one) is not None:
+        planned = Planned(row.tick, runs=True)
+        if decide.verdict_of_gates(schedule, state, planned) is not None:
             return False
-        verdict = decide.by_dependencies(self.book, schedule, one, decisions)
+        verdict = decide.verdict_of_dependencies(self.book, schedule, planned, decisions)
         return verdict is not None and verdict.decision in {None, TickDecision.WAITING}
 
     def _give_up(self, row: ScheduleTick, now: int) -> None:
-        """Nobody waits for ever for a schedule that is gone; newer code may know it, though."""
+        """Skip a tick whose schedule is gone for long; newer code may know the schedule."""
         if row.decided_at < for_people(now - FORGOTTEN_AFTER):
             waits = ScheduleTick.objects.using(self.alias).filter(
                 pk=row.pk, decision=TickDecision.WAITING
@@ -346,9 +349,9 @@ class Ticker:
                 decided_at=for_people(now),
             )
 
-    def _look_again(self, row: ScheduleTick, schedule: Schedule, now: int) -> list[ScheduleTick]:
-        # The schedule first, as for a tick that is due: who decides whether jobs overlap
-        # does so alone.
+    def _decide_again(self, row: ScheduleTick, schedule: Schedule, now: int) -> list[ScheduleTick]:
+        # Lock the schedule first, as for a due tick, so that one scheduler at a time decides
+        # whether jobs overlap.
         state = locked(self.alias, ScheduleState).filter(key=row.key).first()
         if state is None:
             return []
@@ -356,16 +359,16 @@ class Ticker:
         held = rows.filter(pk=row.pk, decision=TickDecision.WAITING).first()
         if held is None:
             return []
-        one = Planned(row.tick, runs=True)
-        verdict = decide.without_user_code(schedule, state, one)
-        verdict = verdict or decide.among_others(self.book, schedule, one, now)
+        planned = Planned(row.tick, runs=True)
+        verdict = decide.verdict_of_gates(schedule, state, planned)
+        verdict = verdict or decide.verdict_among_others(self.book, schedule, planned, now)
         if verdict.decision in {None, TickDecision.WAITING}:
             return []
         held.decision, held.reason = str(verdict.decision), verdict.reason
         held.decided_at = for_people(now)
         held.save(using=self.alias)
         if verdict.has_a_job:
-            self.recorder.give_job(schedule, held)
+            self.recorder.enqueue_job(schedule, held)
         return [held]
 
 
@@ -373,55 +376,57 @@ def _keys(names: Collection[str] | None) -> set[str] | None:
     return None if names is None else {schedule_key(name) for name in names}
 
 
-# What a tick would do, and why not; nothing is written.
+# A dry run: what a tick would do and why, without writing anything.
 
 
 class Preview(Ticker):
-    """A scheduler that only tells. ``when`` gates are asked, in children, as ever."""
+    """A scheduler that only reports. It runs ``when`` gates in children as usual."""
 
     def __init__(self, *, using: str | None = None) -> None:
         super().__init__(using=using)
         self.book = Book(self.alias, writes=False)
 
-    def tell(self, *, only: Collection[str] | None = None, at: int | None = None) -> list[Decided]:
+    def decisions(
+        self, *, only: Collection[str] | None = None, at: int | None = None
+    ) -> list[Decided]:
         """What ``tick`` would decide, for every schedule."""
         now = self.now() if at is None else at
         self.refresh(now)
         states = self.states(self.book.schedules)
-        told = []
+        decided = []
         for key, schedule in self.book.schedules.items():
             if only is None or schedule.name in only:
-                told += self._told(key, schedule, states.get(key), now, moves=at is None)
-        return told
+                decided += self._decisions_of(key, schedule, states.get(key), now, moves=at is None)
+        return decided
 
-    def _told(
+    def _decisions_of(
         self, key: str, schedule: Schedule, state: ScheduleState | None, now: int, *, moves: bool
     ) -> list[Decided]:
         look = self._look(key, state, now, moves=moves)
         if look is None and moves and (state is None or self._is_of_others(state)):
             planned = plan(schedule, beginning(schedule, now), now)
-            held = [decide.without_user_code(schedule, state, one) for one in planned]
+            held = [decide.verdict_of_gates(schedule, state, entry) for entry in planned]
             ticks = list(zip(planned, held, strict=True))
             look = decide.Look(key, schedule, state, ticks, moves=True)
         if look is None or not look.ticks:
             return [_not_due(schedule, now)]
-        said = decide.ask_when([schedule] if look.would_run else [])
+        reasons = decide.ask_when([schedule] if look.would_run else [])
         return [
             _decided(
                 schedule,
-                one.tick,
-                self._before(key, one.tick) or self._judged(look, one, held, said, now),
+                entry.tick,
+                self._before(key, entry.tick) or self._verdict(look, entry, held, reasons, now),
             )
-            for one, held in look.ticks
+            for entry, held in look.ticks
         ]
 
     def _before(self, key: str, tick: int) -> Verdict | None:
-        """What was decided for a tick already."""
-        found = ScheduleTick.objects.using(self.alias).filter(key=key, tick=tick).first()
-        if found is None:
+        """What has been decided for a tick already."""
+        row = ScheduleTick.objects.using(self.alias).filter(key=key, tick=tick).first()
+        if row is None:
             return None
-        why = f": {found.reason}" if found.reason else ""
-        return decide.Verdict(TickDecision(found.decision), f"decided already{why}")
+        why = f": {row.reason}" if row.reason else ""
+        return decide.Verdict(TickDecision(row.decision), f"decided already{why}")
 
 
 def _not_due(schedule: Schedule, now: int) -> Decided:

@@ -1,6 +1,6 @@
-"""When the clocks of a time zone are changed, from zoneinfo.
+"""When the clocks of a time zone change, from zoneinfo.
 
-Moments are whole seconds since 1970 in UTC, wall times the same by the clock on the wall.
+Moments are whole seconds since 1970 in UTC; wall times are the same by the clock on the wall.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DAY = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The clocks are changed: from ``moment`` on, wall time is that many seconds after UTC."""
+    """A change of the clocks at ``moment``: seconds ahead of UTC ``before`` and ``after`` it."""
 
     moment: int
     before: int
@@ -39,27 +39,27 @@ def zone_of(name: str) -> ZoneInfo:
 
 def offset(zone: ZoneInfo, moment: int) -> int:
     """Seconds to add to UTC for the clock on the wall."""
-    found = datetime.fromtimestamp(moment, zone).utcoffset()
-    return int(found.total_seconds()) if found is not None else 0
+    delta = datetime.fromtimestamp(moment, zone).utcoffset()
+    return int(delta.total_seconds()) if delta is not None else 0
 
 
 def next_transition(zone: ZoneInfo, after: int, until: int) -> Transition | None:
-    """The first one after ``after`` and not after ``until``."""
+    """The first transition after ``after`` and not after ``until``."""
     for year in range(_year(after), _year(until) + 1):
-        moments, found = _of_year(zone, year)
+        moments, transitions = _transitions_of_year(zone, year)
         place = bisect_right(moments, after)
-        if place < len(found):
-            return found[place] if moments[place] <= until else None
+        if place < len(transitions):
+            return transitions[place] if moments[place] <= until else None
     return None
 
 
 def last_transition(zone: ZoneInfo, at: int) -> Transition | None:
-    """The last one, up to and including ``at``, of the two days before; None if there is none."""
+    """The last transition in the two days up to and including ``at``; None if there is none."""
     for year in (_year(at), _year(at - 2 * _DAY)):
-        moments, found = _of_year(zone, year)
+        moments, transitions = _transitions_of_year(zone, year)
         place = bisect_right(moments, at)
         if place and moments[place - 1] >= at - 2 * _DAY:
-            return found[place - 1]
+            return transitions[place - 1]
     return None
 
 
@@ -68,23 +68,23 @@ def _year(moment: int) -> int:
 
 
 @lru_cache(maxsize=8192)
-def _of_year(zone: ZoneInfo, year: int) -> tuple[list[int], list[Transition]]:
-    """Look once a day: no zone changes its clocks and takes it back within one."""
+def _transitions_of_year(zone: ZoneInfo, year: int) -> tuple[list[int], list[Transition]]:
+    """The transitions of a year. Samples once a day: no zone has two changes within a day."""
     start = int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
     end = int(datetime(year + 1, 1, 1, tzinfo=UTC).timestamp())
-    found = []
+    transitions = []
     before = offset(zone, start - 1)
     low = start - 1
     while low < end - 1:
         high = min(low + _DAY, end - 1)
         after = offset(zone, high)
         if after != before:
-            found.append(Transition(_exactly(zone, low, high, before), before, after))
+            transitions.append(Transition(_exact_moment(zone, low, high, before), before, after))
         low, before = high, after
-    return [one.moment for one in found], found
+    return [transition.moment for transition in transitions], transitions
 
 
-def _exactly(zone: ZoneInfo, low: int, high: int, before: int) -> int:
+def _exact_moment(zone: ZoneInfo, low: int, high: int, before: int) -> int:
     """The first moment in (low, high] with another offset than ``before``."""
     while high - low > 1:
         middle = (low + high) // 2

@@ -13,7 +13,7 @@ from django_jobs.clock import to_datetime
 from django_jobs.cron import history
 from django_jobs.cron.book import Book
 from django_jobs.cron.decide import Verdict
-from django_jobs.cron.history import Recorder, of_row
+from django_jobs.cron.history import Recorder, decided_of
 from django_jobs.cron.occurrences import next_after
 from django_jobs.cron.registry import all_schedules, find
 from django_jobs.cron.tick import Preview
@@ -171,7 +171,7 @@ def run_schedule_now(
         return written
 
     # Read after the commit, as a broker gets the job only then and may refuse it.
-    return of_row(in_transition(alias, work))
+    return decided_of(in_transition(alias, work))
 
 
 def preview_tick(
@@ -186,7 +186,7 @@ def preview_tick(
     """
     for name in only or ():
         find(name)
-    return Preview(using=using).tell(only=only, at=at)
+    return Preview(using=using).decisions(only=only, at=at)
 
 
 def _change(

@@ -37,7 +37,7 @@ def schedules() -> Iterator[list[Schedule]]:
 
     assert f"{JOBS}.chime" in handlers, jobs
     # Of rows that were rolled back: the next ones may have their ids, and their time here.
-    stored._remembered = stored._Read(None, [], {})
+    stored._cached = stored._Read(None, [], {})
     found: list[Schedule] = []
     source = lambda: found  # noqa: E731 - a source of its own for each test
     registry.register_source(source)

@@ -87,4 +87,4 @@ def test_a_preview_tells_what_this_code_would_do(
     old: Code, new: Code, clock: ManualClock, schedules: list[Schedule]
 ) -> None:
     schedules[:] = old.own
-    assert [one.decision for one in Preview().tell()] == ["not-due"]
+    assert [one.decision for one in Preview().decisions()] == ["not-due"]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, time
 
 import pytest
 
-from django_jobs.cron.gates import asked, shut
+from django_jobs.cron.gates import run_when, shut
 from django_jobs.cron.options import Window
 from django_jobs.cron.registry import circle_among, in_order
 from django_jobs.cron.schedule import Schedule
@@ -135,8 +135,8 @@ async def at_night():
 
 
 def test_when_is_a_function_a_coroutine_or_a_path():
-    assert asked(made())
-    assert asked(made(when=lambda: 1))
-    assert not asked(made(when=lambda: None))
-    assert not asked(made(when=at_night))
-    assert asked(made(when="os.getpid"))
+    assert run_when(made())
+    assert run_when(made(when=lambda: 1))
+    assert not run_when(made(when=lambda: None))
+    assert not run_when(made(when=at_night))
+    assert run_when(made(when="os.getpid"))
