@@ -209,25 +209,25 @@ class Options:
     trace_id: str | None = field(default=None, metadata={"check": _text(64)})
     meta: Mapping[str, Any] | None = field(default=None, metadata={"check": _meta})
 
-    def using(self, **given: Any) -> Options:
+    def using(self, **options: Any) -> Options:
         """A copy with the given options, each checked; raises InvalidOption."""
-        changed = self.declared(**given)
-        if given.get("on_conflict", "return") != "return" and changed.unique_key is None:
+        changed = self.declared(**options)
+        if options.get("on_conflict", "return") != "return" and changed.unique_key is None:
             raise InvalidOption(
                 f"on_conflict {changed.on_conflict!r} says what to do where a live job has the "
                 "same unique_key, and there is none; give unique_key too, or leave it out"
             )
         return changed
 
-    def declared(self, **given: Any) -> Options:
+    def declared(self, **options: Any) -> Options:
         """As ``using``, for what stands in code: the unique_key may come with each enqueue."""
-        if not given:
+        if not options:
             return self
-        if given.get("delay") is not None and given.get("run_at") is not None:
+        if options.get("delay") is not None and options.get("run_at") is not None:
             raise InvalidOption("delay and run_at exclude each other; give one of them")
-        if isinstance(given.get("run_at"), timedelta):
-            given["delay"] = given.pop("run_at")
-        checked = {name: _checked(name, value) for name, value in given.items()}
+        if isinstance(options.get("run_at"), timedelta):
+            options["delay"] = options.pop("run_at")
+        checked = {name: _checked(name, value) for name, value in options.items()}
         changed = replace(self, **checked)
         if changed.delay is not None and changed.run_at is not None:
             # The later word wins over what the decorator said.

@@ -284,9 +284,11 @@ class JobFailed(JobsError):
     """
 
     def __init__(self, job_id: str, ended: Any) -> None:
-        told = ": ".join(part for part in (ended.error_type, ended.error_message) if part)
+        error = ": ".join(part for part in (ended.error_type, ended.error_message) if part)
         why = f" ({ended.reason})" if ended.reason else ""
-        super().__init__(f"the job {job_id} is {ended.status}{why}" + (f": {told}" if told else ""))
+        super().__init__(
+            f"the job {job_id} is {ended.status}{why}" + (f": {error}" if error else "")
+        )
         self.job_id = job_id
         self.status: str = ended.status
         self.reason: str = ended.reason

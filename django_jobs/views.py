@@ -145,7 +145,7 @@ def _gauges() -> Iterator[Any]:
 
     samples = store_gauges.read()
     for name, kind in GAUGES.items():
-        family = GaugeMetricFamily(PREFIX + name, kind.told, labels=kind.labels)
+        family = GaugeMetricFamily(PREFIX + name, kind.description, labels=kind.labels)
         for sample in samples:
             if sample.name == name:
                 family.add_metric([sample.labels[label] for label in kind.labels], sample.value)

@@ -162,10 +162,10 @@ def _passed(backend: str, queue: str) -> str:
         circuit = _circuits.get((backend, queue), CLOSED)
         left = circuit.cools_for(_now(), to_microseconds(config.cooldown))
         if left or circuit.probe:
-            told = f"for {left / SECOND:.0f} s more" if left else "until one try has succeeded"
+            period = f"for {left / SECOND:.0f} s more" if left else "until one try has succeeded"
             raise BackendUnavailable(
                 f"the backend {backend!r} failed {circuit.failures} times in a row for the queue "
-                f"{queue!r}; nothing is asked of it {told}"
+                f"{queue!r}; nothing is asked of it {period}"
             )
         if not circuit.is_open:  # since it was looked at without the lock
             return _UNTRIED

@@ -41,14 +41,14 @@ def limits_of(alias: str, backend: str) -> dict[str, Limits]:
         elif rate:
             unread[queue] = str(rate)
         places[queue] = max(concurrency, 0) if isinstance(concurrency, int) else None
-    found = {}
+    limited = {}
     for queue in texts.keys() | places.keys():
         text = texts.get(queue, "")
-        known = Rate.parse(text) if text and text != UNLIMITED else None
-        limits = Limits(known, places.get(queue), unread.get(queue, ""))
+        parsed = Rate.parse(text) if text and text != UNLIMITED else None
+        limits = Limits(parsed, places.get(queue), unread.get(queue, ""))
         if limits != Limits():
-            found[queue] = limits
-    return found
+            limited[queue] = limits
+    return limited
 
 
 def is_rate(text: object) -> bool:

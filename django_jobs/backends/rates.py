@@ -37,10 +37,10 @@ class Rate(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """``"60/m"`` and the like; raises ValueError."""
-        found = _RATE.fullmatch(text)
-        if found is None:
+        match = _RATE.fullmatch(text)
+        if match is None:
             raise ValueError(f"{text!r} is no rate; write a number and a unit, such as 60/m or 5/s")
-        return cls(int(found[1]), _UNITS[found[2]])
+        return cls(int(match[1]), _UNITS[match[2]])
 
     @property
     def slot(self) -> int:
@@ -60,11 +60,11 @@ class Usage(NamedTuple):
     counts: Mapping[int, int]
 
     @classmethod
-    def read(cls, rate: Rate, told: object, now: int) -> Self:
+    def read(cls, rate: Rate, stored: object, now: int) -> Self:
         """From what a store kept, which may be of another rate, or nothing, or nonsense."""
-        if not isinstance(told, dict) or told.get("slot") != rate.slot:
+        if not isinstance(stored, dict) or stored.get("slot") != rate.slot:
             return cls(rate, {})
-        kept = told.get("counts")
+        kept = stored.get("counts")
         counts = {
             int(slot): count
             for slot, count in (kept.items() if isinstance(kept, dict) else ())
@@ -103,7 +103,7 @@ class Usage(NamedTuple):
                 return max((slot + SLOTS + 1) * self.rate.slot - now, 0)
         return 0
 
-    def told(self) -> dict[str, object]:
+    def to_store(self) -> dict[str, object]:
         """For a store."""
         counts = {str(slot): count for slot, count in self.counts.items() if count}
         return {"slot": self.rate.slot, "counts": counts}

@@ -69,7 +69,7 @@ class SyncBackend(DatabaseBackend):
         del delay_seconds
         return super().nack(lease, None, charge=charge, attempt=attempt)
 
-    def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
+    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
         """What is to run at once cannot be held back."""
 
     def _run(self, job_id: str) -> None:

@@ -26,5 +26,5 @@ def check_jobs(
     """Everything that can be said of DJANGO_JOBS and the databases it names."""
     if app_configs is not None and all(app.label != "django_jobs" for app in app_configs):
         return []
-    found: list[CheckMessage] = _messages()
-    return found
+    messages: list[CheckMessage] = _messages()
+    return messages

@@ -46,8 +46,8 @@ def check_aliases(settings: JobsSettings, _problems: Sequence[Problem]) -> Itera
 def check_outboxes(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
     """OUTBOX and ON_COMMIT name databases that are there, and mean something."""
     for config in settings.backends.values():
-        said = {"OUTBOX": config.outbox, "ON_COMMIT": config.on_commit}
-        for key, alias in said.items():
+        aliases = {"OUTBOX": config.outbox, "ON_COMMIT": config.on_commit}
+        for key, alias in aliases.items():
             if isinstance(alias, str) and alias not in connections.settings:
                 yield Error(
                     f"BACKENDS[{config.alias!r}][{key!r}] is {alias!r}, which is not in "
@@ -80,8 +80,8 @@ def check_shared_tables(
             or shipped_parent(config.path) == "sync"
         ):
             continue
-        told = connections.settings[alias]
-        where = tuple(str(told.get(name) or "") for name in ("ENGINE", "NAME", "HOST", "PORT"))
+        database = connections.settings[alias]
+        where = tuple(str(database.get(name) or "") for name in ("ENGINE", "NAME", "HOST", "PORT"))
         first = seen.setdefault(where, config.alias)
         if first != config.alias:
             yield Warning(
@@ -155,9 +155,9 @@ def check_isolation(settings: JobsSettings, _problems: Sequence[Problem]) -> Ite
     for alias, connection in _connections(settings, "mysql"):
         level = _options(connection).get("isolation_level", "read committed")
         if str(level).lower() != "read committed":
-            said = "the server's own" if level is None else repr(level)
+            level_text = "the server's own" if level is None else repr(level)
             yield Warning(
-                f"DATABASES[{alias!r}]['OPTIONS']['isolation_level'] is {said}: workers will "
+                f"DATABASES[{alias!r}]['OPTIONS']['isolation_level'] is {level_text}: workers will "
                 "wait for each other's locks, and deadlock.",
                 hint="Remove isolation_level; Django's default is 'read committed'.",
                 id="django_jobs.W009",
@@ -184,10 +184,10 @@ def _strict_level(options: dict[str, object]) -> str:
         IsolationLevel,
     )
 
-    told = str(options.get("options", "")).lower()
-    if "default_transaction_isolation" in told:
+    text = str(options.get("options", "")).lower()
+    if "default_transaction_isolation" in text:
         for word in ("repeatable", "serializable"):
-            if word in told:
+            if word in text:
                 return "REPEATABLE READ" if word == "repeatable" else "SERIALIZABLE"
     asked: Any = options.get("isolation_level")
     try:

@@ -36,11 +36,11 @@ def check_handler_paths(
     for key, path in settings.handlers.items():
         reason = ""
         try:
-            found = import_string(path)
+            handler = import_string(path)
         except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
             reason = f"cannot be imported: {error}"
         else:
-            if not callable(found) and not callable(getattr(found, "handle", None)):
+            if not callable(handler) and not callable(getattr(handler, "handle", None)):
                 reason = "is neither a function nor a handler with handle()"
         if reason:
             yield Error(
@@ -54,13 +54,13 @@ def check_allowed_keys(
     settings: JobsSettings, _problems: Sequence[Problem]
 ) -> Iterator[CheckMessage]:
     """A queue allows only what exists."""
-    known = {*registry, *settings.handlers, *BUILT_IN_KEYS}
+    keys = {*registry, *settings.handlers, *BUILT_IN_KEYS}
     for queue in settings.queues.values():
         for key in queue.handlers or ():
-            if key not in known:
+            if key not in keys:
                 yield Warning(
                     f"QUEUES[{queue.name!r}]['HANDLERS'] allows {key!r}, which no one "
-                    f"registered{nearest(key, known)}.",
+                    f"registered{nearest(key, keys)}.",
                     hint="Correct the key. Handlers are found in jobs.py and tasks.py of "
                     "installed apps, and in HANDLERS.",
                     id="django_jobs.W005",
@@ -124,19 +124,19 @@ def check_retry_policies(
 
 def _why_no_policy(path: str) -> str:
     try:
-        found = import_string(path)
+        policy = import_string(path)
     except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
         return f"cannot be imported: {error}"
-    if not callable(getattr(found, "delay", None)):
+    if not callable(getattr(policy, "delay", None)):
         return "has no delay(retry_number)"
-    if inspect.isclass(found):
-        return _why_not_made(found)
+    if inspect.isclass(policy):
+        return _why_not_made(policy)
     return ""
 
 
-def _why_not_made(found: type) -> str:
+def _why_not_made(policy_class: type) -> str:
     try:
-        inspect.signature(found).bind()
+        inspect.signature(policy_class).bind()
     except TypeError:
         return "cannot be made without arguments"
     except ValueError:

@@ -65,9 +65,9 @@ def check_system(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterat
 
 def check_commands(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
     """Each command exists, and the dangerous ones are held to certain arguments."""
-    known = get_commands()
+    commands = get_commands()
     for name, arguments in settings.allowed_commands.items():
-        if name not in known:
+        if name not in commands:
             yield Warning(
                 f"ALLOWED_COMMANDS names {name!r}, which is no management command here.",
                 hint="Correct the name, or install the app that brings it.",

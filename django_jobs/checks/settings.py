@@ -53,11 +53,11 @@ def _names_alike() -> list[str]:
     """
     path = getattr(django_settings, "SETTINGS_MODULE", None)
     module = sys.modules.get(path or os.environ.get(ENVIRONMENT_VARIABLE, ""))
-    found = dict(vars(module)) if module else {}
-    found |= {
+    names = dict(vars(module)) if module else {}
+    names |= {
         name: getattr(django_settings, name) for name in dir(django_settings) if _is_near(name)
     }
-    return sorted(name for name, value in found.items() if _is_near(name) and _is_alike(value))
+    return sorted(name for name, value in names.items() if _is_near(name) and _is_alike(value))
 
 
 def _is_near(name: str) -> bool:
@@ -72,8 +72,8 @@ def _is_alike(value: object) -> bool:
     """Whether at least half of what it holds are keys of ours; many settings are called alike."""
     if not isinstance(value, dict) or not value:
         return False
-    known = sum(isinstance(key, str) and key.upper() in SETTING_NAMES for key in value)
-    return 2 * known >= len(value)
+    matching = sum(isinstance(key, str) and key.upper() in SETTING_NAMES for key in value)
+    return 2 * matching >= len(value)
 
 
 def check_backend_classes(
@@ -85,7 +85,7 @@ def check_backend_classes(
             continue
         where = f"BACKENDS[{config.alias!r}]"
         try:
-            found = import_string(config.path)
+            backend_class = import_string(config.path)
         except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
             yield Error(
                 f"{where}['BACKEND'] is {config.path!r}, which cannot be imported: {error}.",
@@ -94,11 +94,13 @@ def check_backend_classes(
                 id="django_jobs.E003",
             )
         else:
-            yield from _check_backend(config, found, where)
+            yield from _check_backend(config, backend_class, where)
 
 
-def _check_backend(config: BackendConfig, found: object, where: str) -> Iterator[CheckMessage]:
-    if not (isinstance(found, type) and issubclass(found, Backend)):
+def _check_backend(
+    config: BackendConfig, backend_class: object, where: str
+) -> Iterator[CheckMessage]:
+    if not (isinstance(backend_class, type) and issubclass(backend_class, Backend)):
         yield Error(
             f"{where}['BACKEND'] is {config.path!r}, which is not a Backend.",
             hint="Name a subclass of django_jobs.backends.base.Backend.",
@@ -106,7 +108,7 @@ def _check_backend(config: BackendConfig, found: object, where: str) -> Iterator
         )
         return
     try:
-        yield from found(config.alias, config.options).check()
+        yield from backend_class(config.alias, config.options).check()
     except Exception as error:  # noqa: BLE001 - the class may be anybody's
         yield Error(
             f"{where} ({config.path}) cannot be set up: {type(error).__name__}.",
@@ -154,7 +156,7 @@ def check_metrics(settings: JobsSettings, _problems: Sequence[Problem]) -> Itera
     """Each entry of METRICS leads to a class that takes figures down."""
     for path in settings.metrics:
         try:
-            found = import_string(path)
+            collector = import_string(path)
         except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
             yield Error(
                 f"METRICS names {path!r}, which cannot be imported: {error}.",
@@ -162,7 +164,7 @@ def check_metrics(settings: JobsSettings, _problems: Sequence[Problem]) -> Itera
                 id="django_jobs.E050",
             )
             continue
-        if not all(callable(getattr(found, name, None)) for name in ("increment", "observe")):
+        if not all(callable(getattr(collector, name, None)) for name in ("increment", "observe")):
             yield Error(
                 f"METRICS names {path!r}, which is no collector.",
                 hint="Name a class that has the methods increment(name, queue, by=1) and "
@@ -229,10 +231,14 @@ def check_verification(
 def _class_of(path: str) -> type[Backend] | None:
     """The class of a backend; None for what is reported elsewhere (E003, E004)."""
     try:
-        found = import_string(path)
+        backend_class = import_string(path)
     except Exception:  # noqa: BLE001 - importing runs code that may raise anything
         return None
-    return found if isinstance(found, type) and issubclass(found, Backend) else None
+    return (
+        backend_class
+        if isinstance(backend_class, type) and issubclass(backend_class, Backend)
+        else None
+    )
 
 
 def _runs_where_it_enqueues(carrier: type[Backend]) -> bool:

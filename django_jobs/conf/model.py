@@ -31,10 +31,10 @@ class Arguments(NamedTuple):
 
     forms: tuple[tuple[str, ...], ...] | None = None
 
-    def fit(self, given: Sequence[str]) -> bool:
+    def fit(self, arguments: Sequence[str]) -> bool:
         """Whether the given arguments have one of the forms, each of them in full."""
         return self.forms is None or any(
-            len(form) == len(given) and all(map(_fits, form, given)) for form in self.forms
+            len(form) == len(arguments) and all(map(_fits, form, arguments)) for form in self.forms
         )
 
 
@@ -268,14 +268,14 @@ def _without_wishes(name: str) -> QueueConfig:
     return QueueConfig(name)
 
 
-def nearest(word: object, known: Collection[str]) -> str:
+def nearest(word: object, names: Collection[str]) -> str:
     """A half-sentence that names the likeliest meant word, or all there are."""
-    near = difflib.get_close_matches(word, known, n=1) if isinstance(word, str) else []
+    near = difflib.get_close_matches(word, names, n=1) if isinstance(word, str) else []
     if not near and isinstance(word, str):
-        near = difflib.get_close_matches(word.upper(), known, n=1)
+        near = difflib.get_close_matches(word.upper(), names, n=1)
     if near:
         return f" (did you mean {near[0]!r}?)"
-    return f" (known: {', '.join(sorted(known))})" if known else ""
+    return f" (known: {', '.join(sorted(names))})" if names else ""
 
 
 def shown(value: object) -> str:

@@ -75,18 +75,18 @@ class Place:
 
     def members(self, raw: object, parsers: Mapping[str, Parser[Any]]) -> dict[str, Any]:
         """The values of known keys, in lower case; problems of the others are collected."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, value in mapping(self, raw).items():
             parse = parsers.get(key)
             if parse is None:
                 self._unknown(key, parsers)
             else:
-                self.collect(found, key.lower(), self.inside(key), value, parse)
-        return found
+                self.collect(values, key.lower(), self.inside(key), value, parse)
+        return values
 
     def entries(self, raw: object, key_of: Parser[str], parse: Parser[T]) -> dict[str, T]:
         """The entries of a dict with keys of the user's own; problems are collected."""
-        found: dict[str, T] = {}
+        values: dict[str, T] = {}
         for key, value in mapping(self, raw).items():
             place = self.inside(key)
             try:
@@ -94,23 +94,23 @@ class Place:
             except Refused as refusal:
                 self.problems.append(refusal.problem)
             else:
-                self.collect(found, name, place, value, parse)
-        return found
+                self.collect(values, name, place, value, parse)
+        return values
 
     def collect(
-        self, found: dict[str, T], key: str, place: Place, value: object, parse: Parser[T]
+        self, values: dict[str, T], key: str, place: Place, value: object, parse: Parser[T]
     ) -> None:
         try:
-            found[key] = parse(place, value)
+            values[key] = parse(place, value)
         except Refused as refusal:
             self.problems.append(refusal.problem)
 
-    def _unknown(self, key: object, known: Mapping[str, object]) -> None:
+    def _unknown(self, key: object, keys: Mapping[str, object]) -> None:
         where = self.path or "DJANGO_JOBS"
         self.problems.append(
             Problem(
                 self.inside(key).path,
-                f"{where} has the unknown key {shown(key)}{nearest(key, known)}",
+                f"{where} has the unknown key {shown(key)}{nearest(key, keys)}",
                 "Correct the name or remove the key.",
                 Kind.UNKNOWN_KEY,
             )
@@ -235,16 +235,16 @@ def word_of_keys(place: Place, value: object) -> str:
 
 def url(place: Place, value: object) -> str:
     """The URL of an entry of ALLOWED_URLS; what it means is not judged here."""
-    found = text(2048)(place, value) if isinstance(value, str) else ""
+    address = text(2048)(place, value) if isinstance(value, str) else ""
     # A password in a URL is a secret, so a URL that has one is not shown.
-    if "@" in found:
+    if "@" in address:
         raise place.refused("holds an '@'", "Write the address without 'user:password@'.")
-    if "://" not in found:
+    if "://" not in address:
         raise place.refused(
             f"is {shown(value)}, not a url",
             'Give one such as "https://host/path/*", or a dict with such a "URL".',
         )
-    return found
+    return address
 
 
 def several(parse: Parser[T], example: str) -> Parser[tuple[T, ...]]:
@@ -256,10 +256,10 @@ def several(parse: Parser[T], example: str) -> Parser[tuple[T, ...]]:
                 f"is {shown(value)}, not a list", f"Give a list, such as [{example!r}]."
             )
         items = value if isinstance(value, list | tuple) else sorted(value, key=str)
-        found: dict[str, T] = {}
+        parsed: dict[str, T] = {}
         for index, item in enumerate(items):
-            place.collect(found, str(index), place.inside(index), item, parse)
-        return tuple(found.values())
+            place.collect(parsed, str(index), place.inside(index), item, parse)
+        return tuple(parsed.values())
 
     return parse_all
 
@@ -291,5 +291,5 @@ def unknown_handler(place: Place, value: object) -> UnknownHandlerPolicy:
     for policy in UnknownHandlerPolicy:
         if value == policy.value:
             return policy
-    known = ", ".join(repr(policy.value) for policy in UnknownHandlerPolicy)
-    raise place.refused(f"is {shown(value)}", f"Give one of {known}.")
+    policies = ", ".join(repr(policy.value) for policy in UnknownHandlerPolicy)
+    raise place.refused(f"is {shown(value)}", f"Give one of {policies}.")

@@ -41,17 +41,17 @@ def read(
     """The settings, and all problems. A value with a problem falls back to its default."""
     root = Place()
     try:
-        found = root.members(raw, _SETTINGS)
+        values = root.members(raw, _SETTINGS)
     except Refused as refusal:
         root.problems.append(refusal.problem)
-        found = {}
+        values = {}
     # None is "not said". Keys that were said and refused are not replaced by other ones.
     if not isinstance(raw, Mapping) or raw.get("SIGNING_KEYS") is None:
-        found["signing_keys"] = _implied_keys(root, environment_key, secret_key, fallbacks)
-    found.setdefault("site", site)
+        values["signing_keys"] = _implied_keys(root, environment_key, secret_key, fallbacks)
+    values.setdefault("site", site)
     if environment:
-        found.setdefault("environment", environment)
-    settings = JobsSettings(**found)
+        values.setdefault("environment", environment)
+    settings = JobsSettings(**values)
     root.problems.extend(_unknown_backends(raw, settings))
     return settings, root.problems
 
@@ -72,48 +72,48 @@ def _implied_keys(
 
 
 def _unknown_backends(raw: object, settings: JobsSettings) -> Iterable[Problem]:
-    known: Collection[str] = settings.backends
+    aliases: Collection[str] = settings.backends
     written = raw.get("BACKENDS") if isinstance(raw, Mapping) else None
     if written and isinstance(written, Mapping):
         # An entry that is itself refused is reported once, not again by all who use it.
-        known = [alias for alias in written if isinstance(alias, str)]
+        aliases = [alias for alias in written if isinstance(alias, str)]
     wanted = {"DEFAULT_BACKEND": settings.default_backend} | {
         f"QUEUES[{name!r}]['BACKEND']": queue.backend
         for name, queue in settings.queues.items()
         if queue.backend is not None
     }
     for path, alias in wanted.items():
-        if alias not in known:
+        if alias not in aliases:
             yield Problem(
                 path,
-                f"{path} is {alias!r}, which is not in BACKENDS{nearest(alias, known)}",
+                f"{path} is {alias!r}, which is not in BACKENDS{nearest(alias, aliases)}",
                 f"Name one of the aliases in BACKENDS, or add {alias!r} there.",
                 Kind.UNKNOWN_BACKEND,
             )
 
 
 def _backends(place: Place, value: object) -> Mapping[str, BackendConfig]:
-    found = place.entries(value, p.text(64), _backend)
+    configs = place.entries(value, p.text(64), _backend)
     if not p.mapping(place, value):
         raise place.refused("is an empty dict", "Leave it out for the database, or fill it.")
     return MappingProxyType(
-        {alias: replace(config, alias=alias) for alias, config in found.items()}
+        {alias: replace(config, alias=alias) for alias, config in configs.items()}
     )
 
 
 def _backend(place: Place, value: object) -> BackendConfig:
-    found = place.members(value, _BACKEND)
-    path = _required_path(place, value, found)
-    found.pop("backend", None)
-    return BackendConfig("", path, **found)
+    options = place.members(value, _BACKEND)
+    path = _required_path(place, value, options)
+    options.pop("backend", None)
+    return BackendConfig("", path, **options)
 
 
-def _required_path(place: Place, value: object, found: Mapping[str, Any]) -> str:
+def _required_path(place: Place, value: object, options: Mapping[str, Any]) -> str:
     if "BACKEND" not in p.mapping(place, value):
         hint = f'Add "BACKEND": the dotted path of its class to {place.path}.'
         raise place.refused("has no BACKEND", hint)
     # A path that was refused has been reported; "" leads to no class.
-    return str(found.get("backend", ""))
+    return str(options.get("backend", ""))
 
 
 def _options(place: Place, value: object) -> Mapping[str, Any]:
@@ -121,8 +121,8 @@ def _options(place: Place, value: object) -> Mapping[str, Any]:
 
 
 def _queues(place: Place, value: object) -> Mapping[str, QueueConfig]:
-    found = place.entries(value, _queue_name, _queue)
-    return MappingProxyType({name: queue._replace(name=name) for name, queue in found.items()})
+    queues = place.entries(value, _queue_name, _queue)
+    return MappingProxyType({name: queue._replace(name=name) for name, queue in queues.items()})
 
 
 def _queue(place: Place, value: object) -> QueueConfig:
@@ -146,11 +146,11 @@ def _schedule(place: Place, value: object) -> Mapping[str, Mapping[str, Any]]:
 
 def _schedule_entry(place: Place, value: object) -> Mapping[str, Any]:
     # What the values mean is judged where schedules are known; here only the keys are.
-    found = place.members(value, dict.fromkeys(SCHEDULE_KEYS, _as_written))
+    values = place.members(value, dict.fromkeys(SCHEDULE_KEYS, _as_written))
     for key in ("CRON", "HANDLER"):
         if key not in p.mapping(place, value):
             raise place.refused(f"has no {key}", f'Add "{key}" to {place.path}.')
-    return MappingProxyType({key.upper(): value for key, value in found.items()})
+    return MappingProxyType({key.upper(): value for key, value in values.items()})
 
 
 def _as_written(_place: Place, value: object) -> object:
@@ -189,14 +189,14 @@ def _metrics(place: Place, value: object) -> tuple[str, ...]:
 def _url_entry(place: Place, value: object) -> UrlEntry:
     # A URL that was refused has been reported. "" leads nowhere, and holds its place, so
     # that the entries after it keep their numbers.
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if isinstance(value, str):
-        place.collect(found, "url", place, value, p.url)
+        place.collect(values, "url", place, value, p.url)
     else:
-        found = place.members(value, _URL_ENTRY)
+        values = place.members(value, _URL_ENTRY)
         if "URL" not in p.mapping(place, value):
             raise place.refused("has no URL", 'Add "URL": "https://host/path/*".')
-    return UrlEntry(**{"url": "", **found})
+    return UrlEntry(**{"url": "", **values})
 
 
 _URL_ENTRY: Mapping[str, Parser[Any]] = {

@@ -140,9 +140,11 @@ class Attempt:
             case Retry():
                 return self._failed(error, delay=error.delay)
             case Snooze():
-                return Snoozed(max(_bounded(error.delay), SHORTEST_SNOOZE), _told(error.reason))
+                return Snoozed(
+                    max(_bounded(error.delay), SHORTEST_SNOOZE), _reason_text(error.reason)
+                )
             case Cancel():
-                return Cancelled(_told(error.reason or error))
+                return Cancelled(_reason_text(error.reason or error))
             case JobTimeout():
                 return self._failed(error, timed_out=True)
             case _:
@@ -244,7 +246,7 @@ def _bounded(delay: float) -> float:
     return min(seconds, LONGEST_DELAY) if seconds > 0 else 0.0
 
 
-def _told(reason: object) -> str:
+def _reason_text(reason: object) -> str:
     return shown(str(reason), MAX_REASON)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-ASK_SECONDS = 1.0
+REFRESH_SECONDS = 1.0
 
 
 def clean_connections(*, lent: bool = False) -> AbstractContextManager[None]:
@@ -39,54 +39,56 @@ def keep_connections() -> None:
 
     To ask Django for them twice for each job would cost more than all else that is done here.
     """
-    _heard.ask()
-    connection_created.connect(_hear)
-    _Heard.hears = True
+    _open.refresh()
+    connection_created.connect(_note_opened)
+    _OpenConnections.is_notified = True
 
 
 def doubt_connections(error: BaseException) -> None:
     """Let the block around this run know that the run raised, for the outcome does not."""
-    _heard.raised = type(error)
+    _open.raised = type(error)
 
 
-class _Heard(threading.local):
+class _OpenConnections(threading.local):
     """The connections that a thread has opened; closed ones until it opens another."""
 
-    hears = False
+    is_notified = False
     raised: type[BaseException] | None = None
     """How a run ended whose block has not ended yet."""
 
     def __init__(self) -> None:
         self.connections: Sequence[Any] = ()
-        self.asked_at = float("-inf")
+        self.refreshed_at = float("-inf")
 
     def at_start(self) -> Sequence[Any]:
-        if not self.hears or time.monotonic() - self.asked_at > ASK_SECONDS:
-            self.ask()
+        if not self.is_notified or time.monotonic() - self.refreshed_at > REFRESH_SECONDS:
+            self.refresh()
         return self.connections
 
     def at_end(self) -> Sequence[Any]:
-        if not self.hears:
-            self.ask()
+        if not self.is_notified:
+            self.refresh()
         return self.connections
 
     def after_failure(self) -> Sequence[Any]:
         """Django keeps a connection that failed as it opened, and sends no signal of it."""
         self.raised = None
-        self.ask()
+        self.refresh()
         return self.connections
 
-    def ask(self) -> None:
+    def refresh(self) -> None:
         self.connections = connections.all(initialized_only=True)
-        self.asked_at = time.monotonic()
+        self.refreshed_at = time.monotonic()
 
 
-_heard = _Heard()
+_open = _OpenConnections()
 
 
-def _hear(connection: Any, **_: Any) -> None:
-    others = [one for one in _heard.connections if one is not connection and not _is_idle(one)]
-    _heard.connections = [*others, connection]
+def _note_opened(connection: Any, **_: Any) -> None:
+    others = [
+        other for other in _open.connections if other is not connection and not _is_idle(other)
+    ]
+    _open.connections = [*others, connection]
 
 
 def _is_idle(connection: Any) -> bool:
@@ -102,7 +104,7 @@ class _Clean:
     def __enter__(self) -> None:
         self._foreign: dict[str, Any] = {}
         self._savepoints: ExitStack | None = None
-        for connection in _heard.at_start():
+        for connection in _open.at_start():
             connection.queries_log.clear()  # what Django does at the start of a request
             if connection.in_atomic_block:
                 self._foreign[connection.alias] = connection
@@ -120,16 +122,16 @@ class _Clean:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        raised = kind or _heard.raised
+        raised = kind or _open.raised
         try:
             if raised is None:
-                for connection in _heard.at_end():
+                for connection in _open.at_end():
                     if connection.alias not in self._foreign:
                         tidy(connection)
             else:
                 # What is no Exception may come out of the middle of a query.
                 closes = not self.lent or not issubclass(raised, Exception)
-                for connection in _heard.after_failure():
+                for connection in _open.after_failure():
                     if connection.alias not in self._foreign:
                         tidy(connection, closes=closes)
         finally:

@@ -31,13 +31,13 @@ def error_text(error: BaseException) -> ErrorText:
         message = f"<its text raised {type(unprintable).__name__}>"
     try:
         formatted = traceback.TracebackException.from_exception(error, capture_locals=False)
-        told = "".join(formatted.format())
+        text = "".join(formatted.format())
     except BaseException:  # noqa: BLE001 - as above, for a cause further down
-        told = "".join(traceback.format_tb(error.__traceback__))
+        text = "".join(traceback.format_tb(error.__traceback__))
     return ErrorText(
         type=type_path(type(error)),
         message=shown(message, MAX_MESSAGE),
-        traceback=_kept(told, MAX_TRACEBACK, _scrubbed_lines),
+        traceback=_kept(text, MAX_TRACEBACK, _scrubbed_lines),
     )
 
 
@@ -65,8 +65,8 @@ def type_path(kind: type[BaseException]) -> str:
 def fingerprint(handler: str, error: BaseException) -> str:
     """The same for failures that are likely the same bug: handler, type and place."""
     places = [f"{frame.filename}:{frame.name}" for frame in _frames(error.__traceback__)]
-    told = _NUMBERS.sub("#", "\n".join((handler, type_path(type(error)), *places[-3:])))
-    return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:32]
+    text = _NUMBERS.sub("#", "\n".join((handler, type_path(type(error)), *places[-3:])))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def _frames(trace: TracebackType | None) -> traceback.StackSummary:

@@ -111,7 +111,7 @@ def called_off(outcome: Outcome) -> Outcome:
         case Succeeded() | Cancelled():
             return outcome
         case Failed(error):
-            told = ": ".join(part for part in (error.type, error.message) if part)
-            return Cancelled(f"{ASKED_TO_STOP}, and it ended with {told}", outcome.output)
+            error_text = ": ".join(part for part in (error.type, error.message) if part)
+            return Cancelled(f"{ASKED_TO_STOP}, and it ended with {error_text}", outcome.output)
         case _:
             return Cancelled(ASKED_TO_STOP)

@@ -54,11 +54,11 @@ class Captured:
     def text(self) -> str:
         if not self._parts and not self._dropped:
             return ""
-        said = scrubbed(printable("".join(self._parts)))
-        dropped = self._dropped + max(len(said) - self._limit, 0)
+        text = scrubbed(printable("".join(self._parts)))
+        dropped = self._dropped + max(len(text) - self._limit, 0)
         if dropped:
-            return f"{said[: self._limit]}\n… {dropped:,} more characters were not kept"
-        return said
+            return f"{text[: self._limit]}\n… {dropped:,} more characters were not kept"
+        return text
 
 
 _current: ContextVar[Captured | None] = ContextVar("django_jobs_output", default=None)

@@ -112,21 +112,21 @@ def normalised(spec: str | Sequence[float] | Mapping[str, Any]) -> RetrySpec:
 
 
 def _normalised_dict(spec: Mapping[str, Any]) -> dict[str, Any]:
-    known = {"STRATEGY", "BASE", "MULTIPLIER", "MAX", "JITTER"}
-    given = {str(key).upper(): value for key, value in spec.items()}
-    if unknown := sorted(given.keys() - known):
-        raise InvalidRetry(f"unknown key {unknown[0]}; the keys are {', '.join(sorted(known))}")
-    strategy = given.get("STRATEGY", "exponential")
+    keys = {"STRATEGY", "BASE", "MULTIPLIER", "MAX", "JITTER"}
+    options = {str(key).upper(): value for key, value in spec.items()}
+    if unknown := sorted(options.keys() - keys):
+        raise InvalidRetry(f"unknown key {unknown[0]}; the keys are {', '.join(sorted(keys))}")
+    strategy = options.get("STRATEGY", "exponential")
     if strategy not in STRATEGIES:
         raise InvalidRetry(f"STRATEGY {strategy!r} is not one of {', '.join(STRATEGIES)}")
     result: dict[str, Any] = {"strategy": strategy}
     for key in ("BASE", "MULTIPLIER", "MAX"):
-        if key in given:
-            result[key.lower()] = _number(given[key], key)
-    if "JITTER" in given:
-        if not isinstance(given["JITTER"], bool):
-            raise InvalidRetry(f"JITTER is {given['JITTER']!r}; it is True or False")
-        result["jitter"] = given["JITTER"]
+        if key in options:
+            result[key.lower()] = _number(options[key], key)
+    if "JITTER" in options:
+        if not isinstance(options["JITTER"], bool):
+            raise InvalidRetry(f"JITTER is {options['JITTER']!r}; it is True or False")
+        result["jitter"] = options["JITTER"]
     return result
 
 

@@ -110,5 +110,5 @@ def class_handler(
 
 
 def _typed_context(context: JobContext, payload: Payload) -> TypedContext[Any]:
-    told = {field.name: getattr(context, field.name) for field in dataclasses.fields(context)}
-    return TypedContext(**{**told, "payload": payload.read(context.payload)})
+    fields = {field.name: getattr(context, field.name) for field in dataclasses.fields(context)}
+    return TypedContext(**{**fields, "payload": payload.read(context.payload)})

@@ -40,12 +40,12 @@ class EventHandler(Handler):
 
     def resolve(self, settings: JobsSettings) -> None:
         """Import the signals that settings name, those that can be; once per settings."""
-        found = {}
+        signals = {}
         for name, path in settings.allowed_events.items():
             signal, _problem = find_signal(path)
             if signal is not None:
-                found[name] = signal
-        self._resolved = (settings, found)
+                signals[name] = signal
+        self._resolved = (settings, signals)
 
     def validate(self, payload: Any) -> None:
         self._allowed(payload)
@@ -98,12 +98,12 @@ class EventHandler(Handler):
 def find_signal(path: str) -> tuple[Signal | None, str]:
     """The signal that a dotted path of the settings leads to, or why there is none."""
     try:
-        found = import_string(path)
+        signal = import_string(path)
     except Exception as error:  # noqa: BLE001 - importing runs code that may raise anything
         return None, f"cannot be imported: {error}"
-    if not isinstance(found, Signal):
-        return None, f"is a {type(found).__name__}, not a django.dispatch.Signal"
-    return found, ""
+    if not isinstance(signal, Signal):
+        return None, f"is a {type(signal).__name__}, not a django.dispatch.Signal"
+    return signal, ""
 
 
 def _is_error(answer: Any) -> bool:
@@ -115,12 +115,12 @@ def _raise(name: str, failed: list[tuple[Callable[..., Any], Any]], count: int) 
     # When the receivers agree that they are only steering, so be it.
     if all(isinstance(error, HandlerSignal) for error in errors):
         raise errors[0]
-    told = "; ".join(
+    reasons = "; ".join(
         f"{_path(receiver)}: {type(error).__name__}: {error}"
         for receiver, error in failed[:MOST_NAMED]
     )
     raise EventFailed(
-        f"{len(failed)} of {count} receivers of the event {name!r} failed: {told}"
+        f"{len(failed)} of {count} receivers of the event {name!r} failed: {reasons}"
     ) from ExceptionGroup("what the receivers raised", errors)
 
 

@@ -46,11 +46,11 @@ class _Shape(NamedTuple):
         return cls(tuple(p.name for p in parameters), len(required))
 
     def fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        given = len(args)
+        positional = len(args)
         if not kwargs:
-            return self.required <= given <= len(self.names)
-        return given + len(kwargs) == len(self.names) and all(
-            name in kwargs for name in self.names[given:]
+            return self.required <= positional <= len(self.names)
+        return positional + len(kwargs) == len(self.names) and all(
+            name in kwargs for name in self.names[positional:]
         )
 
 
@@ -103,7 +103,9 @@ class FunctionHandler(Handler):
     def _unknown_argument(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """A misspelt argument, or an option of the job: rather than the one that is missing."""
         parameters = self._signature.parameters
-        if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        if any(
+            parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+        ):
             return ""
         unknown = next((name for name in kwargs if name not in parameters), "")
         if not unknown:

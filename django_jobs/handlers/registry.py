@@ -155,9 +155,9 @@ def _is_at(handler: Handler, path: str) -> bool:
     return f"{written.__module__}.{written.__qualname__}" == path
 
 
-def _same(one: Handler, other: Handler) -> bool:
+def _same(handler: Handler, other: Handler) -> bool:
     """Whether two registrations are the same code, as after a reload of its module."""
-    first, second = one.code, other.code
+    first, second = handler.code, other.code
     return first is second or (_origin(first) is not None and _origin(first) == _origin(second))
 
 
@@ -191,32 +191,32 @@ def register_configured(handlers: Mapping[str, str], registry: Registry) -> None
         registry.register(_handler(key, path))
 
 
-def _named(key: str, found: Handler | type[Handler]) -> Handler:
+def _named(key: str, handler_or_class: Handler | type[Handler]) -> Handler:
     """A handler of the settings' key: one of its own, as another key may name it too."""
-    handler = found() if isinstance(found, type) else copy(found)
+    handler = handler_or_class() if isinstance(handler_or_class, type) else copy(handler_or_class)
     handler.key = key
     return handler
 
 
 def _handler(key: str, path: str) -> Handler:
     try:
-        found = import_string(path)
+        target = import_string(path)
     except ImportError as error:
         raise ConfigurationError(
             f"HANDLERS[{key!r}] is {path!r}, which cannot be imported: {error}"
         ) from error
-    known = getattr(found, "handler", None)
-    if isinstance(known, FunctionHandler):
-        return FunctionHandler(key, known.function, takes_context=known.takes_context)
-    if isinstance(found, Handler) or (isinstance(found, type) and issubclass(found, Handler)):
-        return _named(key, found)
-    if isinstance(found, type):
-        if callable(getattr(found, "handle", None)):
-            return class_handler(key, found)
-    elif callable(getattr(found, "handle", None)):
-        return ClassHandler(key, found)
-    elif callable(found):
-        return FunctionHandler(key, found, takes_context=False)
+    declared = getattr(target, "handler", None)
+    if isinstance(declared, FunctionHandler):
+        return FunctionHandler(key, declared.function, takes_context=declared.takes_context)
+    if isinstance(target, Handler) or (isinstance(target, type) and issubclass(target, Handler)):
+        return _named(key, target)
+    if isinstance(target, type):
+        if callable(getattr(target, "handle", None)):
+            return class_handler(key, target)
+    elif callable(getattr(target, "handle", None)):
+        return ClassHandler(key, target)
+    elif callable(target):
+        return FunctionHandler(key, target, takes_context=False)
     raise ConfigurationError(
         f"HANDLERS[{key!r}] is {path!r}, which is neither a function nor has handle(context)"
     )

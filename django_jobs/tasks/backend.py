@@ -106,8 +106,8 @@ class JobsBackend(BaseTaskBackend):
         except SettingsError:
             return  # told by the system checks, and by the enqueue
         if problem:
-            known = "" if queue == task.queue_name else f"the queue {task.queue_name!r}: "
-            raise InvalidTask(known + problem)
+            prefix = "" if queue == task.queue_name else f"the queue {task.queue_name!r}: "
+            raise InvalidTask(prefix + problem)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Enqueue a call. Inside a transaction on the jobs' database it belongs to it."""
@@ -136,10 +136,10 @@ class JobsBackend(BaseTaskBackend):
         key = parse_id(result_id)
         with naming_missing_tables(self.jobs_alias):
             account = key and (outbox.account(self.jobs_alias, key) or self._account(key))
-        found = account and results.rebuilt(account, self.alias, declared.loaded(account.handler))
-        if not found:
+        result = account and results.rebuilt(account, self.alias, declared.loaded(account.handler))
+        if not result:
             raise TaskResultDoesNotExist(result_id)
-        return found
+        return result
 
     def attempts_of(self, job_id: str) -> tuple[AttemptRecord, ...]:
         """The failed runs of a job so far, as far as the backend keeps them."""
@@ -168,10 +168,10 @@ class JobsBackend(BaseTaskBackend):
         runs_here = self.jobs.ends_with_process or self.jobs.runs_at_enqueue
         if not runs_here and (problem := finder.why_not_found(handler)):
             raise InvalidTask(problem)
-        said: Any = (queue_of_tasks(task.queue_name), int(task.priority), task.run_after)
+        call: Any = (queue_of_tasks(task.queue_name), int(task.priority), task.run_after)
         if not isinstance(task, JobsTask):
-            return _Made(where, handler, _plan_of(handler.key, *where, *said))
-        made = _Made(where, handler, Plan(handler.key, _options(task.options, *where, *said)))
+            return _Made(where, handler, _plan_of(handler.key, *where, *call))
+        made = _Made(where, handler, Plan(handler.key, _options(task.options, *where, *call)))
         object.__setattr__(task, "_made", made)
         return made
 
@@ -185,8 +185,8 @@ class _Made(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _plan_of(key: str, jobs_alias: str, alias: str, *said: Any) -> Plan:
-    return Plan(key, _options(Options(), jobs_alias, alias, *said))
+def _plan_of(key: str, jobs_alias: str, alias: str, *call: Any) -> Plan:
+    return Plan(key, _options(Options(), jobs_alias, alias, *call))
 
 
 def _options(
@@ -198,10 +198,10 @@ def _options(
     run_after: datetime | timedelta | None,
 ) -> Options:
     """The options of the job that a task becomes."""
-    given: dict[str, Any] = {"queue": queue, "backend": jobs_alias, "priority": priority}
+    values: dict[str, Any] = {"queue": queue, "backend": jobs_alias, "priority": priority}
     if isinstance(run_after, timedelta):
-        given["delay"] = run_after
+        values["delay"] = run_after
     elif run_after is not None:
         aware = timezone.is_aware(run_after)
-        given["run_at"] = run_after if aware else timezone.make_aware(run_after)
-    return options.using(**given, **results.alias_in_meta(alias, options))
+        values["run_at"] = run_after if aware else timezone.make_aware(run_after)
+    return options.using(**values, **results.alias_in_meta(alias, options))

@@ -50,13 +50,13 @@ class JobsTaskError(TaskError):  # type: ignore[misc]  # the stubs forget that i
     @property
     def exception_class(self) -> type[BaseException]:
         try:
-            found: type[BaseException] = TaskError.exception_class.fget(self)  # type: ignore[attr-defined]  # a property
+            error_class: type[BaseException] = TaskError.exception_class.fget(self)  # type: ignore[attr-defined]  # a property
         except ImportError:
             nested = _nested(self.exception_class_path)
             if nested is None:
                 raise
             return nested
-        return found
+        return error_class
 
 
 def task_error(error_type: str, traceback: str) -> JobsTaskError:
@@ -69,11 +69,11 @@ def _nested(path: str) -> type[BaseException] | None:
     """An exception class within a class of a module that is loaded by now, or None."""
     parts = path.split(".")
     for cut in range(len(parts) - 2, 0, -1):
-        found: Any = sys.modules.get(".".join(parts[:cut]))
+        value: Any = sys.modules.get(".".join(parts[:cut]))
         for name in parts[cut:]:
-            found = getattr(found, name, None)
-        if isinstance(found, type) and issubclass(found, BaseException):
-            return found
+            value = getattr(value, name, None)
+        if isinstance(value, type) and issubclass(value, BaseException):
+            return value
     return None
 
 
@@ -172,8 +172,8 @@ def running(task: Any, context: JobContext) -> Running:
     backend, sender = _backend_of(alias)
     payload = context.payload
     queue = name_among_tasks(context.queue)
-    told = rebuilt_task(task, backend=alias, queue_name=queue, **_sealed(context.terms))
-    result = blank(told, context.id, alias, payload["args"], payload["kwargs"])
+    task_of_run = rebuilt_task(task, backend=alias, queue_name=queue, **_sealed(context.terms))
+    result = blank(task_of_run, context.id, alias, payload["args"], payload["kwargs"])
     earlier = context.attempt - 1
     attempts = _attempts_of(backend, context.id) if backend and earlier else ()
     now = _now()
@@ -182,7 +182,7 @@ def running(task: Any, context: JobContext) -> Running:
         status=TaskResultStatus.RUNNING,
         started_at=_for_people(attempts[0].started_at) if attempts else now,
         last_attempted_at=now,
-        errors=[task_error(one.error_type, one.traceback) for one in attempts],
+        errors=[task_error(attempt.error_type, attempt.traceback) for attempt in attempts],
         worker_ids=[*_workers(attempts, earlier), process_name()],
     )
     return Running(result, sender)
@@ -226,16 +226,16 @@ def rebuilt(account: Account, alias: str, declared: Any) -> Any | None:
     if not isinstance(payload, dict) or payload.keys() != {"args", "kwargs"}:
         return None
     alias = body.get("meta", {}).get(ALIAS_IN_META, alias)
-    told = rebuilt_task(
+    task = rebuilt_task(
         declared or _lost_task(account.handler),
         backend=alias,
         queue_name=name_among_tasks(account.queue),
         priority=body.get("priority", 0),
         run_after=_run_after(body.get("schedule"), body.get("delay")),
     )
-    result = blank(told, account.id, alias, payload["args"], payload["kwargs"])
+    result = blank(task, account.id, alias, payload["args"], payload["kwargs"])
     runs = account.attempts
-    begun = [one.started_at for one in runs]
+    begun = [attempt.started_at for attempt in runs]
     begun += [] if account.started_at is None else [account.started_at]
     status = _STATUS.get(account.status, TaskResultStatus.FAILED)
     change(
@@ -267,20 +267,20 @@ def _legible(text: str | None) -> dict[str, Any]:
 
 
 def _errors(account: Account) -> list[JobsTaskError]:
-    errors = [task_error(one.error_type, one.traceback) for one in account.attempts]
+    errors = [task_error(attempt.error_type, attempt.traceback) for attempt in account.attempts]
     if account.status == "cancelled":
         errors.append(task_error("django_jobs.execution.control.Cancel", account.reason))
     elif account.status == "dead" and not (account.error_type and errors):
-        told = ": ".join(part for part in (account.reason, account.error_message) if part)
+        text = ": ".join(part for part in (account.reason, account.error_message) if part)
         path = account.error_type or "django_jobs.exceptions.JobFailed"
-        errors.append(task_error(path, account.traceback or told))
+        errors.append(task_error(path, account.traceback or text))
     return errors
 
 
 def _workers(attempts: tuple[AttemptRecord, ...], made: int) -> list[str]:
     """One for each failed attempt, also for those of which no record is kept."""
-    known = [one.worker or UNKNOWN_WORKER for one in attempts]
-    return [UNKNOWN_WORKER] * (made - len(known)) + known
+    workers = [attempt.worker or UNKNOWN_WORKER for attempt in attempts]
+    return [UNKNOWN_WORKER] * (made - len(workers)) + workers
 
 
 def _last_worker(account: Account) -> list[str]:
@@ -293,11 +293,11 @@ def _last_worker(account: Account) -> list[str]:
 def rebuilt_task(declared: Any, **changes: Any) -> Any:
     """A copy of a task with other values, of the same class, and validated by nobody."""
     kind: Any = type(declared)
-    told = object.__new__(kind)
+    task = object.__new__(kind)
     for name in _names(kind):
         value = changes[name] if name in changes else getattr(declared, name)
-        object.__setattr__(told, name, value)
-    return told
+        object.__setattr__(task, name, value)
+    return task
 
 
 @lru_cache(maxsize=8)
@@ -313,9 +313,9 @@ def _lost_task(path: str) -> Any:
 
     module, _, name = path.rpartition(".")
     lost.__module__, lost.__qualname__, lost.__name__ = module, name, name
-    told = object.__new__(Task)
+    task = object.__new__(Task)
     change(
-        told,
+        task,
         func=lost,
         priority=0,
         backend=DEFAULT_TASK_BACKEND_ALIAS,
@@ -323,7 +323,7 @@ def _lost_task(path: str) -> Any:
         run_after=None,
         takes_context=False,
     )
-    return told
+    return task
 
 
 def _run_after(schedule: int | None, delay: float | None) -> datetime | timedelta | None:

@@ -118,10 +118,12 @@ class InMemory:
         with self._lock:
             for (name, queue), count in taken.counters.items():
                 self._add(name, queue, count)
-            for (name, queue), told in taken.histograms.items():
+            for (name, queue), taken_spread in taken.histograms.items():
                 spread = self._spread(name, queue)
-                spread.counts = [a + b for a, b in zip(spread.counts, told.counts, strict=True)]
-                spread.microseconds += told.microseconds
+                spread.counts = [
+                    a + b for a, b in zip(spread.counts, taken_spread.counts, strict=True)
+                ]
+                spread.microseconds += taken_spread.microseconds
 
     def _add(self, name: str, queue: str, by: int) -> None:
         counters = self._kept.counters

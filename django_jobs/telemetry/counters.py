@@ -46,7 +46,7 @@ def add_counters(taken: Snapshot, using: str | None = None) -> None:
 
 def total_counters() -> Snapshot:
     """The figures of all workers, of every database that has jobs or dead letters."""
-    found = Snapshot()
+    totals = Snapshot()
     summed: Counter[Part] = Counter()
     for alias in job_databases(get_settings()):
         rows = Figure.objects.using(alias).order_by().values_list("name", "queue", "part")
@@ -54,16 +54,16 @@ def total_counters() -> Snapshot:
             summed[name, queue, part] += int(value)
     for (name, queue, part), value in summed.items():
         if not part:
-            found.counters[name, queue] = value
+            totals.counters[name, queue] = value
             continue
         if part != SUM and part not in _PLACES:
             continue  # it is no figure, but whose turn it is to tell the gauges
-        spread = found.histograms.setdefault((name, queue), Spread())
+        spread = totals.histograms.setdefault((name, queue), Spread())
         if part == SUM:
             spread.microseconds = value
         else:
             spread.counts[_PLACES[part]] = value
-    return found
+    return totals
 
 
 _ENDS = [*(f"{end:g}" for end in BUCKETS), LONGER]

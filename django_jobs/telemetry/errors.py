@@ -53,7 +53,7 @@ def _copy(error: BaseException | None, seen: set[int]) -> BaseException | None:
     if error is None or id(error) in seen or len(seen) >= MOST_EXCEPTIONS:
         return None
     seen.add(id(error))
-    parts = [part for one in _parts(error) if (part := _copy(one, seen)) is not None]
+    parts = [part for part_error in _parts(error) if (part := _copy(part_error, seen)) is not None]
     copy = _named_like(error, parts)
     copy.__traceback__ = _places(error.__traceback__)
     copy.__cause__ = _copy(error.__cause__, seen)
@@ -108,8 +108,8 @@ def _frame_like(frame: FrameType, number: int) -> FrameType:
         co_firstlineno=number,
     )
     # Where error trackers and formatters find the module's name and lines of code.
-    known = {name: frame.f_globals.get(name) for name in ("__name__", "__loader__")}
-    made: FrameType = FunctionType(code, known)().gi_frame
+    names = {name: frame.f_globals.get(name) for name in ("__name__", "__loader__")}
+    made: FrameType = FunctionType(code, names)().gi_frame
     return made
 
 

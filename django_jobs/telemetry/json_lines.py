@@ -19,7 +19,7 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
+        line: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
@@ -27,10 +27,10 @@ class JsonFormatter(logging.Formatter):
             "process": record.process,
         }
         facts = vars(record).items()
-        told |= {name: _plain(value) for name, value in facts if name not in _USUAL | told.keys()}
+        line |= {name: _plain(value) for name, value in facts if name not in _USUAL | line.keys()}
         if record.exc_info:
-            told["traceback"] = _short(self.formatException(record.exc_info))
-        return json.dumps(told, ensure_ascii=True, allow_nan=False)
+            line["traceback"] = _short(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=True, allow_nan=False)
 
 
 def _plain(value: object) -> object:

@@ -322,8 +322,8 @@ def through(outlet: Callable[[Callable[[], object]], None]) -> Iterator[None]:
 
 def wants(kind: type[Event]) -> bool:
     """Whether the log takes records of a kind of events."""
-    known = SENTENCES.get(kind)
-    return known is not None and logger.isEnabledFor(known[1])
+    sentence = SENTENCES.get(kind)
+    return sentence is not None and logger.isEnabledFor(sentence[1])
 
 
 def write(event: Event) -> None:
@@ -363,8 +363,8 @@ def in_words(event: Event) -> str:
 def _facts(event: Event) -> dict[str, object]:
     facts = {name: _plain(name, getattr(event, name)) for name in event.names}
     if "error_message" in facts:  # not every death has an exception: a process may be killed
-        told = (facts["error_type"], facts["error_message"])
-        facts["wrong"] = ": ".join(str(part) for part in told if part)
+        parts = (facts["error_type"], facts["error_message"])
+        facts["wrong"] = ": ".join(str(part) for part in parts if part)
     return facts
 
 

@@ -150,8 +150,10 @@ def collectors() -> tuple[Any, ...]:
     except SettingsError:  # the system checks tell of it
         return ()
     if _current[0] is not settings:
-        found = tuple(made for path in settings.metrics if (made := _collector(path)) is not None)
-        _current = (settings, found)
+        made_collectors = tuple(
+            made for path in settings.metrics if (made := _collector(path)) is not None
+        )
+        _current = (settings, made_collectors)
     return _current[1]
 
 
@@ -183,7 +185,7 @@ def _failed(sentence: str, name: str, error: Exception) -> None:
 
 def of_kind(kind: type[T]) -> list[T]:
     """The collectors of a class."""
-    return [one for one in collectors() if isinstance(one, kind)]
+    return [collector for collector in collectors() if isinstance(collector, kind)]
 
 
 _WITHOUT = {events.JobSucceeded, events.JobClaimed, events.JobStarted}
@@ -209,8 +211,8 @@ def succeeded(runs: Iterable[tuple[str, float, float]]) -> None:
         waits, times = lasted.get(queue) or lasted.setdefault(queue, ([], []))
         waits.append(waited)
         times.append(seconds)
-    for queue, told in lasted.items():
-        _tell(lambda collector: add_successes(collector, queue, *told))  # noqa: B023 - called at once
+    for queue, durations in lasted.items():
+        _tell(lambda collector: add_successes(collector, queue, *durations))  # noqa: B023 - called at once
 
 
 def _tell(add: Callable[[Collector], None]) -> None:
@@ -230,7 +232,7 @@ def _tell(add: Callable[[Collector], None]) -> None:
 class Kind(NamedTuple):
     """What a gauge tells, by which labels, and in which unit if it is no plain number."""
 
-    told: str
+    description: str
     labels: tuple[str, ...]
     unit: str = ""
 

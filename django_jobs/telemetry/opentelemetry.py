@@ -62,12 +62,12 @@ class OpenTelemetry:
                 f"django_jobs.{name}",
                 [partial(_observed, gauges, name)],
                 unit=kind.unit,
-                description=kind.told,
+                description=kind.description,
             )
 
     def enqueued(self, handler: str, queue: str, job_id: str) -> str:
         """A span of the enqueue; its context travels with the job."""
-        told = {
+        attributes = {
             **SYSTEM,
             "messaging.operation.type": "send",
             "messaging.destination.name": queue,
@@ -75,7 +75,7 @@ class OpenTelemetry:
         }
         carrier: dict[str, str] = {}
         with trace.get_tracer(SCOPE).start_as_current_span(
-            f"send {handler}", kind=SpanKind.PRODUCER, attributes=told
+            f"send {handler}", kind=SpanKind.PRODUCER, attributes=attributes
         ):
             _propagator.inject(carrier)
         return carrier.get("traceparent", "")
@@ -85,7 +85,7 @@ class OpenTelemetry:
         """A span of a run: in the trace of the enqueue, and linked to its span."""
         within = _propagator.extract({"traceparent": parent} if parent else {})
         origin = trace.get_current_span(within).get_span_context()
-        told: dict[str, str | int] = {
+        attributes: dict[str, str | int] = {
             **SYSTEM,
             "messaging.operation.type": "process",
             "messaging.destination.name": run.queue,
@@ -97,7 +97,7 @@ class OpenTelemetry:
             f"process {run.name}",
             context=within,
             kind=SpanKind.CONSUMER,
-            attributes=told,
+            attributes=attributes,
             links=[Link(origin)] if origin.is_valid else None,
         ) as span:
 
@@ -112,4 +112,6 @@ class OpenTelemetry:
 
 def _observed(gauges: Gauges, name: str, _options: Any) -> list[Observation]:
     # Every process has an exporter. Were all of them to tell, a sum would count jobs many times.
-    return [Observation(one.value, one.labels) for one in gauges.in_turn() if one.name == name]
+    return [
+        Observation(gauge.value, gauge.labels) for gauge in gauges.in_turn() if gauge.name == name
+    ]

@@ -49,7 +49,7 @@ def parent_for(handler: str, queue: str, job_id: str) -> str:
 
 @lru_cache(maxsize=8)
 def _tracer_of(those: tuple[Any, ...]) -> Tracer | None:
-    return next((one for one in those if hasattr(one, "running")), None)
+    return next((collector for collector in those if hasattr(collector, "running")), None)
 
 
 def of_run(run: Traced, envelope: Envelope) -> AbstractContextManager[Callable[[Outcome], Outcome]]:
@@ -64,11 +64,11 @@ def _traced(
 ) -> Iterator[Callable[[Outcome], Outcome]]:
     with tracer.running(run, parent) as ended:
 
-        def told(outcome: Outcome) -> Outcome:
+        def note_outcome(outcome: Outcome) -> Outcome:
             ended(outcome)
             return outcome
 
-        yield told
+        yield note_outcome
 
 
 def _untold(outcome: Outcome) -> Outcome:

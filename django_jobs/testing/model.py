@@ -90,8 +90,8 @@ class Model:
         return job if job is not None and job.holder is lease else None
 
     def holder_of(self, key: str | None) -> Expected | None:
-        found = [job for job in self.jobs.values() if key is not None and job.key == key]
-        return found[0] if found else None
+        holders = [job for job in self.jobs.values() if key is not None and job.key == key]
+        return holders[0] if holders else None
 
     def take_loss_back(self, lease: Lease) -> None:
         job = self.jobs.get(lease.id)
@@ -169,8 +169,8 @@ class BackendMachine(RuleBasedStateMachine):
     @some_live
     @rule(place=places)
     def enqueue_again(self, place: int) -> None:
-        known = list(self.model.jobs.values())
-        outgoing = known[place % len(known)].outgoing
+        jobs = list(self.model.jobs.values())
+        outgoing = jobs[place % len(jobs)].outgoing
         (stored,) = self.backend.enqueue([outgoing])
         _same((stored.id, stored.created), (outgoing.id, False))
 
@@ -256,8 +256,8 @@ class BackendMachine(RuleBasedStateMachine):
     @some_live
     @rule(place=places)
     def cancel(self, place: int) -> None:
-        known = list(self.model.jobs.values())
-        job = known[place % len(known)]
+        jobs = list(self.model.jobs.values())
+        job = jobs[place % len(jobs)]
         assert isinstance(self.backend, Cancels)  # it claims everything
         _same(self.backend.cancel(job.outgoing.id), job.holder is None)
         if job.holder is None:
@@ -307,9 +307,9 @@ def backend_machine(
     return Machine
 
 
-def _same(found: Any, expected: Any) -> None:
-    if found != expected:
-        raise AssertionError(f"the backend says {found!r}, the contract {expected!r}")
+def _same(actual: Any, expected: Any) -> None:
+    if actual != expected:
+        raise AssertionError(f"the backend says {actual!r}, the contract {expected!r}")
 
 
 def _true(holds: object, complaint: str) -> None:

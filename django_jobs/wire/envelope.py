@@ -231,8 +231,10 @@ class Seal:
         self.terms = terms
         self._signer = signer
         values = {wire: getattr(terms, name) for name, wire in WIRE_NAMES.items()}
-        said = {wire: value for wire, value in values.items() if value is not None}
-        self._tail = json.dumps(said, ensure_ascii=True, allow_nan=False, separators=(",", ":"))[1:]
+        fields = {wire: value for wire, value in values.items() if value is not None}
+        self._tail = json.dumps(fields, ensure_ascii=True, allow_nan=False, separators=(",", ":"))[
+            1:
+        ]
 
     def outgoing(
         self, identifier: str, payload_json: str, enqueued_at: int, trace_parent: str = ""
@@ -290,8 +292,8 @@ _FORM = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 def parent_of(envelope: Envelope) -> str | None:
     """The parent that a body names; one that is none is left alone, for it decides nothing."""
-    told = envelope.unknown.get(TRACE_PARENT)
-    return told if isinstance(told, str) and _FORM.fullmatch(told) else None
+    parent = envelope.unknown.get(TRACE_PARENT)
+    return parent if isinstance(parent, str) and _FORM.fullmatch(parent) else None
 
 
 def trace_of(envelope: Envelope) -> str | None:

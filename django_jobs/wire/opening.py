@@ -62,19 +62,19 @@ class Opener:
         except Rejection:
             raise
         except Exception as error:  # whatever a store has given back, one message stops nobody
-            told = f"it cannot be read: {type(error).__name__}"
-            raise Rejection("rejected-malformed", told) from error
+            reason = f"it cannot be read: {type(error).__name__}"
+            raise Rejection("rejected-malformed", reason) from error
 
     def _opened(self, message: Message, queue: str) -> Envelope:
         body = self._checked_bytes(message)
         if self.verify_signatures:
             self._check_signature(body, message)
-        identifier, enqueued_at, payload, told = _parse(message.body)
-        terms = told.terms
+        identifier, enqueued_at, payload, parsed = _parse(message.body)
+        terms = parsed.terms
         self._check_bindings(terms, queue)
-        _check_index(identifier, told.columns, message)
+        _check_index(identifier, parsed.columns, message)
         _check_header(terms, message)
-        return Envelope(identifier, payload, enqueued_at, terms, told.unknown)
+        return Envelope(identifier, payload, enqueued_at, terms, parsed.unknown)
 
     def _checked_bytes(self, message: Message) -> bytes:
         limit = self.max_payload_bytes * strict_json.WIDEST + ENVELOPE_ALLOWANCE
@@ -111,12 +111,12 @@ def _check_index(identifier: str, columns: Mapping[str, Any], message: Message) 
     if message.id == identifier and message.index == columns:
         return
     kept = message.index if message.id is None else {**message.index, "id": message.id}
-    said = {**columns, "id": identifier}
+    signed = {**columns, "id": identifier}
     for column, value in kept.items():
-        if said[column] != value:
+        if signed[column] != value:
             raise Rejection(
                 "rejected-mismatch",
-                f"the column {column} says {value!r}, the signed body {said[column]!r}",
+                f"the column {column} says {value!r}, the signed body {signed[column]!r}",
             )
 
 
@@ -144,7 +144,7 @@ def early_by(envelope: Envelope, now: int) -> int:
     return max(envelope.enqueued_at + to_microseconds(terms.delay) - CLOCKS_APART - now, 0)
 
 
-class _Told(NamedTuple):
+class ParsedTerms(NamedTuple):
     """What a body says besides its id, its time and its payload."""
 
     terms: Terms
@@ -152,11 +152,11 @@ class _Told(NamedTuple):
     columns: Mapping[str, Any]
 
 
-def _parse(body: str) -> tuple[str, int, Any, _Told]:
+def _parse(body: str) -> tuple[str, int, Any, ParsedTerms]:
     return _parse_as_sealed(body) or _parse_whole(body)
 
 
-def _parse_as_sealed(body: str) -> tuple[str, int, Any, _Told] | None:
+def _parse_as_sealed(body: str) -> tuple[str, int, Any, ParsedTerms] | None:
     """What a body in the very form of ``Seal`` says, its terms read once for all that share them.
 
     None leaves the body to ``_parse_whole``, which says the same of it, or what is wrong.
@@ -178,12 +178,12 @@ def _parse_as_sealed(body: str) -> tuple[str, int, Any, _Told] | None:
         and (enqueued_at := int(moment)) <= MAX_MOMENT
     ):
         return None
-    told = _told_by(body[moment_ends + 1 :])
-    return None if told is None else (identifier, enqueued_at, payload, told)
+    parsed = _parse_tail(body[moment_ends + 1 :])
+    return None if parsed is None else (identifier, enqueued_at, payload, parsed)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _told_by(tail: str) -> _Told | None:
+def _parse_tail(tail: str) -> ParsedTerms | None:
     """The terms at the end of a body; None where jobs cannot share them, or should not be heard."""
     try:
         fields = strict_json.loads("{" + tail)
@@ -194,10 +194,10 @@ def _told_by(tail: str) -> _Told | None:
     changeable = any(isinstance(value, list | dict) for value in fields.values())
     if changeable or not fields or not _HEAD.isdisjoint(fields):
         return None
-    return _read(fields)
+    return _build_terms(fields)
 
 
-def _parse_whole(body: str) -> tuple[str, int, Any, _Told]:
+def _parse_whole(body: str) -> tuple[str, int, Any, ParsedTerms]:
     try:
         fields = strict_json.loads(body)
     except strict_json.NotStrictJson as error:
@@ -209,7 +209,7 @@ def _parse_whole(body: str) -> tuple[str, int, Any, _Told]:
         raise Rejection("rejected-malformed", f"v is {_shown(version)}, not a version number")
     if version > VERSION:
         raise NewerVersion(version)
-    return _built(fields)
+    return _parse_fields(fields)
 
 
 class NotJudged(Rejection):
@@ -244,7 +244,7 @@ class OtherSite(NotJudged):
         super().__init__("other-site", f"the job was made for the site {site!r}, not {expected!r}")
 
 
-def _built(body: dict[str, Any]) -> tuple[str, int, Any, _Told]:
+def _parse_fields(body: dict[str, Any]) -> tuple[str, int, Any, ParsedTerms]:
     identifier = body.pop("identifier", None)
     if identifier is None or not is_canonical(identifier):
         raise Rejection("rejected-malformed", f"identifier is {_shown(identifier)}, not an id")
@@ -254,31 +254,31 @@ def _built(body: dict[str, Any]) -> tuple[str, int, Any, _Told]:
     if "payload" not in body:
         raise Rejection("rejected-malformed", "the body has no payload")
     payload = body.pop("payload")
-    return identifier, enqueued_at, payload, _told(body)
+    return identifier, enqueued_at, payload, _read_terms(body)
 
 
-def _told(body: dict[str, Any]) -> _Told:
+def _read_terms(body: dict[str, Any]) -> ParsedTerms:
     """The terms of a body. Many jobs share theirs, so that they are read and judged once."""
     # Types are part of the key, because 1, 1.0 and True are equal. What can be changed is
     # not hashable, so nothing of the kind is ever shared between jobs.
     try:
-        return _told_once(tuple(body.items()), tuple(map(type, body.values())))
+        return _read_terms_cached(tuple(body.items()), tuple(map(type, body.values())))
     except TypeError:
-        return _read(body)
+        return _build_terms(body)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _told_once(items: tuple[tuple[str, Any], ...], _types: tuple[type, ...]) -> _Told:
-    return _read(dict(items))
+def _read_terms_cached(items: tuple[tuple[str, Any], ...], _types: tuple[type, ...]) -> ParsedTerms:
+    return _build_terms(dict(items))
 
 
-def _read(body: dict[str, Any]) -> _Told:
-    fields, unknown = _told_apart(body)
+def _build_terms(body: dict[str, Any]) -> ParsedTerms:
+    fields, unknown = _split_known_fields(body)
     terms = Terms(**fields)
-    return _Told(terms, MappingProxyType(unknown), columns_of(terms))
+    return ParsedTerms(terms, MappingProxyType(unknown), columns_of(terms))
 
 
-def _told_apart(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_known_fields(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The terms among the fields of a body, each held against its rule, and the rest."""
     terms: dict[str, Any] = {}
     unknown: dict[str, Any] = {}

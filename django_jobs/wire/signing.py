@@ -56,12 +56,12 @@ class Signer:
 
     def verify(self, body: bytes, signature: str, key_id: str) -> bool:
         """Whether the signature was made over these bytes under the key of that id."""
-        given = _decoded(signature)
+        digest = _decoded(signature)
         prepared = self._keys.get(key_id)
         # An unknown key id costs the same work as a wrong signature.
         mac = (prepared or self._current).copy()
         mac.update(body)
-        matches = hmac.compare_digest(mac.digest(), given)
+        matches = hmac.compare_digest(mac.digest(), digest)
         return matches and prepared is not None
 
     def knows(self, key_id: str) -> bool:

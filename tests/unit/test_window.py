@@ -60,7 +60,7 @@ def test_at_least_95_percent_are_used_when_there_is_always_more(text):
         count = usage.free()
         used += count
         usage = usage.added(count, now + rate.late)
-        told = usage.told()
+        told = usage.to_store()
         now += max(usage.free_in(now), 1)
     assert 0.95 <= used / (20 * rate.limit) <= 1.05  # the first burst is one more
 
@@ -70,8 +70,8 @@ def test_the_next_one_is_free_at_the_moment_that_is_told():
     usage = Usage(rate, {}).added(2, START)
     assert usage.free() == 0
     wait = usage.free_in(START)
-    assert Usage.read(rate, usage.told(), START + wait - 1).free() == 0
-    assert Usage.read(rate, usage.told(), START + wait).free() == 2
+    assert Usage.read(rate, usage.to_store(), START + wait - 1).free() == 0
+    assert Usage.read(rate, usage.to_store(), START + wait).free() == 2
 
 
 def test_what_did_not_start_is_given_back_however_much_later():
@@ -88,9 +88,9 @@ def test_what_is_given_back_when_it_counts_no_longer_takes_away_no_start_of_othe
     rate = Rate.parse("20/s")
     usage = Usage(rate, {}).added(10, START).added(10, START + SECOND // 2)
     end = START + (SLOTS + 1) * rate.slot
-    usage = Usage.read(rate, usage.told(), end).without(10, START)
+    usage = Usage.read(rate, usage.to_store(), end).without(10, START)
     assert usage.free() == 10
-    assert Usage.read(rate, usage.told(), end).free() == 10
+    assert Usage.read(rate, usage.to_store(), end).free() == 10
 
 
 @pytest.mark.parametrize("told", [None, "", {}, {"slot": 7, "counts": {"1": 5}}])

@@ -157,7 +157,7 @@ class Meters:
         return meter
 
     def _save(self, meter: QueueMeter, usage: Usage) -> None:
-        meter.told = usage.told()
+        meter.told = usage.to_store()
         meter.save(using=self._alias, update_fields=["told"])
 
     def _places(self, queue: str, limits: Limits, now: int) -> int:

@@ -56,7 +56,7 @@ class Order:
     grace: float = 1.0
 
     def text(self) -> bytes:
-        told = {
+        order = {
             "path": self.path,
             "argv": list(self.argv),
             "directory": self.surroundings.directory,
@@ -64,7 +64,7 @@ class Order:
             "limits": {name: getattr(self.surroundings, name) for name in LIMITS},
             "marks": MARKS if stray_processes.HAS_MARKS else {},
         }
-        return json.dumps(told).encode() + b"\n"
+        return json.dumps(order).encode() + b"\n"
 
 
 LIMITS = (
@@ -130,7 +130,7 @@ class Run:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._said = b""
+        self._answer = b""
 
     def to_its_end(self) -> Ended:
         """Wait for it; JobTimeout, and whatever else is raised meanwhile, ends it first."""
@@ -163,19 +163,19 @@ class Run:
             while True:
                 for key, _ in selector.select(LOOK_SECONDS if moment else None):
                     if key.data is None:
-                        if not self._heard():
+                        if not self._receive_answer():
                             return
                     elif not key.data.pass_on():
                         selector.unregister(key.fileobj)
                 if moment is not None and time.monotonic() > moment + LATE_SECONDS:
                     raise JobTimeout(self._order.timeout or 0.0)
 
-    def _heard(self) -> bool:
+    def _receive_answer(self) -> bool:
         try:
             data = self._control.recv(CHUNK)
         except ConnectionError:
             return False
-        self._said += data
+        self._answer += data
         return bool(data)
 
     def _stop(self) -> None:
@@ -193,10 +193,10 @@ class Run:
         for stream in (self._out, self._err):
             stream.pass_on_rest()
         try:
-            told: dict[str, Any] = json.loads(self._said)
+            answer: dict[str, Any] = json.loads(self._answer)
         except ValueError:  # nothing, or half of it
-            told = {"error": "its launcher ended before it did"}
-        return Ended(**told, tail=self._err.tail)
+            answer = {"error": "its launcher ended before it did"}
+        return Ended(**answer, tail=self._err.tail)
 
 
 @contextmanager

@@ -166,11 +166,11 @@ class Suite(_Base):
         self.assertEqual(current.id, stale.id)
         return stale, current
 
-    def existing(self, found: T | None, what: str) -> T:
+    def existing(self, value: T | None, what: str) -> T:
         """The thing itself, where there must be one."""
-        if found is None:
+        if value is None:
             self.fail(f"there is no {what}")
-        return found
+        return value
 
     def assert_settled(self, answer: Settled) -> None:
         self.assertIs(answer, Settled.SETTLED)

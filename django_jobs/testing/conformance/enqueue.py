@@ -42,8 +42,8 @@ class Enqueueing(Suite):
     def test_a_batch_is_answered_in_its_order_and_stored_whole(self) -> None:
         batch = [self.outgoing() for _ in range(120)]
         stored = self.backend.enqueue(batch)
-        self.assertEqual(stored, [Enqueued(one.id, created=True) for one in batch])
-        self.assertEqual(self.fetched_ids(200), [one.id for one in batch])
+        self.assertEqual(stored, [Enqueued(job.id, created=True) for job in batch])
+        self.assertEqual(self.fetched_ids(200), [job.id for job in batch])
 
     def test_a_batch_may_span_queues(self) -> None:
         first, second = self.outgoing("one"), self.outgoing("two")
@@ -82,7 +82,7 @@ class Enqueueing(Suite):
                 self.backend.ack([lease], {lease.id: kept})
         fresh = self.outgoing()
         answers = self.backend.push([*ended, fresh])
-        self.assertEqual([one.created for one in answers], [False, False, True])
+        self.assertEqual([answer.created for answer in answers], [False, False, True])
         self.assertEqual(self.fetched_ids(), [fresh.id])
 
     def test_pushing_an_id_that_has_ended_without_a_result_makes_no_job(self) -> None:
@@ -90,7 +90,7 @@ class Enqueueing(Suite):
         self.backend.push(ended)
         self.backend.ack(self.fetch(3))
         answers = self.backend.push([*ended, fresh := self.outgoing()])
-        self.assertEqual([one.created for one in answers], [False, False, False, True])
+        self.assertEqual([answer.created for answer in answers], [False, False, False, True])
         self.assertEqual(self.fetched_ids(), [fresh.id])
 
     def test_pushing_an_id_that_was_cancelled_makes_no_job(self) -> None:
@@ -110,12 +110,12 @@ class Enqueueing(Suite):
 
     def test_of_ids_that_were_pushed_it_is_known_that_they_live_or_have_ended(self) -> None:
         waits, runs, acked, dead, never = (self.outgoing() for _ in range(5))
-        for one in (acked, dead, runs, waits):
-            self.backend.push([one])
+        for job in (acked, dead, runs, waits):
+            self.backend.push([job])
         self.backend.ack([self.take()])
         self.backend.abandon(self.take(), Failure(reason="exhausted"))
         self.take()
-        jobs = {one.id: one.terms.queue for one in (waits, runs, acked, dead, never)}
+        jobs = {job.id: job.terms.queue for job in (waits, runs, acked, dead, never)}
         self.assertEqual(self.backend.known(jobs), jobs.keys() - {never.id})
         self.assertEqual(self.backend.known({}), set())
 
@@ -126,7 +126,9 @@ class Enqueueing(Suite):
         with self.assertRaises(DuplicateJob):
             self.backend.push(batch, on_conflict=OnConflict.RAISE)
         self.assertEqual(self.fetched_ids(), [holder])
-        self.assertEqual([one.created for one in self.backend.push(batch)], [True, False, True])
+        self.assertEqual(
+            [answer.created for answer in self.backend.push(batch)], [True, False, True]
+        )
 
     def test_a_push_over_queues_that_was_refused_can_be_pushed_again(self) -> None:
         self.needs("unique")
@@ -149,15 +151,15 @@ class Enqueueing(Suite):
     def test_an_id_twice_in_one_batch_makes_one_job(self) -> None:
         outgoing = self.outgoing()
         stored = self.backend.enqueue([outgoing, outgoing])
-        self.assertEqual([one.created for one in stored], [True, False])
+        self.assertEqual([answer.created for answer in stored], [True, False])
         self.assertEqual(self.fetched_ids(), [outgoing.id])
 
     def test_a_batch_with_a_known_id_stores_the_rest(self) -> None:
-        known, fresh = self.outgoing(), self.outgoing()
-        self.backend.enqueue([known])
-        stored = self.backend.enqueue([fresh, known])
-        self.assertEqual([one.created for one in stored], [True, False])
-        self.assertEqual(sorted(self.fetched_ids()), sorted([known.id, fresh.id]))
+        existing, fresh = self.outgoing(), self.outgoing()
+        self.backend.enqueue([existing])
+        stored = self.backend.enqueue([fresh, existing])
+        self.assertEqual([answer.created for answer in stored], [True, False])
+        self.assertEqual(sorted(self.fetched_ids()), sorted([existing.id, fresh.id]))
 
     def test_a_refused_batch_stores_none_of_its_messages(self) -> None:
         self.needs("unique")

@@ -72,7 +72,7 @@ class Looking(Suite):
         outgoing = self.outgoing()
         self.backend.enqueue([outgoing])
         seen = self.backend.peek(QUEUE)
-        self.assertEqual([one.message.body for one in seen], [outgoing.body])
+        self.assertEqual([delivery.message.body for delivery in seen], [outgoing.body])
         lease = self.take()
         self.assertEqual((lease.id, lease.message.header.deliveries), (outgoing.id, 1))
 

@@ -42,7 +42,7 @@ def test_a_clock_that_was_ahead_closes_a_limited_queue_no_longer_than_on_a_datab
     put(backend, 20)
     assert len(take(backend)) == 5
     usage = Usage.read(rate, None, clock.now()).added(5, clock.now() + rate.late)
-    told = json.loads(json.dumps(usage.told()))
+    told = json.loads(json.dumps(usage.to_store()))
     clock.advance(-back)
     assert len(take(backend)) == Usage.read(rate, told, clock.now()).free()
 
@@ -62,7 +62,7 @@ def test_a_rate_lets_go_what_the_reckoning_says(backend, clock, text, seed):
         leases = take(backend, wanted)
         assert len(leases) == expected
         usage = usage.added(expected, clock.now() + rate.late)
-        told = json.loads(json.dumps(usage.told()))
+        told = json.loads(json.dumps(usage.to_store()))
         starts += [clock.now() + chance.randint(0, rate.late)] * expected
         if not usage.free():
             due_in = backend.next_due_in(["default"])

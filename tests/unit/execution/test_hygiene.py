@@ -31,11 +31,11 @@ class Asked:
 def asked(monkeypatch):
     handler = Asked()
     monkeypatch.setattr(connections, "connections", handler)
-    monkeypatch.setattr(connections, "_heard", connections._Heard())
-    monkeypatch.setattr(connections._Heard, "hears", False)
+    monkeypatch.setattr(connections, "_open", connections._OpenConnections())
+    monkeypatch.setattr(connections._OpenConnections, "is_notified", False)
     monkeypatch.setattr(connections, "ASK_SECONDS", 3600.0)
     yield handler
-    connection_created.disconnect(connections._hear)
+    connection_created.disconnect(connections._note_opened)
 
 
 @pytest.fixture
@@ -90,9 +90,9 @@ def test_one_that_was_closed_is_let_go_when_another_opens(asked, connection, mak
     connection.close()
     other = make("other")
     run(other.connect)
-    assert connections._heard.connections == [other]
+    assert connections._open.connections == [other]
     run(connection.connect)
-    assert connections._heard.connections == [other, connection]
+    assert connections._open.connections == [other, connection]
 
 
 def test_one_that_was_closed_inside_a_transaction_is_kept_and_mended(asked, connection, make):
