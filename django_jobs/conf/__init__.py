@@ -1,6 +1,6 @@
-"""The one reader of DJANGO_JOBS: ``get_settings()`` gives one frozen, typed object.
+"""Read the setting DJANGO_JOBS: ``get_settings()`` returns one frozen, typed object.
 
-``read_current()`` gives the same with its problems beside it, for the system checks.
+``read_current()`` also returns the problems, for the system checks.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ ENVIRONMENT_NAME = "JOBS_ENVIRONMENT"
 
 @lru_cache(maxsize=1)
 def get_settings() -> JobsSettings:
-    """The settings in force; raises SettingsError naming everything that is wrong.
+    """The settings in force; raises SettingsError, which names every problem.
 
-    The same object until a setting changes, so that it can be compared by identity.
+    Returns the same object until a setting changes, so that it can be compared by identity.
     """
     settings, problems = read_current()
     if problems:
@@ -68,7 +68,7 @@ def get_settings() -> JobsSettings:
 
 
 def read_current() -> tuple[JobsSettings, list[Problem]]:
-    """The settings as they can be read, with defaults where they cannot, and the problems."""
+    """The settings, with defaults in place of invalid values, and the problems."""
     return read(
         getattr(django_settings, "DJANGO_JOBS", {}),
         site=_site(),
@@ -80,9 +80,9 @@ def read_current() -> tuple[JobsSettings, list[Problem]]:
 
 
 def _site() -> str:
-    """The first package of ROOT_URLCONF, which the web and the worker of a project share.
+    """The first package of ROOT_URLCONF, which web processes and workers of a project share.
 
-    Settings for workers alone may have none: then that of the settings module.
+    Settings for workers may have none: then the first package of the settings module.
     """
     urls = getattr(django_settings, "ROOT_URLCONF", None)
     if isinstance(urls, str) and urls:

@@ -1,4 +1,4 @@
-"""What DJANGO_JOBS means, as frozen objects. Nothing here reads or checks anything."""
+"""The settings as frozen objects. Nothing here reads or checks anything."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from django_jobs.wire.signing import SigningKey
 
 
-# How far the built-in handlers reach, as frozen objects.
+# What the built-in handlers may reach.
 
 
 class Arguments(NamedTuple):
-    """The arguments that an allowed name may be given.
+    """The arguments allowed for a command or program.
 
-    ``forms`` are lists of patterns, one pattern for each argument; None allows any.
+    ``forms`` are lists of patterns, with one pattern per argument; None allows any arguments.
     """
 
     forms: tuple[tuple[str, ...], ...] | None = None
 
     def fit(self, arguments: Sequence[str]) -> bool:
-        """Whether the given arguments have one of the forms, each of them in full."""
+        """Whether the arguments match one of the forms, each argument in full."""
         return self.forms is None or any(
             len(form) == len(arguments) and all(map(_fits, form, arguments)) for form in self.forms
         )
@@ -45,7 +45,7 @@ def _fits(pattern: str, argument: str) -> bool:
 def compiled(pattern: str) -> re.Pattern[str]:
     r"""A site's pattern, in which ``\d`` and ``\w`` mean what they mean to most programs.
 
-    Digits and letters of other scripts pass where the site names them.
+    Digits and letters of other scripts match only if the pattern names them.
     """
     return re.compile(pattern, re.ASCII)
 
@@ -54,10 +54,10 @@ ANY = Arguments()
 
 
 class ShellConfig(NamedTuple):
-    """The surroundings of every program that the handler ``shell`` starts.
+    """The environment of every program that the handler ``shell`` starts.
 
-    A limit of None leaves what the worker has. ``environment`` names variables of the
-    worker that are passed on.
+    A limit of None leaves the worker's own. ``environment`` names variables of the worker that
+    are passed on.
     """
 
     directory: str = "/"
@@ -75,12 +75,12 @@ T = TypeVar("T")
 
 SHOWN_LENGTH = 80
 SMALL_RESULT = 1024
-"""A shorter return value is kept whatever MAX_RESULT_BYTES says, which cannot be less."""
+"""The minimum of MAX_RESULT_BYTES."""
 LARGE_RESULT = 2 * 1024 * 1024
-"""MAX_RESULT_BYTES cannot be more: three times as much, escaped, has to fit into a frame."""
+"""The maximum of MAX_RESULT_BYTES: three times as much, escaped, has to fit into a frame."""
 IN_MEMORY = "django_jobs.telemetry.collectors.InMemory"
 INLINE_QUEUE = "inline"
-"""Where schedules without a queue put their jobs; it needs no entry in QUEUES."""
+"""The queue of schedules without a queue; it needs no entry in QUEUES."""
 DATABASE_BACKEND = "django_jobs.backends.database.DatabaseBackend"
 
 
@@ -92,13 +92,13 @@ SCHEDULE_KEYS = (
     *("EXPIRES", "SINGLE_INSTANCE", "CONCURRENCY_KEY", "CONCURRENCY", "ATOMIC", "RESULT_TTL"),
     *("MAX_CRASHES", "TENANT", "META"),
 )
-"""What an entry of SCHEDULE may hold."""
+"""The keys of an entry of SCHEDULE."""
 
 
 class UnknownHandlerPolicy(StrEnum):
-    """What becomes of a job that this process cannot judge.
+    """What happens to a job that this process cannot judge.
 
-    Its handler, its signing key or its version is unknown here, or it is of another site.
+    Its handler, signing key or version is unknown here, or it belongs to another site.
     """
 
     SNOOZE = "snooze"
@@ -111,7 +111,7 @@ class UnknownHandlerPolicy(StrEnum):
 class BackendConfig:
     """One entry of BACKENDS. Options may hold passwords and stay out of the repr.
 
-    ``on_commit`` and ``outbox`` may name a database alias; None is "not said".
+    ``on_commit`` and ``outbox`` may name a database alias; None is "not set".
     """
 
     alias: str
@@ -122,7 +122,7 @@ class BackendConfig:
 
 
 class QueueConfig(NamedTuple):
-    """One entry of QUEUES; what is None or UNSET is as the site's settings say.
+    """One entry of QUEUES; None or UNSET leaves a value to the site's settings.
 
     ``handlers`` is different: None lets every ``@job`` and task run, ``()`` none.
     """
@@ -138,7 +138,7 @@ class QueueConfig(NamedTuple):
 
 
 class UrlEntry(NamedTuple):
-    """One entry of ALLOWED_URLS as it was written; the handler ``url`` gives it its meaning."""
+    """One entry of ALLOWED_URLS as written; the handler ``url`` interprets it."""
 
     url: str
     methods: tuple[str, ...] = ("GET", "HEAD", "POST")
@@ -151,7 +151,7 @@ class UrlEntry(NamedTuple):
 
 
 class HandlerBreakerConfig(NamedTuple):
-    """The breaker of a handler; what is None is as that of backends."""
+    """The breaker of a handler; None takes a value from the breaker of backends."""
 
     threshold: int | None = None
     cooldown: float | None = None
@@ -170,9 +170,9 @@ def _nothing() -> Mapping[str, Any]:
 
 
 class CircuitBreakerConfig(NamedTuple):
-    """After ``threshold`` errors of a backend in a row, nothing for ``cooldown`` seconds.
+    """After ``threshold`` errors of a backend in a row, no calls for ``cooldown`` seconds.
 
-    ``rejections``: so many refused messages of a queue in a row do the same; None: none do.
+    ``rejections``: after so many refused messages in a row the same for a queue; None: never.
     """
 
     threshold: int = 5
@@ -181,10 +181,10 @@ class CircuitBreakerConfig(NamedTuple):
     handlers: Mapping[str, HandlerBreakerConfig] = _nothing()
 
 
-# Compared by identity: whoever remembers something per settings asks "still the same?".
+# Compared by identity, by caches of what depends on the settings.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobsSettings:
-    """DJANGO_JOBS, complete and checked. Every length of time is in seconds."""
+    """The complete, checked settings. All lengths of time are in seconds."""
 
     backends: Mapping[str, BackendConfig] = field(default_factory=_default_backends)
     default_backend: str = "database"
@@ -228,20 +228,20 @@ class JobsSettings:
     redact_keys: tuple[str, ...] = ()
 
     def queue(self, name: str) -> QueueConfig:
-        """What QUEUES says of a queue; one that is not listed has no wishes of its own."""
-        return self.queues.get(name) or _without_wishes(name)
+        """The entry of a queue in QUEUES, or an empty one."""
+        return self.queues.get(name) or _empty_queue(name)
 
     def backend_for(self, queue: str) -> str:
         """The alias of the backend that carries a queue."""
         return self.queue(queue).backend or self.default_backend
 
     def effective_timeout(self, queue: str) -> float | None:
-        """Seconds one run may take on a queue; None is without end."""
+        """Seconds that a run may take on a queue; None for no limit."""
         timeout = self.queue(queue).timeout
         return self.timeout if timeout is UNSET else timeout
 
     def effective_retry(self, queue: str) -> RetrySpec:
-        """The retry policy of jobs that bring none of their own."""
+        """The retry policy of jobs without one of their own."""
         own = self.queue(queue).retry
         return self.retry if own is None else own
 
@@ -251,7 +251,7 @@ class JobsSettings:
         return self.lease_seconds if own is None else own
 
     def queue_problem(self, name: str) -> str | None:
-        """Why a queue name is refused, or None when it is fine."""
+        """Why a queue name is refused, or None."""
         if problem := queue_name_problem(name):
             return problem
         if not (self.queues and self.strict_queues) or name in (INLINE_QUEUE, *self.queues):
@@ -263,13 +263,13 @@ class JobsSettings:
 
 
 @lru_cache(maxsize=1024)
-def _without_wishes(name: str) -> QueueConfig:
-    """It is asked for several times for each job."""
+def _empty_queue(name: str) -> QueueConfig:
+    """Cached, as each job asks several times."""
     return QueueConfig(name)
 
 
 def nearest(word: object, names: Collection[str]) -> str:
-    """A half-sentence that names the likeliest meant word, or all there are."""
+    """The end of an error message: the most similar name, or all names."""
     near = difflib.get_close_matches(word, names, n=1) if isinstance(word, str) else []
     if not near and isinstance(word, str):
         near = difflib.get_close_matches(word.upper(), names, n=1)

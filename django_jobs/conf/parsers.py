@@ -1,7 +1,6 @@
-"""One small parser per kind of value. Each gives the value back or raises Refused.
+"""Parsers, one per kind of value. Each returns the value or raises Refused.
 
-A parser never sees the rest of the settings, and never puts into a message what may be
-a secret.
+A parser does not see the other settings, and puts nothing into a message that may be secret.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Parser = Callable[["Place", Any], T]
 
 
 class Kind(StrEnum):
-    """What is wrong, each with the id of the system check that says so."""
+    """The kinds of problems, with the ids of their system checks."""
 
     UNKNOWN_KEY = "django_jobs.E001"
     INVALID_VALUE = "django_jobs.E002"
@@ -38,7 +37,7 @@ class Kind(StrEnum):
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong in a setting or a schedule, and the way out."""
+    """A problem with a setting or a schedule, and how to solve it."""
 
     subject: str
     """The path of the setting, or the name of the schedule."""
@@ -51,7 +50,7 @@ class Problem(NamedTuple):
 
 
 class Refused(Exception):
-    """Carries the problem from a parser to whoever collects."""
+    """Carries the problem from a parser to the caller that collects."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -60,7 +59,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in the settings a value stands, and where its problems are collected."""
+    """The path of a value in the settings, and the list that collects its problems."""
 
     path: str = ""
     problems: list[Problem] = field(default_factory=list)
@@ -74,7 +73,7 @@ class Place:
         return Refused(Problem(self.path, f"{self.path} {what}", hint, kind))
 
     def members(self, raw: object, parsers: Mapping[str, Parser[Any]]) -> dict[str, Any]:
-        """The values of known keys, in lower case; problems of the others are collected."""
+        """The values of known keys, by key in lower case; other keys become problems."""
         values: dict[str, Any] = {}
         for key, value in mapping(self, raw).items():
             parse = parsers.get(key)
@@ -85,7 +84,7 @@ class Place:
         return values
 
     def entries(self, raw: object, key_of: Parser[str], parse: Parser[T]) -> dict[str, T]:
-        """The entries of a dict with keys of the user's own; problems are collected."""
+        """The entries of a dict whose keys the user chooses; problems are collected."""
         values: dict[str, T] = {}
         for key, value in mapping(self, raw).items():
             place = self.inside(key)
@@ -161,7 +160,7 @@ def seconds(place: Place, value: object) -> float:
 
 
 def some_seconds(place: Place, value: object) -> float:
-    """A length of time, more than nothing."""
+    """A length of time, more than zero."""
     number = seconds(place, value)
     if number == 0:
         raise place.refused("is 0", "Give a number of seconds above 0 or a timedelta.")
@@ -186,7 +185,7 @@ SHORTEST_TOKEN = 20
 
 
 def token(place: Place, value: object) -> str:
-    """A secret that a caller shows, so it is never part of a message."""
+    """A secret that clients send; never part of a message."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable():
         raise place.refused("is no text of printable ASCII characters", _MAKE_TOKEN)
     if len(value) < SHORTEST_TOKEN or " " in value:
@@ -215,7 +214,7 @@ def module_name(place: Place, value: object) -> str:
 
 
 def listed_name(place: Place, value: object) -> str:
-    """An entry of an allow-list: it stands for itself, never for a pattern."""
+    """An entry of an allow-list: a literal name, never a pattern."""
     name = text()(place, value)
     if "*" in name:
         hint = "Allow-lists know no wildcards: name each entry in full."
@@ -224,7 +223,7 @@ def listed_name(place: Place, value: object) -> str:
 
 
 def word_of_keys(place: Place, value: object) -> str:
-    """What keys of payloads are looked through for: words, and no pattern."""
+    """A word to look for in keys of payloads; not a pattern."""
     if isinstance(value, str) and re.fullmatch(r"[^\W_][\w-]{0,63}", value):
         return value
     raise place.refused(
@@ -234,7 +233,7 @@ def word_of_keys(place: Place, value: object) -> str:
 
 
 def url(place: Place, value: object) -> str:
-    """The URL of an entry of ALLOWED_URLS; what it means is not judged here."""
+    """The URL of an entry of ALLOWED_URLS; it is not interpreted here."""
     address = text(2048)(place, value) if isinstance(value, str) else ""
     # A password in a URL is a secret, so a URL that has one is not shown.
     if "@" in address:
@@ -248,7 +247,7 @@ def url(place: Place, value: object) -> str:
 
 
 def several(parse: Parser[T], example: str) -> Parser[tuple[T, ...]]:
-    """A list, tuple or set; a bare string is a forgotten pair of brackets, not letters."""
+    """A list, tuple or set. A bare string is refused: its brackets were forgotten."""
 
     def parse_all(place: Place, value: object) -> tuple[T, ...]:
         if not isinstance(value, list | tuple | set | frozenset):

@@ -1,4 +1,4 @@
-"""From the raw dict to JobsSettings and everything that is wrong with it. Never raises."""
+"""Turn the raw dict into JobsSettings and a list of all problems. Never raises."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def read(
     environment_key: str | None = None,
     environment: str | None = None,
 ) -> tuple[JobsSettings, list[Problem]]:
-    """The settings, and all problems. A value with a problem falls back to its default."""
+    """The settings and all problems. An invalid value falls back to its default."""
     root = Place()
     try:
         values = root.members(raw, _SETTINGS)
     except Refused as refusal:
         root.problems.append(refusal.problem)
         values = {}
-    # None is "not said". Keys that were said and refused are not replaced by other ones.
+    # None is "not set". Keys that are set and refused are not replaced by other ones.
     if not isinstance(raw, Mapping) or raw.get("SIGNING_KEYS") is None:
         values["signing_keys"] = _implied_keys(root, environment_key, secret_key, fallbacks)
     values.setdefault("site", site)
@@ -75,7 +75,7 @@ def _unknown_backends(raw: object, settings: JobsSettings) -> Iterable[Problem]:
     aliases: Collection[str] = settings.backends
     written = raw.get("BACKENDS") if isinstance(raw, Mapping) else None
     if written and isinstance(written, Mapping):
-        # An entry that is itself refused is reported once, not again by all who use it.
+        # A refused entry is reported once, not again wherever it is used.
         aliases = [alias for alias in written if isinstance(alias, str)]
     wanted = {"DEFAULT_BACKEND": settings.default_backend} | {
         f"QUEUES[{name!r}]['BACKEND']": queue.backend
@@ -112,7 +112,7 @@ def _required_path(place: Place, value: object, options: Mapping[str, Any]) -> s
     if "BACKEND" not in p.mapping(place, value):
         hint = f'Add "BACKEND": the dotted path of its class to {place.path}.'
         raise place.refused("has no BACKEND", hint)
-    # A path that was refused has been reported; "" leads to no class.
+    # A refused path has been reported; "" leads to no class.
     return str(options.get("backend", ""))
 
 
@@ -145,7 +145,7 @@ def _schedule(place: Place, value: object) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _schedule_entry(place: Place, value: object) -> Mapping[str, Any]:
-    # What the values mean is judged where schedules are known; here only the keys are.
+    # Only the keys are checked here; the values where schedules are read.
     values = place.members(value, dict.fromkeys(SCHEDULE_KEYS, _as_written))
     for key in ("CRON", "HANDLER"):
         if key not in p.mapping(place, value):
@@ -187,8 +187,8 @@ def _metrics(place: Place, value: object) -> tuple[str, ...]:
 
 
 def _url_entry(place: Place, value: object) -> UrlEntry:
-    # A URL that was refused has been reported. "" leads nowhere, and holds its place, so
-    # that the entries after it keep their numbers.
+    # A refused URL has been reported. "" keeps its place, so that the entries after it keep
+    # their numbers.
     values: dict[str, Any] = {}
     if isinstance(value, str):
         place.collect(values, "url", place, value, p.url)

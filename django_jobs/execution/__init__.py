@@ -1,1 +1,1 @@
-"""Running one attempt, and the decision what follows from its outcome."""
+"""Running one attempt, and its outcome."""

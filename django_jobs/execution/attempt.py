@@ -1,6 +1,6 @@
-"""Run a handler once, and say how it ended. Nothing here retries, sleeps or settles.
+"""Run a handler once, and turn its end into an outcome. Nothing here retries, sleeps or settles.
 
-How a coroutine runs among others is in ``shared_loop``; what its exceptions mean, here.
+Coroutines that share an event loop run in ``shared_loop``, with the same outcomes.
 """
 
 from __future__ import annotations
@@ -40,14 +40,12 @@ if TYPE_CHECKING:
     from django_jobs.handlers.base import Handler, JobContext
 
 
-# A handler may fork and let both processes return. Only one of them is the worker's.
-#
-# The copy holds the same lease, the same connections and the same pipes. Were it to go on,
-# it would settle the job a second time and take the next ones.
+# A handler may fork and let both processes return. The copy holds the same lease, connections and
+# pipes: if it went on, it would settle the job a second time and take the next ones.
 
 
 class EndingCopies:
-    """A process that was forked inside the block ends with it, and runs nothing after it."""
+    """End a process that was forked inside the block at the end of the block."""
 
     __slots__ = ("_mine",)
 
@@ -70,7 +68,7 @@ class StopNow(BaseException):
     """The worker must stop at once: a second signal. The run is interrupted, not failed."""
 
 
-# One item for each run, in whatever thread: to append and to pop needs no lock.
+# One item for each run, in any thread: append and pop need no lock.
 _running: list[None] = []
 
 
@@ -81,7 +79,7 @@ def is_running() -> bool:
 
 @contextmanager
 def user_code() -> Iterator[None]:
-    """Let a second signal end what runs inside the block; for what is no attempt."""
+    """Let a second signal end user code inside the block that is not an attempt."""
     _running.append(None)
     try:
         yield
@@ -95,10 +93,10 @@ def _as_it_is(value: Any) -> Any:
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """One run of one handler, with all it needs and nothing of the queue.
+    """One run of one handler; knows nothing of the queue.
 
-    ``keep`` makes what is kept of a return value. That runs methods of the value, which are
-    user code, and so it belongs to the run and to its time.
+    ``keep`` encodes the return value. That calls methods of the value, which are user code, so it
+    belongs to the run and to its time limit.
     """
 
     handler: Handler
@@ -108,7 +106,7 @@ class Attempt:
     keep: Callable[[Any], Any] = _as_it_is
 
     def run(self) -> Outcome:
-        """The outcome of the run; only StopNow is turned into one rather than raised."""
+        """Run the handler and return the outcome. StopNow becomes an outcome as well."""
         with captured_output() as captured:
             try:
                 _running.append(None)
@@ -117,7 +115,7 @@ class Attempt:
                 finally:
                     _running.pop()
             except StopNow:
-                if is_running():  # a run inside a run: the outer one is to end as well
+                if is_running():  # a run inside a run: the outer one must end as well
                     raise
                 outcome = Interrupted("the worker was told to stop at once")
             except BaseException as error:  # noqa: BLE001 - a class or signal of the user's broke the judging
@@ -135,7 +133,7 @@ class Attempt:
             return self.outcome_of(error)  # SystemExit and its like fail the job, not the worker
 
     def outcome_of(self, error: BaseException) -> Outcome:
-        """What an exception of the run means."""
+        """The outcome for an exception of the run."""
         match error:
             case Retry():
                 return self._failed(error, delay=error.delay)
@@ -168,17 +166,17 @@ class Attempt:
                 self.after(error)
 
     def after(self, error: BaseException | None) -> None:
-        """Run the after-hook; what it raises changes nothing."""
+        """Run the after-hook; its exceptions do not change the outcome."""
         try:
             if self.handler.after is not None:
                 self.handler.after(self.context, error)
         except (StopNow, JobTimeout):
             raise
-        except BaseException as raised:  # noqa: BLE001 - too late to change anything; told, not hidden
+        except BaseException as raised:  # noqa: BLE001 - too late to change the outcome; logged
             emit(AfterHookFailed(error=raised, **self._identity()))
 
     def after_commit(self, hook: Callable[[], object]) -> None:
-        """Call what was given to ``on_commit()``; what it raises changes nothing any more."""
+        """Call a function passed to ``on_commit()``; its exceptions do not change the outcome."""
         try:
             with user_code():
                 hook()
@@ -228,7 +226,7 @@ class Attempt:
         return fingerprint(self.handler.key, error)
 
     def _own_delay(self, policy: RetryPolicy) -> tuple[float | None, bool]:
-        """A user's policy runs here, where user code runs; None from it means no retry."""
+        """The delay of a user's policy, which runs here as user code; None means no retry."""
         try:
             with soft_timeout(POLICY_SECONDS):
                 seconds = policy.delay(self.context.attempt)
@@ -241,7 +239,7 @@ class Attempt:
 
 
 def _bounded(delay: float) -> float:
-    seconds = float(delay)  # a handler may have put anything into what it raised
+    seconds = float(delay)  # the exception's delay may be anything
     # NaN compares false with everything, so it falls to 0 here too.
     return min(seconds, LONGEST_DELAY) if seconds > 0 else 0.0
 

@@ -35,9 +35,9 @@ def clean_connections(*, lent: bool = False) -> AbstractContextManager[None]:
 
 
 def keep_connections() -> None:
-    """Hear of connections as they open, in a process that does nothing but run jobs.
+    """Track connections by signal as they open, in a process that only runs jobs.
 
-    To ask Django for them twice for each job would cost more than all else that is done here.
+    Asking Django for all connections twice per job would cost more than all the rest here.
     """
     _open.refresh()
     connection_created.connect(_note_opened)
@@ -45,16 +45,16 @@ def keep_connections() -> None:
 
 
 def doubt_connections(error: BaseException) -> None:
-    """Let the block around this run know that the run raised, for the outcome does not."""
+    """Tell the block around this run that the run raised, which its outcome may not show."""
     _open.raised = type(error)
 
 
 class _OpenConnections(threading.local):
-    """The connections that a thread has opened; closed ones until it opens another."""
+    """The connections that a thread has opened; closed ones stay until it opens another."""
 
     is_notified = False
     raised: type[BaseException] | None = None
-    """How a run ended whose block has not ended yet."""
+    """The exception of a run whose block has not ended yet."""
 
     def __init__(self) -> None:
         self.connections: Sequence[Any] = ()
@@ -71,7 +71,7 @@ class _OpenConnections(threading.local):
         return self.connections
 
     def after_failure(self) -> Sequence[Any]:
-        """Django keeps a connection that failed as it opened, and sends no signal of it."""
+        """Ask again: Django keeps a connection that failed while opening and sends no signal."""
         self.raised = None
         self.refresh()
         return self.connections
@@ -92,12 +92,12 @@ def _note_opened(connection: Any, **_: Any) -> None:
 
 
 def _is_idle(connection: Any) -> bool:
-    """Whether there is nothing to tidy up; if it opens again, that is heard again."""
+    """Whether there is nothing to tidy up; if it opens again, a signal is sent again."""
     return connection.connection is None and not connection.in_atomic_block
 
 
 class _Clean:
-    """The block of one attempt; for most of them there is little to do."""
+    """The block of one attempt; usually there is little to do."""
 
     lent = False
 
@@ -109,7 +109,7 @@ class _Clean:
             if connection.in_atomic_block:
                 self._foreign[connection.alias] = connection
             else:
-                _let_go_of_broken(connection)
+                _close_if_broken(connection)
         if self._foreign:
             with ExitStack() as savepoints:
                 for connection in self._foreign.values():
@@ -129,7 +129,7 @@ class _Clean:
                     if connection.alias not in self._foreign:
                         tidy(connection)
             else:
-                # What is no Exception may come out of the middle of a query.
+                # A BaseException may come out of the middle of a query.
                 closes = not self.lent or not issubclass(raised, Exception)
                 for connection in _open.after_failure():
                     if connection.alias not in self._foreign:
@@ -145,7 +145,7 @@ class _CleanLent(_Clean):
 
 @contextmanager
 def _savepoint(connection: Any) -> Iterator[None]:
-    """Keep what is written inside the block, unless it ends with the transaction unusable."""
+    """Keep the writes of the block, unless it leaves the transaction unusable."""
     atomic = transaction.atomic(using=connection.alias)
     atomic.__enter__()
     depth, blocks = len(connection.savepoint_ids), len(connection.atomic_blocks)
@@ -160,32 +160,32 @@ def _savepoint(connection: Any) -> Iterator[None]:
 
 
 def tidy(connection: Any, *, closes: bool = False) -> None:
-    """Leave a connection as the next run should find it: closed, when asked for."""
+    """Clean a connection for the next run; ``closes`` closes it."""
     if _is_idle(connection):
         return
     if closes and getattr(connection, "pool", None) is not None:
-        # Django puts it back as it is; one that is closed the pool replaces.
+        # Django puts it back as it is; the pool replaces it if it is closed.
         with suppress(Exception):  # the driver's own, which has no name here
             connection.connection.close()
     if connection.in_atomic_block or not connection.autocommit:
         # A transaction the handler left open is rolled back with its connection. A SQLite
-        # database in memory is not closed, and has to be told.
+        # database in memory is not closed, so roll back explicitly.
         with suppress(Exception):
             connection.connection.rollback()
         _close(connection)
-        with suppress(Error):  # there may be nobody to connect to; the next job tries again
+        with suppress(Error):  # the server may be away; the next job tries again
             connection.connect()
     elif closes:
         _close(connection)  # which Django does not do to a SQLite database in memory
     else:
-        _let_go_of_broken(connection)
+        _close_if_broken(connection)
 
 
-def _let_go_of_broken(connection: Any) -> None:
-    """What Django does at the end of a request, less the closing of sound connections.
+def _close_if_broken(connection: Any) -> None:
+    """Do what Django does at the end of a request, but keep sound connections open.
 
-    A broken one is not asked whether it works: PyMySQL would reconnect by itself, and
-    without the settings of the session. CONN_MAX_AGE is kept where it is not 0: a worker
+    No query tests a broken one: PyMySQL would reconnect by itself, without the settings of the
+    session. CONN_MAX_AGE is honoured where it is not 0: a worker
     has no requests, and a connection for each job would cost more than most jobs.
     """
     if connection.connection is None:
@@ -193,18 +193,18 @@ def _let_go_of_broken(connection: Any) -> None:
     connection.health_check_done = False
     aged = connection.settings_dict["CONN_MAX_AGE"] and connection.close_at is not None
     over = aged and time.monotonic() >= connection.close_at
-    if connection.errors_occurred or over or _is_closed(connection) or _was_hung_up_on(connection):
+    if connection.errors_occurred or over or _is_closed(connection) or _is_disconnected(connection):
         _close(connection)
 
 
 def _close(connection: Any) -> None:
-    """Close it, also when it is closed already, which PyMySQL has for an error."""
+    """Close it, even if it is closed already, which is an error in PyMySQL."""
     with suppress(Error):
         connection.close()
 
 
 def _is_closed(connection: Any) -> bool:
-    """Whether somebody closed what lies below a Django connection, which does not notice."""
+    """Whether the driver's connection was closed without Django noticing."""
     driver = connection.connection
     if connection.vendor == "sqlite":
         try:
@@ -214,11 +214,10 @@ def _is_closed(connection: Any) -> bool:
     return bool(getattr(driver, "closed", False)) or not getattr(driver, "open", True)
 
 
-def _was_hung_up_on(connection: Any) -> bool:
-    """Whether the server ended a connection while nobody used it.
+def _is_disconnected(connection: Any) -> bool:
+    """Whether the server closed an idle connection.
 
-    A look at what the system knows already: a question to the server would cost every job
-    a round trip.
+    This asks the operating system only: a query would cost every job a round trip.
     """
     descriptor = None if connection.vendor == "sqlite" else descriptor_of(connection)
     if descriptor is None or not hasattr(select, "POLLRDHUP"):
@@ -229,10 +228,10 @@ def _was_hung_up_on(connection: Any) -> bool:
 
 
 def descriptor_of(connection: Any) -> int | None:
-    """The number of the socket below a Django connection; None when it has none."""
+    """The file descriptor of a Django connection's socket; None if it has none."""
     driver: Any = getattr(connection, "connection", None)
     with suppress(Exception):  # it may be closed at this very moment
-        end: Any = driver if hasattr(driver, "fileno") else driver._sock  # noqa: SLF001 - PyMySQL tells nobody
+        end: Any = driver if hasattr(driver, "fileno") else driver._sock  # noqa: SLF001 - PyMySQL has no public way
         number = int(end.fileno())
         return number if number >= 0 else None
     return None

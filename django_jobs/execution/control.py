@@ -1,4 +1,4 @@
-"""What a handler raises to steer its own job, and what is raised in it when its time is up."""
+"""Exceptions by which a handler steers its own job, and the one raised in it on timeout."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Cancel(HandlerSignal):
 
 
 def _seconds(delay: float | timedelta | None) -> float | None:
-    """A float and nothing like one: it goes to another process, and to drivers of databases."""
+    """A plain float: it is sent to another process and to database drivers."""
     if delay is None:
         return None
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)

@@ -1,4 +1,4 @@
-"""Await a handler's coroutine within its time, and care for the connections it used.
+"""Await a handler's coroutine within its time limit, and clean the connections it used.
 
 Django's asynchronous ORM works in a thread of its own, one for all coroutines of a
 process, so its connections are not those of the thread that the loop runs in.
@@ -20,12 +20,12 @@ from django_jobs.execution.timeout import JobTimeout
 
 _any_beside = False
 _any_raised = False
-# One item for each coroutine, on whatever loop: to append and to pop needs no lock.
+# One item for each coroutine, on any loop: append and pop need no lock.
 _inside: list[None] = []
 
 
 async def within(value: Any, seconds: float | None) -> Any:
-    """What a coroutine returns; JobTimeout when it takes too long; None sets no limit."""
+    """Return the coroutine's value; raises JobTimeout after ``seconds``; None sets no limit."""
     global _any_raised  # noqa: PLW0603 - a fact about the process
     limit = asyncio.timeout(seconds)
     closed = False
@@ -41,7 +41,7 @@ async def within(value: Any, seconds: float | None) -> Any:
         raise
     finally:
         _inside.pop()
-        if not closed:  # thrown away in the middle: nothing can be awaited any more
+        if not closed:  # closed in the middle: nothing can be awaited any more
             await _clean_beside()
 
 
@@ -54,18 +54,18 @@ connection_created.connect(_note_thread, dispatch_uid="django_jobs.coroutines")
 
 
 async def _clean_beside() -> None:
-    """Let the next coroutine find sound connections and no transaction in them.
+    """Clean the connections of the ORM's thread for the next coroutine.
 
-    Nothing is cut off: that thread does one thing at a time, and between two things of
-    another coroutine there is no transaction that could be open rightly. But what that one
-    reads from may be open, so that sound connections are only closed while nothing runs.
+    This interrupts nothing: that thread does one thing at a time, and no transaction may
+    stay open between two calls of another coroutine. But a cursor of that coroutine may be open,
+    so sound connections are closed only while no coroutine runs.
     """
     global _any_raised  # noqa: PLW0603 - a fact about the process
     closes = _any_raised and not _inside
     if closes:
         _any_raised = False
     if _any_beside:
-        # Refused from that very thread: then its connections are those of the run's caller.
+        # Refused in that thread itself: then its connections are those of the run's caller.
         with suppress(RuntimeError):
             await sync_to_async(_tidy_all)(closes=closes)
 

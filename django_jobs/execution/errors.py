@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 MAX_MESSAGE = 4096
 MAX_TRACEBACK = 64 * 1024
 MAX_TYPE = 255
-# Lines of code are indented, in a group of exceptions behind a bar; what they name is no secret.
+# Lines of code, which hold no secrets, are indented; in an exception group, behind a bar.
 _LINES_OF_TEXT = re.compile(r"^(?: *\| )?(?! ).+", re.MULTILINE)
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 def error_text(error: BaseException) -> ErrorText:
-    """An exception as it is kept: where it came from is told, what the variables held is not."""
+    """An exception as it is kept: with its traceback, without the values of variables."""
     try:
         message = str(error)
     except BaseException as unprintable:  # noqa: BLE001 - an error's own str() may be broken
@@ -46,12 +46,12 @@ def _scrubbed_lines(text: str) -> str:
 
 
 def shown(text: str, limit: int) -> str:
-    """A text of a handler's as it is kept: printable, capped and without what looks secret."""
+    """A handler's text as it is kept: printable, capped, and without what looks secret."""
     return _kept(text, limit, scrubbed)
 
 
 def _kept(text: str, limit: int, scrub: Callable[[str], str]) -> str:
-    # Cut twice: first so that little of a huge text is looked through, then to measure.
+    # Cap twice: first to search only part of a huge text, then to the exact length.
     return capped(scrub(printable(capped(text, 4 * limit))), limit)
 
 
@@ -63,7 +63,7 @@ def type_path(kind: type[BaseException]) -> str:
 
 
 def fingerprint(handler: str, error: BaseException) -> str:
-    """The same for failures that are likely the same bug: handler, type and place."""
+    """A digest of handler, type and place, equal for failures that are likely the same bug."""
     places = [f"{frame.filename}:{frame.name}" for frame in _frames(error.__traceback__)]
     text = _NUMBERS.sub("#", "\n".join((handler, type_path(type(error)), *places[-3:])))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]

@@ -1,8 +1,8 @@
 """How a run can end.
 
 The union is closed: settling matches it exhaustively, and a type checker complains when
-a member is forgotten. Whether a failure is worth retrying, and after how long, is data
-that the attempt hands back; what follows from it is decided elsewhere, once.
+a member is forgotten. Whether a failure is worth retrying, and after how long, is data of
+the outcome; settling decides what follows from it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Snoozed:
-    """Not now: the job waits and nothing is consumed.
+    """The job is put back and consumes nothing.
 
-    ``put_off``: the worker could not judge the message; the store keeps since when.
+    ``put_off``: the worker could not judge the message; the store keeps the first such moment.
     """
 
     delay: float
@@ -59,7 +59,7 @@ class Snoozed:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The job was called off, by its handler or by an operator."""
+    """The job was cancelled, by its handler or by an operator."""
 
     reason: str = ""
     output: str = ""
@@ -75,25 +75,25 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """There was nothing to do: the work of this idempotency key is done."""
+    """There was nothing to do: the work of this idempotency key is already done."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """The process ended without a verdict while it ran this job alone."""
+    """The process that ran this job alone ended without a verdict."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The run was stopped for the worker's sake: neither an attempt nor a crash.
+    """The worker stopped the run: this counts neither as an attempt nor as a crash.
 
-    ``suspect``: perhaps it was this job that ended its process, so it is to run alone next.
-    ``delay``: after how many seconds it is due again, where a store can wait; at once without.
-    ``begun``: whether its handler may have been called.
+    ``suspect``: this job may have ended its process, so it runs alone next. ``delay``: seconds
+    until it is due again, where the store can wait. ``begun``: whether its handler may have been
+    called.
     """
 
     reason: str = ""
@@ -106,7 +106,7 @@ Outcome = Succeeded | Failed | Snoozed | Cancelled | Rejected | Skipped | Crashe
 
 
 def called_off(outcome: Outcome) -> Outcome:
-    """The outcome of a run that somebody asked to stop: it may succeed, but runs no more."""
+    """The outcome of a run that was asked to stop: it may succeed, but is not retried."""
     match outcome:
         case Succeeded() | Cancelled():
             return outcome

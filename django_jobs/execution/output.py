@@ -1,7 +1,7 @@
 """What a handler prints, kept per attempt and capped.
 
-``sys.stdout`` and ``sys.stderr`` are one per process, attempts may be many: a router in
-their place asks a context variable whose output it is looking at.
+A process has one ``sys.stdout`` and ``sys.stderr``, and may run many attempts: a router in their
+place looks up the current attempt in a context variable.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MAX_OUTPUT = 64 * 1024
 class Captured:
     """The output of one attempt, up to a limit; the rest is counted and dropped.
 
-    As a block it keeps what this thread or task prints in it. The first such block puts the
-    routers in place.
+    As a context manager it keeps what this thread or task prints. The first such block installs
+    the routers.
     """
 
     def __init__(self, limit: int = MAX_OUTPUT) -> None:
@@ -65,7 +65,7 @@ _current: ContextVar[Captured | None] = ContextVar("django_jobs_output", default
 
 
 class _Router:
-    """Stands where a standard stream stood, and is that stream for everybody else."""
+    """Replaces a standard stream, and passes on all output that is not captured."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -98,11 +98,11 @@ def keep_routers() -> None:
 
 
 class _Streams:
-    """The standard streams and the routers in their place, while anybody needs these."""
+    """Installs the routers in place of the standard streams while any block needs them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # One item for each block, in whatever thread: to append and to pop needs no lock.
+        # One item for each block, in any thread: append and pop need no lock.
         self._inside: list[None] = []
         self._kept = False
         self._real: tuple[TextIO, TextIO] | None = None
@@ -120,7 +120,7 @@ class _Streams:
                 sys.stdout, sys.stderr = self._routers
 
     def leave(self) -> None:
-        """Whatever a handler put there and left there must not hurt the next one."""
+        """Restore the streams: what a handler has put there must not hurt the next one."""
         if self._kept:
             self._inside.pop()
             if not self._inside:
@@ -133,7 +133,7 @@ class _Streams:
                 self._real = None
 
     def after_fork(self) -> None:
-        """The thread that held the lock was perhaps not forked with this one."""
+        """Make a new lock: the thread that held it may not exist in the child."""
         self._lock = threading.Lock()
 
     def keep(self) -> None:

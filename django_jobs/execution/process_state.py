@@ -1,7 +1,7 @@
-"""What belongs to the whole process, put back after a run, as the next one should find it.
+"""State of the process that is restored after each run.
 
-Only what would hurt that one, can be put back, and is looked at in a fraction of a
-microsecond: this is done after each job. What else a handler changes in its process stays.
+Only state that would hurt the next run, can be restored, and can be compared in a fraction of a
+microsecond: this happens after every job. Other changes that a handler makes stay.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 
 from django_jobs.execution.timeout import handler_of
 
-# What stands behind the public functions, which make members of enums and look at arguments.
+# The C functions below the public ones, which convert arguments and results to enums.
 _set_mask: Any = getattr(sys.modules.get("_signal"), "pthread_sigmask", None)
 _locale_now: Any = partial(getattr(locale, "_setlocale", locale.setlocale), locale.LC_ALL)
-# Ours or Python's, and a job would be interrupted, killed or misled if they were another's.
+# Signals that we or Python handle; with a foreign handler they would break the next job.
 _SIGNALS = tuple(
     int(getattr(signal, name))
     for name in ("SIGALRM", "SIGCHLD", "SIGHUP", "SIGINT", "SIGPIPE", "SIGTERM")
@@ -33,7 +33,7 @@ _SETMASK = int(getattr(signal, "SIG_SETMASK", 0))
 
 
 class ProcessState:
-    """The state that the process has now, to be restored between jobs in its main thread."""
+    """The present state of the process, to be restored between jobs in its main thread."""
 
     def __init__(self) -> None:
         self._folder = _folder()
@@ -50,7 +50,7 @@ class ProcessState:
     def restore(self) -> None:
         """Undo what a job has changed. No other job may run meanwhile."""
         if _folder() != self._folder:
-            with suppress(OSError):  # it is gone, and was so at the start or is since
+            with suppress(OSError):  # it may be gone
                 os.chdir(self._folder)
         os.umask(self._umask)
         if os.environ is not self._environ or _raw(self._environ) != self._raw:
@@ -67,12 +67,12 @@ class ProcessState:
             _set_mask(_SETMASK, self._mask)
 
     def restore_mask(self) -> None:
-        """Undo what a job has done to the signal mask of this thread, which is its own."""
+        """Restore the signal mask of this thread."""
         if _set_mask:
             _set_mask(_SETMASK, self._mask)
 
     def _restore_variables(self) -> None:
-        """By way of ``os.environ``, which changes what C and other programs see as well."""
+        """Through ``os.environ``, which also changes what C code and other programs see."""
         os.environ = self._environ  # noqa: B003 - where it was replaced, it was not cleared
         kept = self._variables
         zone = os.environ.get("TZ")
@@ -86,7 +86,7 @@ class ProcessState:
 
 
 def _raw(environ: Any) -> Any:
-    """The dict below an environment: to decode it each time would cost more than all else."""
+    """The dict below an environment: decoding it each time would cost more than all the rest."""
     return environ._data  # noqa: SLF001 - as said
 
 
@@ -99,7 +99,7 @@ def _folder() -> str:
 
 def _restore_signal(number: int, handler: Any) -> None:
     in_main = threading.current_thread() is threading.main_thread()
-    # None: what stood there was not set by Python.
+    # None: the handler was not set by Python.
     if handler is None or handler == handler_of(number) or not in_main:
         return
     if number == getattr(signal, "SIGALRM", None):

@@ -1,7 +1,7 @@
 """How long a job waits before it is run again.
 
-A policy answers one question: the delay before retry number ``n``, counted from 1. It
-does not decide whether there is a retry; that is settled in one place, by the worker.
+A policy answers one question: the delay before retry number ``n``, counted from 1. Whether
+there is a retry is decided in one place, by the worker.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ RetrySpec = str | list[float] | dict[str, Any]
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """Tells the seconds to wait before retry number ``retry_number`` (1 is the first).
+    """Returns the seconds to wait before retry number ``retry_number`` (1 is the first).
 
-    None gives up: the job dies now, whatever retries it had left.
+    None gives up: the job dies now, even if it has retries left.
     """
 
     def delay(self, retry_number: int) -> float | None: ...
 
 
-# No named tuple: without fields it would be false.
+# Not a named tuple: without fields it would be falsy.
 @dataclass(frozen=True)
 class NoBackoff:
-    """Again at once."""
+    """Retries at once."""
 
     def delay(self, retry_number: int) -> float:
         return 0.0
@@ -57,7 +57,7 @@ class Exponential(NamedTuple):
     """base, base·multiplier, base·multiplier², … never above maximum.
 
     Jitter spreads a delay by up to 15 % either way; the cap is applied after it, so that
-    the longest wait is the one that was asked for.
+    no wait is longer than ``maximum``.
     """
 
     base: float = DEFAULT_BASE
@@ -89,11 +89,11 @@ class Delays(NamedTuple):
 
 
 class InvalidRetry(ValueError):
-    """A retry policy was written in a way that means nothing; the message says what would."""
+    """A retry policy is not valid; the message says what is."""
 
 
 def normalised(spec: str | Sequence[float] | Mapping[str, Any]) -> RetrySpec:
-    """The spelling that travels; raises InvalidRetry. A dotted path is not imported here."""
+    """The normal form that travels; raises InvalidRetry. A dotted path is not imported here."""
     if isinstance(spec, str):
         parts = spec.split(".")
         if spec in STRATEGIES or (len(parts) > 1 and all(part.isidentifier() for part in parts)):
@@ -141,7 +141,7 @@ def _number(value: Any, what: str) -> float:
 
 
 def built_in(spec: RetrySpec) -> RetryPolicy | None:
-    """The policy of a normalised spec, or None when it is a dotted path to one's own."""
+    """The built-in policy of a normalised spec, or None for a dotted path."""
     if isinstance(spec, list):
         return Delays(tuple(spec))
     if isinstance(spec, str):

@@ -24,12 +24,12 @@ class Encoded(NamedTuple):
 
     @property
     def stored(self) -> str:
-        """What a store keeps of it."""
+        """The text that a store keeps."""
         return NOT_KEPT + self.note if self.note else self.json
 
 
 _NULL = Encoded("null")
-# What is returned in place of work, and what it has as long as that is not done.
+# Types returned in place of work, and their attribute that is set until the work is done.
 _WORK = {
     GeneratorType: ("a generator", "gi_frame"),
     AsyncGeneratorType: ("an asynchronous generator", "ag_frame"),
@@ -38,11 +38,11 @@ _WORK = {
 
 
 def encoded_value(value: Any) -> Encoded:
-    """A return value as it is kept, and a note where it cannot be.
+    """A return value as it is kept, or a note why it cannot be kept.
 
-    The work is done by then: to fail the attempt for its return value would do it again.
-    A handler that judges its return values itself hands them over encoded. InvalidResult:
-    it is work that nobody will do.
+    The work is done by then: failing the attempt because of its return value would repeat it.
+    A handler may return an ``Encoded`` itself. Raises InvalidResult for a generator or coroutine
+    that has not run.
     """
     if value is None:
         return _NULL
@@ -70,12 +70,12 @@ def _not_kept(why: str) -> Encoded:
 
 
 def _refuse_work(value: Any) -> None:
-    """Raise for a generator or coroutine that has not come to its end: nobody has run it."""
+    """Raise for a generator or coroutine that has not run to its end."""
     kind, frame = _WORK.get(type(value), ("", ""))
     if not kind or getattr(value, frame) is None:
         return
     if isinstance(value, CoroutineType):
-        value.close()  # else Python warns of it a second time
+        value.close()  # otherwise Python warns a second time
     raise InvalidResult(
         f"the handler returned {kind} that has not run to its end, and nobody will run it; "
         "iterate over it or await it in the handler"

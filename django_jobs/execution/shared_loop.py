@@ -1,7 +1,7 @@
-"""A coroutine handler on an event loop: alone on one of its own, or among others on one.
+"""Run coroutine handlers that share an event loop.
 
-Nothing here blocks the loop. Hooks and retry policies are plain functions of the user's,
-so they run in the thread that Django keeps for those.
+Nothing here blocks the loop. Hooks and retry policies are plain functions of the user, so they
+run in the thread that Django keeps for sync code.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Cut:
-    """Why a run is cancelled from outside; empty while it is not."""
+    """Why a run is cancelled from outside; empty unless it is."""
 
     why: str = ""
     timed_out: bool = False
 
 
 async def run_among_others(attempt: Attempt, cut: Cut) -> Outcome:
-    """The outcome of a run, as ``Attempt.run`` tells it."""
+    """The outcome of a run, as ``Attempt.run`` returns it."""
     with captured_output() as captured:
         try:
             outcome = await _outcome(attempt, cut)

@@ -1,8 +1,8 @@
 """The soft timeout: an exception inside the handler when its time is up.
 
-It needs the main thread and a system with interval timers. Elsewhere the time is only
-looked at when the handler returns. It cannot stop code that never comes back to Python;
-that is for the worker's parent, which kills the process.
+It needs the main thread and a system with interval timers. Elsewhere the time is
+checked only when the handler returns. It cannot stop code that never returns to Python; for that
+the worker's parent kills the process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["JobTimeout", "can_interrupt", "handler_of", "keep_alarm", "soft_timeout"]
 
 REPEAT_SECONDS = 5.0
-"""A handler that swallows the interrupt, or cleans up for too long, gets another."""
+"""After this time a handler that swallows the exception, or cleans up too long, gets another."""
 
 _HAS_TIMERS = hasattr(signal, "setitimer")
 _SOON = 0.000_001
@@ -40,20 +40,20 @@ def _find_main() -> None:
 
 _find_main()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_find_main)  # which may have been another thread
-# What stands behind signal.getsignal, which looks for a member of an enum first: for a function
-# there is none, and to find that out costs more than the rest of an alarm.
+    os.register_at_fork(after_in_child=_find_main)  # the forking thread is the child's main thread
+# The C function below signal.getsignal, which tries to convert the handler to an enum member:
+# for a function that fails, and costs more than the rest of an alarm.
 handler_of: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
 
 
 def soft_timeout(seconds: float | None, grace: float = 0.0) -> AbstractContextManager[None]:
-    """Raise JobTimeout inside the block after the given time; None sets no limit.
+    """Raise JobTimeout inside the block after ``seconds``; None sets no limit.
 
-    ``grace``: so much later, for something else looks at the time as well.
+    ``grace``: seconds to wait longer, where an event loop has the same limit.
     """
     if seconds is None:
         return nullcontext()
-    return (_Alarm if can_interrupt() else _looked_at_afterwards)(seconds, grace)
+    return (_Alarm if can_interrupt() else _checked_afterwards)(seconds, grace)
 
 
 def can_interrupt() -> bool:
@@ -62,14 +62,14 @@ def can_interrupt() -> bool:
 
 
 def keep_alarm() -> None:
-    """Leave the signal to timeouts from now on, in a process that does nothing but run jobs."""
+    """Keep the signal handler installed from now on, in a process that only runs jobs."""
     _Alarm.kept = True
     if can_interrupt():
         signal.signal(signal.SIGALRM, _on_alarm)
 
 
 @contextmanager
-def _looked_at_afterwards(seconds: float, grace: float) -> Iterator[None]:
+def _checked_afterwards(seconds: float, grace: float) -> Iterator[None]:
     started = time.monotonic()
     yield
     if time.monotonic() - started > seconds + grace:
@@ -77,7 +77,7 @@ def _looked_at_afterwards(seconds: float, grace: float) -> Iterator[None]:
 
 
 class _Alarm:
-    """One timeout by the interval timer of this process. They may stand inside each other."""
+    """One timeout by the interval timer of this process. Timeouts may be nested."""
 
     kept = False
     running: ClassVar[list[_Alarm]] = []
@@ -101,7 +101,7 @@ class _Alarm:
         if self._previous is not None and not self.kept:
             signal.signal(signal.SIGALRM, self._previous)
         left, interval = self._around
-        if left:  # an alarm around this one goes on as if nothing had been
+        if left:  # the alarm around this one goes on
             left = max(left - (time.monotonic() - self._started), _SOON)
             signal.setitimer(signal.ITIMER_REAL, left, interval)
 

@@ -1,1 +1,1 @@
-"""The code that runs jobs, and the registry it is found in."""
+"""The handlers, which are the code that runs jobs, and their registry."""

@@ -1,4 +1,4 @@
-"""What a handler is, and what it is shown of its job."""
+"""The base class of handlers, and the context that a handler gets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Terms
 
 
-# Not frozen: it is made for every job, and setting each field past the guard costs as much again.
+# Not frozen: one is made for every job, and a frozen dataclass takes twice as long to make.
 @dataclass(slots=True, kw_only=True)
 class JobContext:
-    """What a handler sees of its job. Queue state and scheduling are not among it."""
+    """What a handler sees of its job; queue state and scheduling are left out."""
 
     id: str
     payload: Any
@@ -32,18 +32,18 @@ class JobContext:
     deadline: float | None = None
     timeout: float | None = None
     ends_at: float | None = field(default=None, repr=False)
-    """When its time is up, on the monotonic clock."""
+    """When the time limit ends, on the monotonic clock."""
     is_cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
     terms: Terms | None = field(default=None, repr=False)
-    """What the job was enqueued with, for handlers of ours that show it again."""
+    """The signed terms of the job, for built-in handlers that show them."""
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody has asked this run to stop. It is told anew each time."""
+        """Whether this run was asked to stop. Asked anew at each access."""
         return self.is_cancelled()
 
     def progress(self, fraction: float, note: str = "") -> NoReturn:
-        """Reserved for telling how far the job is. Raises NotSupported until that is kept."""
+        """Reserved for reporting progress. Raises NotSupported for now."""
         raise NotSupported(
             "context.progress() is not supported yet: nothing would keep or show it; remove the "
             "call, and look at context.cancelled to hear that the job is to stop"
@@ -52,11 +52,11 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conduct:
-    """What a handler wants done around its runs. It stays with the code and never travels.
+    """How a handler's runs are treated. It belongs to the code and never travels.
 
-    ``retry_on``: when given, only these exceptions are worth a retry. ``discard_on``: these
-    end the job without one, and without a dead letter. ``before(context)`` may refuse the
-    run by raising; ``after(context, error)`` always runs, and its own error changes nothing.
+    ``retry_on``: if set, only these exceptions are retried. ``discard_on``: these end the job
+    without a retry and without a dead letter. ``before(context)`` may refuse the run by raising;
+    ``after(context, error)`` always runs, and its own error changes nothing.
     """
 
     retry_on: tuple[type[BaseException], ...] = ()
@@ -67,24 +67,24 @@ class Conduct:
 
 
 class Handler:
-    """What runs the jobs of one key. A subclass defines ``handle`` and what else it needs.
+    """Runs the jobs of one key. A subclass defines ``handle`` and what else it needs.
 
-    ``HANDLERS`` in the settings makes one without arguments, and gives it its key.
+    For an entry of ``HANDLERS`` the class is called without arguments and gets the entry's key.
     """
 
     key: str = ""
     is_coroutine: bool = False
     """Whether ``handle`` is a coroutine function, which shares its event loop with others."""
     options: Options = Options()
-    """The options of its jobs, where ``define()`` and ``using()`` begin."""
+    """The default options of its jobs, which ``define()`` and ``using()`` change."""
     retry: Any = None
-    """The retry policy declared for its jobs; one of your own has to be named in code."""
+    """The retry policy declared for its jobs; a policy class of your own must be set in code."""
     retry_on: tuple[type[BaseException], ...] = ()
     discard_on: tuple[type[BaseException], ...] = ()
     before: Callable[[JobContext], Any] | None = None
     after: Callable[[JobContext, BaseException | None], Any] | None = None
-    """These four: see ``Conduct``. The hooks are attributes and no methods, because a coroutine
-    that has none saves the way through a thread.
+    """See ``Conduct`` for these four. The hooks are attributes rather than methods: a coroutine
+    handler without hooks then needs no thread for them.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -93,12 +93,12 @@ class Handler:
 
     @property
     def code(self) -> Any:
-        """What it runs: registered under its key once more, the same code is no mistake."""
+        """The code it runs: the same code may be registered again under its key."""
         return self
 
     @property
     def takes(self) -> str:
-        """How its payload is written, for people; empty where there is nothing to say."""
+        """The form of its payload, for people; may be empty."""
         return ""
 
     def validate(self, payload: Any) -> None:
@@ -110,14 +110,14 @@ class Handler:
         return payload
 
     def admit(self, payload: Any) -> None:
-        """Refuse once more before a run: raises as ``validate``, quickly, without user code."""
+        """Check again before a run: raises as ``validate`` does, but must be quick and run no user code."""
 
     def destination(self, payload: Any) -> Any:
-        """What decides who gets the values of a payload, if anything does.
+        """The part of a payload that decides where its values are sent, if any.
 
-        Where that changes, an editor has to write hidden values anew.
+        When it changes, an editor must enter the hidden values again.
         """
 
     def handle(self, context: JobContext) -> Any:
-        """Run one attempt. A coroutine that is returned is awaited."""
+        """Run one attempt. A returned coroutine is awaited."""
         raise NotImplementedError("subclasses of Handler define handle(context)")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 _payload_of = LazyFunction("django_jobs.handlers.payload_types.Payload")
-"""For handlers with a typed payload, which few sites have."""
+"""Imported late: few sites have handlers with a typed payload."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class ClassHandler(Handler):
 
     @property
     def code(self) -> Any:
-        """Where it was written: the same code may be registered again, after a reload."""
+        """Where it is defined: the same code may be registered again after a reload."""
         return getattr(self.target.handle, "__func__", self.target.handle)
 
     def validate(self, payload: Any) -> None:
@@ -100,7 +100,7 @@ class ClassHandler(Handler):
 def class_handler(
     key: str, made: type[Any], conduct: Conduct | None = None, options: Options | None = None
 ) -> ClassHandler:
-    """The handler of a class; where it tells its ``payload_type``, with typed payloads."""
+    """The handler of a class; with typed payloads if it has a ``payload_type``."""
     payload = _payload_of(key, made.payload_type) if hasattr(made, "payload_type") else None
     handler = ClassHandler(key, made(), payload=payload, conduct=conduct, options=options)
     registered_as = getattr(made, "registered_as", None)

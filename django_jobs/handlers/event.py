@@ -1,7 +1,6 @@
-"""``event``: sends a Django signal that the site has named.
+"""The handler ``event``, which sends a Django signal named in ``ALLOWED_EVENTS``.
 
-The payload is ``{"name": …, "data": …}``. Names stand in ``ALLOWED_EVENTS``; no path that
-a message carries is ever imported.
+The payload is ``{"name": …, "data": …}``. A path in a message is never imported.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MOST_NAMED = 10
 
 
 class EventHandler(Handler):
-    """Sends a signal to all its receivers, and fails when any of them does.
+    """Sends a signal to all its receivers, and fails if any of them fails.
 
     Receivers get ``sender`` (this class), ``event`` (the name), ``data`` and ``context``.
     """
@@ -36,10 +35,10 @@ class EventHandler(Handler):
 
     def __init__(self) -> None:
         self._resolved: tuple[JobsSettings | None, Mapping[str, Signal]] = (None, {})
-        self.resolve(read_current()[0])  # a worker makes it before it forks: imported once for all
+        self.resolve(read_current()[0])  # made before a worker forks, so that signals are imported once
 
     def resolve(self, settings: JobsSettings) -> None:
-        """Import the signals that settings name, those that can be; once per settings."""
+        """Import the signals that settings name, as far as possible; once per settings."""
         signals = {}
         for name, path in settings.allowed_events.items():
             signal, _problem = find_signal(path)
@@ -51,14 +50,14 @@ class EventHandler(Handler):
         self._allowed(payload)
 
     def destination(self, payload: Any) -> str:
-        """The event, whose receivers get the data."""
+        """The name of the event, whose receivers get the data."""
         return self._allowed(payload)
 
     def admit(self, payload: Any) -> None:
         self._allowed(payload)
 
     def handle(self, context: JobContext) -> int:
-        """The number of receivers."""
+        """Send the signal; return the number of receivers."""
         name = self._allowed(context.payload)
         answers = self._signal(name).send_robust(
             sender=type(self), event=name, data=context.payload.get("data"), context=context
@@ -112,7 +111,7 @@ def _is_error(answer: Any) -> bool:
 
 def _raise(name: str, failed: list[tuple[Callable[..., Any], Any]], count: int) -> None:
     errors = [error for _, error in failed]
-    # When the receivers agree that they are only steering, so be it.
+    # If all of them raised a HandlerSignal, the first one steers the job.
     if all(isinstance(error, HandlerSignal) for error in errors):
         raise errors[0]
     reasons = "; ".join(

@@ -24,14 +24,14 @@ OPTIONS_BY_ANOTHER_NAME = {
     "run_after": "run_at",
     "task_id": "unique_key",
 }
-"""How other libraries call what our options do."""
+"""Names that other libraries have for our options."""
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
 class _Shape(NamedTuple):
-    """A signature of plain parameters only: most calls of it can be judged at a glance.
+    """A signature of plain parameters only, against which most calls can be checked quickly.
 
-    It only ever says yes. Whatever it does not recognise is for ``Signature.bind``.
+    It only accepts calls. Those that it does not accept are checked by ``Signature.bind``.
     """
 
     names: tuple[str, ...]
@@ -86,11 +86,11 @@ class FunctionHandler(Handler):
 
     @property
     def takes(self) -> str:
-        """How it is called, for people."""
+        """Its signature, for people."""
         return f"{self.key}{self._signature}"
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The payload of a call; raises InvalidCall where the call would be wrong."""
+        """The payload of a call; raises InvalidCall if the arguments do not fit."""
         if self._shape is not None and self._shape.fits(args, kwargs):
             return {"args": list(args), "kwargs": kwargs}
         try:
@@ -101,7 +101,7 @@ class FunctionHandler(Handler):
         return {"args": list(args), "kwargs": kwargs}
 
     def _unknown_argument(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """A misspelt argument, or an option of the job: rather than the one that is missing."""
+        """A hint for a misspelt argument or an option of the job, which says more than what is missing."""
         parameters = self._signature.parameters
         if any(
             parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
@@ -117,7 +117,7 @@ class FunctionHandler(Handler):
         return f"it has no argument {unknown!r}{hint}"
 
     def way_to_give(self, option: str) -> str:
-        """How an option is given where arguments are not the place for it."""
+        """How to set an option that was passed as an argument."""
         return f"to give the job a {option} write using({option}=…).enqueue(…)"
 
     def validate(self, payload: Any) -> None:
@@ -125,7 +125,7 @@ class FunctionHandler(Handler):
         self.payload(tuple(payload["args"]), payload["kwargs"])
 
     def admit(self, payload: Any) -> None:
-        """Raise InvalidPayload for what is no call. Whether it is a right one, the run shows."""
+        """Raise InvalidPayload unless it has the form of a call; the run checks the arguments."""
         if (
             not isinstance(payload, dict)
             or payload.keys() != {"args", "kwargs"}
@@ -144,7 +144,7 @@ class FunctionHandler(Handler):
 
 
 def refuse_generator(key: str, function: Callable[..., Any]) -> None:
-    """Raise InvalidJob for a function that yields: to call it runs nothing of it."""
+    """Raise InvalidJob for a generator function: calling it would run none of its code."""
     if _yields(function):
         raise InvalidJob(
             f"{key} is a generator function, and nobody would iterate over what it returns; do "
@@ -153,7 +153,7 @@ def refuse_generator(key: str, function: Callable[..., Any]) -> None:
 
 
 def refuse_hooks(key: str, **hooks: Callable[..., Any] | None) -> None:
-    """Raise InvalidJob for a hook that is more than called: to call it runs nothing of it."""
+    """Raise InvalidJob for a hook that is a generator or coroutine function."""
     for name, hook in hooks.items():
         if inspect.iscoroutinefunction(hook) or (hook is not None and _yields(hook)):
             kind = "coroutine" if inspect.iscoroutinefunction(hook) else "generator"
@@ -179,6 +179,6 @@ def _payload_signature(
                 "that can be given by position"
             )
         signature = signature.replace(parameters=parameters[1:])
-    # Annotations of a signature shown in an error would only be in the way.
+    # Leave out annotations, which only make the signature in an error harder to read.
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
     return signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)

@@ -1,7 +1,6 @@
-"""Handler key → handler. Nothing that is not in here can be run.
+"""The registry of handlers by key. Only what is registered can run.
 
-Keys come from code that was imported (``@job``, ``HANDLERS`` in settings), never from a
-message.
+Entries come from imported code (``@job``) and from the setting ``HANDLERS``, never from a message.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ BUILT_IN = {
     "event": "django_jobs.handlers.event.EventHandler",
     "url": "django_jobs.handlers.url.handler.UrlHandler",
 }
-"""By path, as most processes of a site only enqueue, and never need them."""
+"""Dotted paths, because most processes only enqueue and never need the handlers."""
 BUILT_IN_KEYS = frozenset(BUILT_IN)
-"""Handlers that reach far: they run only on queues that name them."""
+"""Far-reaching handlers: they run only on queues whose HANDLERS name them."""
 OWN_JOBS = {"django_jobs.carry_on": "django_jobs.jobs.carry_on"}
-"""Jobs that the package itself enqueues."""
+"""The package's own jobs."""
 
 
 class Registry:
@@ -43,11 +42,11 @@ class Registry:
         self._paths: dict[str, str] = {}
         # Finds the handler of a key that is not registered yet. Set when the app is ready.
         self.finder: Callable[[str], Handler | None] | None = None
-        # Whether it would look for one, told without importing anything.
+        # Whether the finder would look for a key; imports nothing.
         self.may_find: Callable[[str], bool] = lambda _key: False
 
     def register(self, handler: Handler) -> None:
-        """Add a handler; a second one of the same key is a mistake, the same one is not."""
+        """Add a handler. Another one of the same key is an error, the same code again is not."""
         if not isinstance(handler, Handler):
             raise ConfigurationError(
                 f"{handler!r} is not a Handler; make it a subclass of "
@@ -63,9 +62,9 @@ class Registry:
         self._handlers[key] = handler
 
     def register_path(self, key: str, path: str) -> None:
-        """Add a handler that is imported when it is first asked for.
+        """Add a handler that is imported on first use.
 
-        The path names a handler class, or a job, in the module where it is written.
+        The path names a handler class or a job in the module that defines it.
         """
         if key in self._handlers and not _is_at(self._handlers[key], path):
             raise _second(key)
@@ -78,21 +77,21 @@ class Registry:
         return handler
 
     def load(self) -> None:
-        """Import all handlers: for a process that runs jobs, before it forks."""
+        """Import all handlers; a worker does so before it forks."""
         for key in self._paths:
             self.get(key)
 
     def loaded(self) -> list[Handler]:
-        """The handlers that have been imported, which all those of the site's own apps are."""
+        """The handlers imported so far; those of the site's own apps always are."""
         return list(self._handlers.values())
 
     def _load(self, key: str) -> Handler:
         target = import_string(self._paths[key])
         handler: Handler = target() if isinstance(target, type) else target.handler
-        return self._handlers.setdefault(key, handler)  # another thread may have been faster
+        return self._handlers.setdefault(key, handler)  # another thread may have loaded it
 
     def get_verified(self, key: str) -> Handler | None:
-        """The handler of a key that a verified message names, which may have to be imported."""
+        """The handler for the key of a verified message; the finder may import it."""
         handler = self.get(key)
         if handler is None and self.finder is not None:
             return self.finder(key)
@@ -111,7 +110,7 @@ class Registry:
         return handler
 
     def options_of(self, key: str) -> Options:
-        """What was said where a handler was declared, where anything was."""
+        """The options declared with a handler, or the defaults."""
         handler = self.get(key)
         declared = None if handler is None else handler.options
         return declared if isinstance(declared, Options) else Options()
@@ -150,19 +149,19 @@ def _second(key: str) -> ConfigurationError:
 
 
 def _is_at(handler: Handler, path: str) -> bool:
-    """Whether a handler is written where a path leads to."""
+    """Whether a handler is defined at a dotted path."""
     written = getattr(handler, "function", type(handler))
     return f"{written.__module__}.{written.__qualname__}" == path
 
 
 def _same(handler: Handler, other: Handler) -> bool:
-    """Whether two registrations are the same code, as after a reload of its module."""
+    """Whether two handlers run the same code, as after a reload of its module."""
     first, second = handler.code, other.code
     return first is second or (_origin(first) is not None and _origin(first) == _origin(second))
 
 
 def _origin(function: Any) -> tuple[str, str, int] | None:
-    """Where a function was written. The line tells lambdas of one module apart."""
+    """Where a function is defined; the line distinguishes lambdas of one module."""
     code = getattr(function, "__code__", None)
     if code is None:
         return None
@@ -174,25 +173,25 @@ registry = Registry()
 
 
 def register_built_in(registry: Registry) -> None:
-    """Register the package's own; what their lists allow is looked up for each job."""
+    """Register the package's own handlers; their allow lists are read for each job."""
     for key, path in {**BUILT_IN, **OWN_JOBS}.items():
         registry.register_path(key, path)
 
 
 # Handlers named in settings: ``HANDLERS = {"key": "dotted.path"}``.
 #
-# The path leads to a ``@job`` function, a plain function, a Handler, or another class with
-# ``handle(context)`` that takes no arguments to make.
+# The path names a ``@job`` function, a plain function, a Handler, or another class with
+# ``handle(context)`` that can be made without arguments.
 
 
 def register_configured(handlers: Mapping[str, str], registry: Registry) -> None:
-    """Register what settings name; raises ConfigurationError for what cannot run."""
+    """Register the handlers of settings; raises ConfigurationError for one that cannot run."""
     for key, path in handlers.items():
         registry.register(_handler(key, path))
 
 
 def _named(key: str, handler_or_class: Handler | type[Handler]) -> Handler:
-    """A handler of the settings' key: one of its own, as another key may name it too."""
+    """A handler under a key of the settings. A copy, because another key may name it too."""
     handler = handler_or_class() if isinstance(handler_or_class, type) else copy(handler_or_class)
     handler.key = key
     return handler

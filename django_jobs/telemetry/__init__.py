@@ -1,1 +1,1 @@
-"""Facts about what happened, told in one place and put into words in another."""
+"""Events, the log sentences and figures made of them, and traces."""

@@ -1,4 +1,4 @@
-"""Who takes figures down. ``METRICS`` names the classes; each is made once per process."""
+"""Collectors of figures. ``METRICS`` names the classes; each is made once per process."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ Key = tuple[str, str]
 
 
 class Collector(Protocol):
-    """What a class of ``METRICS`` has to have. Calls come from several threads.
+    """The interface of the classes in ``METRICS``. Calls come from several threads.
 
-    They come from the worker's own process, between its jobs: whoever is slow here slows
-    all of them down. What is raised is logged, and changes nothing.
+    They come from the worker's own process, between its jobs: a slow collector slows all
+    jobs down. Exceptions are logged and change nothing.
     """
 
     def increment(self, name: str, queue: str, by: int = 1) -> None:
         """Count something."""
 
     def observe(self, name: str, queue: str, seconds: float) -> None:
-        """Take down how long something took."""
+        """Record how long something took."""
 
 
 class Watcher(Collector, Protocol):
-    """A collector that tells gauges as well. It is called once, before anything is counted."""
+    """A collector that also exports gauges. ``watch`` is called once, before any count."""
 
     def watch(self, gauges: Gauges) -> None:
-        """Keep what gauges are read from, for when they are asked for."""
+        """Keep the object to read gauges from later."""
 
 
 @dataclass(slots=True)
 class Spread:
-    """How often something took how long. ``counts`` has a place for each of ``BUCKETS``, and
-    one for what is longer than all of them; they do not include each other.
+    """A histogram of durations. ``counts`` has an entry for each of ``BUCKETS`` and a last one
+    for longer durations; the entries are not cumulative.
     """
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
@@ -88,13 +88,13 @@ class InMemory:
         self._gauges = gauges
 
     def gauges(self) -> list[Gauge]:
-        """How queues and workers stand, of the whole installation; the stores are asked when
-        this is called, at most every few seconds. Raises what they raise.
+        """The state of queues and workers of the whole installation. Each call reads the stores,
+        but at most every few seconds. Raises what they raise.
         """
         return [] if self._gauges is None else self._gauges.read()
 
     def observe_all(self, name: str, queue: str, times: Iterable[float]) -> None:
-        """Many observations, for a fraction of their price."""
+        """Record many observations at once, which is much cheaper than one by one."""
         with self._lock:
             spread = self._spread(name, queue)
             counts = spread.counts
@@ -108,13 +108,13 @@ class InMemory:
             return self._copied()
 
     def take(self) -> Snapshot:
-        """What was collected, and begin anew."""
+        """Return what was collected, and start from zero."""
         with self._lock:
             taken, self._kept = self._kept, Snapshot()
             return taken
 
     def give_back(self, taken: Snapshot) -> None:
-        """Add what was taken and could not be used."""
+        """Add back a snapshot that was taken and could not be used."""
         with self._lock:
             for (name, queue), count in taken.counters.items():
                 self._add(name, queue, count)
@@ -153,8 +153,8 @@ class InMemory:
 
 
 class Prometheus(InMemory):
-    """Keeps figures until the worker adds them to those of all workers, in the database.
+    """Keeps figures until the worker adds them to the totals in the database.
 
-    The view ``metrics`` shows the sums, from whatever process: there is nothing to open a
-    port for, and what a worker counted outlives it.
+    The view ``metrics`` shows the totals from any process: no worker has to open a port, and
+    its counts outlive it.
     """

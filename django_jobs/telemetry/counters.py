@@ -1,4 +1,4 @@
-"""What all workers have counted: added to in the database, and read from there."""
+"""The totals of all workers' counters, kept in the database."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Part = tuple[str, str, str]
 
 
 def add_counters(taken: Snapshot, using: str | None = None) -> None:
-    """Add figures to those of all workers, all of them or none."""
+    """Add a worker's figures to the totals, all of them or none."""
     alias = using or job_databases(get_settings())[0]
-    # In one order for all workers, so that none waits for another that waits for it.
+    # All workers update the rows in the same order, so that they cannot deadlock.
     parts = sorted(_parts(taken).items())
 
     def work(_: BaseDatabaseWrapper) -> None:
@@ -57,7 +57,7 @@ def total_counters() -> Snapshot:
             totals.counters[name, queue] = value
             continue
         if part != SUM and part not in _PLACES:
-            continue  # it is no figure, but whose turn it is to tell the gauges
+            continue  # no figure, but which process exports the gauges
         spread = totals.histograms.setdefault((name, queue), Spread())
         if part == SUM:
             spread.microseconds = value

@@ -1,8 +1,8 @@
 """Exceptions as the log gets them: without secrets, and each on one line.
 
-A log may be read by more people than the store, and formatters and error trackers take from an
-exception what they please: its text, its causes, the variables of its frames. So they get a copy,
-in which there is nothing that is not to be seen.
+More people may read the log than the store, and formatters and error trackers take what they
+please from an exception: its text, its causes, the variables of its frames. So they get a copy
+that holds nothing secret.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 LONGEST_TEXT = 4096
 MOST_EXCEPTIONS = 100
 
-# Its many patterns are compiled by the processes in which something goes wrong.
+# Imported late: it compiles many patterns, which only processes with errors need.
 _scrubbed = LazyFunction("django_jobs.redaction.scrubbed")
 
 
 def sentence_of(error: object) -> str:
-    """What an exception says: capped, on one line, without what looks secret."""
+    """The text of an exception: capped, on one line, without what looks secret."""
     try:
         return in_sentence(str(error))
     except Exception as unprintable:  # noqa: BLE001 - an exception's own text may be broken
@@ -32,15 +32,15 @@ def sentence_of(error: object) -> str:
 
 
 def in_sentence(text: str) -> str:
-    """The same for a text that may have come from one."""
+    """The same for a text that may come from an exception."""
     return one_line(_scrubbed(capped(text, LONGEST_TEXT)))
 
 
 def cleaned(error: BaseException) -> BaseException:
-    """An exception of the same name with the same frames, of which nothing but places is known.
+    """An exception of the same name whose frames have the same places and no variables.
 
-    Its text and its notes are redacted and on one line; so are those of its causes and, in a
-    group, of the others.
+    Its text and notes are redacted and put on one line, as are those of its causes and of the
+    members of a group.
     """
     try:
         copy = _copy(error, set())
@@ -86,7 +86,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _places(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback of the same lines, in whose frames there are no variables."""
+    """A traceback of the same lines, with frames that have no variables."""
     lines = []
     while trace is not None:
         lines.append(trace)
@@ -100,7 +100,7 @@ def _places(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _frame_like(frame: FrameType, number: int) -> FrameType:
-    """A frame that claims to be at the same line: that of a generator which never starts."""
+    """A frame that claims to be at the same line. It belongs to a generator that never starts."""
     code = _nothing.__code__.replace(
         co_filename=one_line(frame.f_code.co_filename),
         co_name=one_line(frame.f_code.co_name),

@@ -1,7 +1,6 @@
-"""Typed facts, and the one way to tell them.
+"""The typed events of the package, and ``emit()``, which passes them to subscribers.
 
-Whoever wants to know subscribes; a subscriber that fails is logged and changes nothing.
-The sentences are in ``logs.py``.
+A subscriber that fails is logged and changes nothing. ``logs.py`` has the log sentences.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-# What happens to single jobs. Everybody imports these from ``events``.
+# Events of single jobs.
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Event:
     """Something that happened. ``key`` is stable: alerts and log queries rely on it.
 
-    Subclasses are written as frozen dataclasses with keyword arguments are, and are none:
-    ``@dataclass`` compiles the methods of each class when it is imported, and sixty of them
-    took a tenth of the start of every process.
+    Subclasses look like frozen dataclasses with keyword arguments, but are none: ``@dataclass``
+    compiles the methods of each class at import, and for sixty classes that took a tenth of
+    the start of every process.
     """
 
     names: ClassVar[tuple[str, ...]] = ()
@@ -76,15 +75,15 @@ class JobEvent(Event):
 
 
 class JobClaimed(JobEvent):
-    """A worker has leased a job. It may give it back before it has started it."""
+    """A worker has leased a job. It may return the job before starting it."""
 
 
 class JobStarted(JobEvent):
-    """A handler is about to be called. Told where it runs: in a child, if there are any."""
+    """A handler is about to be called. Emitted where it runs: in a child, if there are any."""
 
 
 class JobSucceeded(JobEvent):
-    """A run ended well and was acked. It had ``waited`` so long since it was due."""
+    """A run succeeded and was acked. ``waited``: how long the job had been due before it ran."""
 
     seconds: float = 0.0
     waited: float = 0.0
@@ -126,7 +125,7 @@ class JobReturned(JobEvent):
 
 
 class JobCrashed(JobEvent):
-    """A job was to run alone and came to no verdict. It was charged a crash and runs again."""
+    """A job that ran alone ended without a verdict. It is charged a crash and runs again."""
 
     crashes: int
     reason: str
@@ -134,7 +133,7 @@ class JobCrashed(JobEvent):
 
 
 class LeaseLost(JobEvent):
-    """A settle came too late: somebody else holds the job, or it is gone."""
+    """A settle came too late: the job has another lease, or it is gone."""
 
 
 class SettleUnknown(JobEvent):
@@ -142,7 +141,7 @@ class SettleUnknown(JobEvent):
 
 
 class SettleRefused(JobEvent):
-    """The store refused a settle as it was; it is settled without the texts that may not fit."""
+    """The store refused a settle; it is repeated without the texts that may not fit."""
 
     error: BaseException
 
@@ -165,7 +164,7 @@ class RetryPolicyFailed(JobEvent):
     error: BaseException
 
 
-# What happens to schedules. Everybody imports these from ``events``.
+# Events of schedules.
 
 
 class TickDecided(Event):
@@ -186,14 +185,14 @@ class ScheduleFailed(Event):
 
 
 class ScheduleUndecided(Event):
-    """A tick has waited some seconds for a dependency that no scheduler decides; told once."""
+    """A tick has waited some seconds for a dependency that no scheduler decides; emitted once."""
 
     schedule: str
     why: str
 
 
 class ClockWasAhead(Event):
-    """Schedules were decided by a clock that was ahead of the store's: they begin anew.
+    """Schedules were decided by a clock that was ahead of the store's: they start over.
 
     ``seconds``: by how much, at most.
     """
@@ -203,14 +202,14 @@ class ClockWasAhead(Event):
 
 
 class ScheduleUnreadable(Event):
-    """A schedule of the admin was right when it was saved, and is so no more: it is left out."""
+    """A schedule of the admin was valid when saved and no longer is: it is left out."""
 
     schedule: str
     why: str
 
 
 class ScheduleOfOtherCode(Event):
-    """A schedule has the moments of other code: a newer one, or one that is gone."""
+    """The row of a schedule was written by another version of the code, newer or older."""
 
     schedule: str
     what: str
@@ -221,7 +220,7 @@ class SchedulerStarted(Event):
 
 
 class SchedulerStopped(Event):
-    """A scheduler has ended in good order."""
+    """A scheduler has ended normally."""
 
     why: str
 
@@ -296,7 +295,7 @@ class PushLost(Event):
 
 
 class RelayLost(Event):
-    """A relay cannot move an outbox on, or one queue of it; told once per outage.
+    """A relay cannot move jobs out of an outbox, or of one queue in it; emitted once per outage.
 
     ``queue`` is ``*`` where no queue can be moved.
     """
@@ -307,7 +306,7 @@ class RelayLost(Event):
 
 
 class RelayFound(Event):
-    """A relay moves an outbox on again, or the queue of it that stood still."""
+    """A relay can move jobs out of the outbox, or the queue in it, again."""
 
     backend: str
     seconds: float
@@ -326,9 +325,9 @@ class PushRefused(Event):
 
 
 class StoreLost(Event):
-    """The store does not answer, or answers with an error; told once per outage.
+    """The store does not answer, or answers with an error; emitted once per outage.
 
-    ``trouble``: which of them, in words.
+    ``trouble``: which of the two, in words.
     """
 
     backend: str
@@ -344,11 +343,10 @@ class StoreFound(Event):
 
 
 class BreakerOpened(Event):
-    """So much went wrong in a row that nothing passes for a while.
+    """After too many failures in a row a breaker lets nothing pass for a while.
 
-    ``kind``: what it guards. ``queue``: a queue against messages that are refused;
-    ``handler``: a handler; ``backend``: the dealings with a store, or with one queue of it.
-    ``subject``: which one.
+    ``kind``: what it guards. ``queue``: a queue, against refused messages; ``handler``: a
+    handler; ``backend``: calls to a store, or for one queue of it. ``subject``: its name.
     """
 
     kind: str
@@ -367,7 +365,7 @@ class BreakerClosed(Event):
 
 
 class WorkerWaiting(Event):
-    """A worker waits before it begins to serve; told once."""
+    """A worker waits before it begins to serve; emitted once."""
 
     backend: str
     why: str
@@ -381,7 +379,7 @@ class WorkerStarted(Event):
 
 
 class WorkerStopping(Event):
-    """A worker takes no more jobs and lets those end that run."""
+    """A worker takes no more jobs and lets the running ones finish."""
 
     running: int
     why: str
@@ -396,14 +394,14 @@ class WorkerStopped(Event):
 
 
 class WorkerBroken(Event):
-    """A worker has to end because its own machinery failed."""
+    """A worker has to end because of an error of its own."""
 
     backend: str
     why: str
 
 
 class ChildDied(Event):
-    """A child of a worker ended, of its own or because its parent killed it."""
+    """A child of a worker ended by itself, or was killed by its parent."""
 
     pid: int
     how: str
@@ -421,14 +419,14 @@ class ChildRecycled(Event):
 
 
 class ExitHooksCut(Event):
-    """What libraries registered with ``atexit`` took too long in a child, which ended without."""
+    """The ``atexit`` hooks in a child took too long and were cut off."""
 
     pid: int
     seconds: float
 
 
 class ReceiverFailed(Event):
-    """A receiver of a public signal raised; the others were told all the same."""
+    """A receiver of a public signal raised; the others were still called."""
 
     signal: str
     receiver: str
@@ -445,14 +443,14 @@ class SignalLost(Event):
 
 
 class Unsaid(Event):
-    """So much happened while nobody took it down that it could not all be kept."""
+    """Log records were dropped: more came than the log accepted or the buffer could hold."""
 
     count: int
 
 
 _subscribers: dict[Callable[[Event], None], Callable[[type[Event]], bool]] = {}
 _paths: list[tuple[str, str]] = []
-"""Subscribers that are not imported yet, and their ``wants``."""
+"""Dotted paths of subscribers that are not imported yet, and of their ``wants``."""
 
 
 def _everything(_kind: type[Event]) -> bool:
@@ -462,28 +460,28 @@ def _everything(_kind: type[Event]) -> bool:
 def subscribe(
     subscriber: Callable[[Event], None], wants: Callable[[type[Event]], bool] = _everything
 ) -> None:
-    """Let a callable be told every event. ``wants``: which kinds mean anything to it now."""
+    """Call ``subscriber`` with every event. ``wants``: which kinds it handles now."""
     _subscribers.setdefault(subscriber, wants)
 
 
 def subscribe_path(subscriber: str, wants: str) -> None:
-    """The same for functions that are imported when there is an event, or a question for one."""
+    """The same for dotted paths, imported at the first event or call of ``is_wanted()``."""
     _paths.append((subscriber, wants))
 
 
 def _import_subscribers() -> None:
     for subscriber, wants in tuple(_paths):
         subscribe(import_string(subscriber), import_string(wants))
-    _paths.clear()  # at last, so that no other thread misses one of them meanwhile
+    _paths.clear()  # last, so that no other thread misses a subscriber meanwhile
 
 
 def unsubscribe(subscriber: Callable[[Event], None]) -> None:
-    """Tell it no more."""
+    """Stop calling ``subscriber``."""
     _subscribers.pop(subscriber, None)
 
 
 def is_wanted(kind: type[Event]) -> bool:
-    """Whether an event of a kind would mean anything to anybody; what comes often asks first."""
+    """Whether any subscriber handles this kind. Frequent events ask before they are built."""
     if _paths:
         _import_subscribers()
     for wants in _subscribers.values():  # noqa: SIM110 - asked for every job; any() takes thrice as long
@@ -493,7 +491,7 @@ def is_wanted(kind: type[Event]) -> bool:
 
 
 def emit(event: Event) -> None:
-    """Tell every subscriber."""
+    """Pass an event to every subscriber."""
     if _paths:
         _import_subscribers()
     for subscriber in tuple(_subscribers):
@@ -507,11 +505,11 @@ def emit(event: Event) -> None:
             )
 
 
-# What went wrong beside the jobs and changes nothing for them: told, so that somebody looks.
+# Failures beside the jobs, which do not change their outcome but need a look.
 
 
 class WorkerUnseen(Event):
-    """A worker could not write its row, by which operators see it."""
+    """A worker could not write its row, which is where operators see it."""
 
     backend: str
     error: BaseException
@@ -546,14 +544,14 @@ class TaskModuleFailed(Event):
 
 
 class LimitsUnread(Event):
-    """The limits of queues could not be read; those known last hold on."""
+    """The limits of queues could not be read; the last ones read stay in force."""
 
     backend: str
     error: BaseException
 
 
 class RateUnread(Event):
-    """The rate limit that was set for a queue cannot be read; that of the settings holds."""
+    """The rate limit set for a queue cannot be read; the one of the settings holds."""
 
     backend: str
     queue: str
@@ -569,7 +567,7 @@ class DutyFailed(Event):
 
 
 class PushPutOff(Event):
-    """A relay cannot judge a job of the outbox, and leaves it for one that can."""
+    """A relay cannot judge a job of the outbox, and leaves it to another relay."""
 
     backend: str
     queue: str
@@ -580,7 +578,7 @@ class PushPutOff(Event):
 
 
 class RecordsUnkept(Event):
-    """A store without room settles jobs without results and records of failed runs."""
+    """A full store settles jobs without results and records of failed runs."""
 
     backend: str
     queue: str
@@ -602,7 +600,7 @@ class DeadLettersUnswept(Event):
 
 
 class MessagesUnfit(Event):
-    """A worker that starts would not run some of the messages that wait, all for one reason."""
+    """A starting worker found waiting messages that it would not run, all for one reason."""
 
     backend: str
     reason: str
@@ -614,14 +612,14 @@ class MessagesUnfit(Event):
 
 
 class MessagesUnseen(Event):
-    """A worker that starts could not look at the messages that wait; it works all the same."""
+    """A starting worker could not look at the waiting messages; it starts anyway."""
 
     backend: str
     error: BaseException
 
 
 class BackendSilent(Event):
-    """A backend did not tell an operator of a queue, or of its queues."""
+    """A backend did not answer an operator's question about a queue, or about its queues."""
 
     backend: str
     queue: str

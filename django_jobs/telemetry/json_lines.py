@@ -14,8 +14,8 @@ LONGEST_TEXT = 16_384
 class JsonFormatter(logging.Formatter):
     """For ``LOGGING``: ``{"()": "django_jobs.telemetry.json_lines.JsonFormatter"}``.
 
-    ``at``, ``level``, ``logger`` and ``message``, then what the record carries: ``key``,
-    ``job_id``, ``trace_id`` and their like. Records of others are written in the same form.
+    ``at``, ``level``, ``logger`` and ``message``, then the attributes of the record:
+    ``key``, ``job_id``, ``trace_id`` and so on. Records of other loggers have the same form.
     """
 
     def format(self, record: logging.LogRecord) -> str:

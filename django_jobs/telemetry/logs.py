@@ -1,7 +1,7 @@
-"""The log: what is told in it, and when.
+"""The log: its sentences, and how events become records.
 
-Each record carries ``key`` and the event's fields as attributes, for structured logs. Whatever
-names and errors hold, it is one line without control characters, whoever formats it.
+Each record carries ``key`` and the event's fields as attributes, for structured logs. With any
+formatter it is one line without control characters, whatever names and errors contain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_jobs.telemetry.events import Event
 
 
-# The words of the log: every sentence, its level and its stable key, in one table.
+# Every sentence of the log with its level and its stable key.
 
 
 _JOB = "%(handler)s %(job_id)s on %(queue)s"
@@ -304,7 +304,7 @@ WITH_TRACEBACK = {
 logger = logging.getLogger("django_jobs")
 
 _FREE_TEXTS = frozenset({"why", "what", "trouble"})
-"""Facts that may hold what an error said; the other texts are names, or were redacted before."""
+"""Fields that may quote an error; the other texts are names, or are redacted already."""
 
 
 _outlets: list[Callable[[Callable[[], object]], None]] = []
@@ -312,7 +312,7 @@ _outlets: list[Callable[[Callable[[], object]], None]] = []
 
 @contextmanager
 def through(outlet: Callable[[Callable[[], object]], None]) -> Iterator[None]:
-    """Inside the block an outlet sees to it that records are written, for who cannot wait."""
+    """In the block ``outlet`` writes the records, so that the caller does not wait for the log."""
     _outlets.append(outlet)
     try:
         yield
@@ -327,13 +327,13 @@ def wants(kind: type[Event]) -> bool:
 
 
 def write(event: Event) -> None:
-    """Put an event into the log, soon where there is an outlet and else now."""
+    """Log an event: through the outlet if there is one, otherwise now."""
     if wants(type(event)):
         soon(partial(write_now, event))
 
 
 def soon(work: Callable[[], object]) -> None:
-    """Do it now, or leave it to the outlet that sees to what may take long."""
+    """Run ``work`` now, or through the outlet if there is one."""
     if _outlets:
         _outlets[-1](work)
     else:
@@ -341,21 +341,21 @@ def soon(work: Callable[[], object]) -> None:
 
 
 def write_now(event: Event) -> None:
-    """Put an event into the log; takes as long as the log's handlers do."""
+    """Log an event now; takes as long as the log's handlers do."""
     key, level, sentence = SENTENCES[type(event)]
     facts = _facts(event)
     error = getattr(event, "error", None)
     logger.log(
         level,
         sentence,
-        *filter(None, [facts]),  # an empty dict would count as an argument that the sentence lacks
+        *filter(None, [facts]),  # an empty dict would count as an argument
         extra={"key": key, **facts},
         exc_info=cleaned(error) if error is not None and key in WITH_TRACEBACK else None,
     )
 
 
 def in_words(event: Event) -> str:
-    """The sentence of an event, as the log would have it."""
+    """The sentence that the log has for an event."""
     _key, _level, sentence = SENTENCES[type(event)]
     return sentence % _facts(event)
 

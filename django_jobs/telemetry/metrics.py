@@ -1,7 +1,7 @@
-"""The figures that are collected: their names, what they mean, and what an event adds to them.
+"""Counters, histograms and gauges: their names, their meaning and what an event adds to them.
 
-Alerts and dashboards rely on the names. All have the label ``queue``, which is empty where a
-figure belongs to none.
+Alerts and dashboards rely on the names. Counters and histograms have the label ``queue``, which
+is empty where a figure belongs to no queue.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ HISTOGRAMS: Final = {
     "job_run_seconds": "How long runs took.",
 }
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Upper ends, in seconds; what is longer is in the total alone."""
+"""Upper bounds in seconds; longer durations are in the total only."""
 
 _SUCCESS = ("jobs_fetched", "jobs_succeeded")
 _RAN = frozenset({"exhausted", "not-retryable", "timed-out"})
 
 
 def add(collector: Collector, event: events.Event) -> None:
-    """What an event adds to the figures."""
+    """Add an event to the figures of a collector."""
     match event:
         case events.JobSucceeded():
             add_successes(collector, event.queue, [event.waited], [event.seconds])
@@ -80,13 +80,13 @@ _END = {
     (events.LeaseLost, ""): "leases_lost",
     (events.SettleUnknown, ""): "settles_unknown",
 }
-"""Kind of event and its status → the counter of a delivery that ended so."""
+"""(Kind of event, status) → the counter of deliveries that ended so."""
 
 
 def add_successes(
     collector: Collector, queue: str, waited: Sequence[float], seconds: Sequence[float]
 ) -> None:
-    """The most frequent of them, for who has no events at hand: those of one queue."""
+    """Add successful runs of a queue, the most frequent figures, without building events."""
     for name in _SUCCESS:
         collector.increment(name, queue, len(seconds))
     observed = (("job_wait_seconds", waited), ("job_run_seconds", seconds))
@@ -137,17 +137,17 @@ logger = logging.getLogger("django_jobs")
 T = TypeVar("T")
 
 gauges: Gauges | None = None
-"""What collectors may watch; put here from above, where the stores can be asked."""
+"""The gauges that collectors may watch; set by a higher layer, which can read the stores."""
 _made: dict[str, Any] = {}
 _current: tuple[JobsSettings | None, tuple[Any, ...]] = (None, ())
 
 
 def collectors() -> tuple[Any, ...]:
-    """Those in force in this process. One that cannot be had is told once, and left out."""
+    """The collectors of this process. One that cannot be made is logged once and left out."""
     global _current  # noqa: PLW0603 - one set of settings is in force at a time
     try:
         settings = get_settings()
-    except SettingsError:  # the system checks tell of it
+    except SettingsError:  # the system checks report it
         return ()
     if _current[0] is not settings:
         made_collectors = tuple(
@@ -161,7 +161,7 @@ def _collector(path: str) -> Any:
     if path not in _made:
         try:
             _made[path] = import_string(path)()
-        except Exception as error:  # noqa: BLE001 - told, and the others go on
+        except Exception as error:  # noqa: BLE001 - logged, and the others go on
             _failed("METRICS: %s is not used", path, error)
             _made[path] = None
         _let_watch(_made[path])
@@ -169,13 +169,13 @@ def _collector(path: str) -> Any:
 
 
 def _let_watch(collector: Any) -> None:
-    """Gauges are for those that ask for them; a collector may be for counters alone."""
+    """Pass the gauges to a collector that has ``watch``; it is optional."""
     watch = getattr(collector, "watch", None)
     if watch is None or gauges is None:
         return
     try:
         watch(gauges)
-    except Exception as error:  # noqa: BLE001 - told, and the others go on
+    except Exception as error:  # noqa: BLE001 - logged, and the others go on
         _failed("%s watches no gauges", type(collector).__qualname__, error)
 
 
@@ -192,19 +192,19 @@ _WITHOUT = {events.JobSucceeded, events.JobClaimed, events.JobStarted}
 
 
 def wants(kind: type[events.Event]) -> bool:
-    """Only what adds to a figure. A plain success is told without an event, by ``succeeded``."""
+    """Whether a kind adds to a figure. Plain successes come without events, by ``succeeded``."""
     return kind not in _WITHOUT
 
 
 def count(event: events.Event) -> None:
     """Add an event to the figures."""
-    _tell(lambda collector: add(collector, event))
+    _to_each(lambda collector: add(collector, event))
 
 
 def succeeded(runs: Iterable[tuple[str, float, float]]) -> None:
-    """Add runs that ended well, when nobody else wants to know of them.
+    """Add successful runs for which no other subscriber wants events.
 
-    Of each its queue, how long it waited, and how long it took.
+    Of each: its queue, how long it waited, and how long it took.
     """
     lasted: dict[str, tuple[list[float], list[float]]] = {}
     for queue, waited, seconds in runs:
@@ -212,25 +212,25 @@ def succeeded(runs: Iterable[tuple[str, float, float]]) -> None:
         waits.append(waited)
         times.append(seconds)
     for queue, durations in lasted.items():
-        _tell(lambda collector: add_successes(collector, queue, *durations))  # noqa: B023 - called at once
+        _to_each(lambda collector: add_successes(collector, queue, *durations))  # noqa: B023 - called at once
 
 
-def _tell(add: Callable[[Collector], None]) -> None:
+def _to_each(add: Callable[[Collector], None]) -> None:
     for collector in collectors():
         try:
             add(collector)
-        except Exception as error:  # noqa: BLE001 - told, and the others go on
+        except Exception as error:  # noqa: BLE001 - logged, and the others go on
             _failed("the collector %s raised", type(collector).__qualname__, error)
 
 
-# Figures that nobody counts: how things stand, read from the stores when somebody asks.
+# Gauges are read from the stores on demand.
 #
-# Alerts and dashboards rely on the names. They are those of the whole installation, whoever
-# reads them: of several processes that tell the same, one is right, and their sum is not.
+# They describe the whole installation in every process. So only one process may export them: if
+# several did, their sum would be wrong.
 
 
 class Kind(NamedTuple):
-    """What a gauge tells, by which labels, and in which unit if it is no plain number."""
+    """The description, the labels and, unless it is a plain number, the unit of a gauge."""
 
     description: str
     labels: tuple[str, ...]
@@ -256,17 +256,17 @@ class Gauge(NamedTuple):
 
 
 class Gauges(Protocol):
-    """What a collector with a method ``watch`` is given. Reading asks the stores, at most
-    every few seconds in a process, however often it is called; it raises what they raise.
+    """What a collector's ``watch`` receives. Reading asks the stores at most every few seconds per
+    process, however often it is called, and raises what they raise.
     """
 
     def read(self) -> list[Gauge]:
-        """How things stand: for who answers somebody that asked this process."""
+        """All gauges, for a collector that answers a request to this process."""
 
     def in_turn(self) -> list[Gauge]:
-        """The same, in one process of the installation at a time, and nothing in all others:
-        for who tells of its own accord, as every process may. Raises nothing.
+        """All gauges in one process of the installation at a time, and none in the others: for a
+        collector that exports by itself, as every process may. Raises nothing.
         """
 
     def end(self) -> None:
-        """Let another process tell at once, as this one ends; raises what the database raises."""
+        """Let another process export from now on, as this one ends. May raise database errors."""

@@ -1,7 +1,7 @@
 """The collector for OpenTelemetry: figures as instruments, enqueues and runs as spans.
 
-It needs the extra ``otel``, which is the API alone. Without an SDK that the site sets up,
-everything here does nothing, as the API promises.
+It needs the extra ``otel``, which installs the API only. Unless the site sets up an SDK, all of it
+does nothing, as the API promises.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class OpenTelemetry:
-    """The providers are looked up at each use, for a site may set them after us."""
+    """Looks up the providers at each use, because a site may set them later."""
 
     def __init__(self) -> None:
         self._instruments: dict[str, Any] = {}
@@ -55,7 +55,7 @@ class OpenTelemetry:
         instrument.record(seconds, {"queue": queue})
 
     def watch(self, gauges: Gauges) -> None:
-        """Instruments that ask when the SDK exports, in the thread in which it does."""
+        """Register instruments that read the gauges when the SDK exports, in the SDK's thread."""
         meter = metrics.get_meter(SCOPE)
         for name, kind in GAUGES.items():
             meter.create_observable_gauge(
@@ -66,7 +66,7 @@ class OpenTelemetry:
             )
 
     def enqueued(self, handler: str, queue: str, job_id: str) -> str:
-        """A span of the enqueue; its context travels with the job."""
+        """Make a span of the enqueue; its context travels with the job."""
         attributes = {
             **SYSTEM,
             "messaging.operation.type": "send",
@@ -82,7 +82,7 @@ class OpenTelemetry:
 
     @contextmanager
     def running(self, run: Traced, parent: str | None) -> Iterator[Callable[[Outcome], None]]:
-        """A span of a run: in the trace of the enqueue, and linked to its span."""
+        """A span of a run, in the trace of the enqueue and linked to its span."""
         within = _propagator.extract({"traceparent": parent} if parent else {})
         origin = trace.get_current_span(within).get_span_context()
         attributes: dict[str, str | int] = {
@@ -111,7 +111,7 @@ class OpenTelemetry:
 
 
 def _observed(gauges: Gauges, name: str, _options: Any) -> list[Observation]:
-    # Every process has an exporter. Were all of them to tell, a sum would count jobs many times.
+    # Every process has an exporter. If all of them exported, a sum would count jobs many times.
     return [
         Observation(gauge.value, gauge.labels) for gauge in gauges.in_turn() if gauge.name == name
     ]

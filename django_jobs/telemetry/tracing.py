@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Traced(Protocol):
-    """What is told of a run: its context, as handlers see it."""
+    """What a tracer sees of a run: its context, as handlers see it."""
 
     @property
     def id(self) -> str: ...
@@ -30,19 +30,19 @@ class Traced(Protocol):
 
 
 class Tracer(Protocol):
-    """A collector that makes spans as well: one that has these two methods."""
+    """A collector with these two methods, which makes spans as well."""
 
     def enqueued(self, handler: str, queue: str, job_id: str) -> str:
-        """The trace context that a job takes along, in the form of the W3C, or nothing."""
+        """The trace context that travels with a job, in the W3C format, or an empty text."""
 
     def running(
         self, run: Traced, parent: str | None
     ) -> AbstractContextManager[Callable[[Outcome], None]]:
-        """A span around a run. It is told how the run ended."""
+        """A span around a run; the context manager's value is called with the outcome."""
 
 
 def parent_for(handler: str, queue: str, job_id: str) -> str:
-    """What a job that is enqueued now takes along; nothing where nobody traces."""
+    """The trace context for a job enqueued now; empty without a tracer."""
     tracer = _tracer_of(collectors())
     return tracer.enqueued(handler, queue, job_id) if tracer else ""
 
@@ -53,7 +53,7 @@ def _tracer_of(those: tuple[Any, ...]) -> Tracer | None:
 
 
 def of_run(run: Traced, envelope: Envelope) -> AbstractContextManager[Callable[[Outcome], Outcome]]:
-    """A span around a run, if anybody traces; what is yielded has to be told its outcome."""
+    """A span around a run, if there is a tracer; call the yielded function with the outcome."""
     tracer = _tracer_of(collectors())
     return _UNTRACED if tracer is None else _traced(tracer, run, parent_of(envelope))
 
@@ -71,8 +71,8 @@ def _traced(
         yield note_outcome
 
 
-def _untold(outcome: Outcome) -> Outcome:
+def _unchanged(outcome: Outcome) -> Outcome:
     return outcome
 
 
-_UNTRACED: AbstractContextManager[Callable[[Outcome], Outcome]] = nullcontext(_untold)
+_UNTRACED: AbstractContextManager[Callable[[Outcome], Outcome]] = nullcontext(_unchanged)

@@ -1,4 +1,4 @@
-"""What travels: the envelope, its strict JSON, its signature, and opening it again.
+"""The wire format: the envelope, its strict JSON, its signature, and opening it again.
 
-Nothing in here knows Django.
+Nothing here depends on Django.
 """

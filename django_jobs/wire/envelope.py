@@ -1,9 +1,9 @@
-"""The envelope: what travels, field by field, and which parts are signed.
+"""The envelope: the fields of a message, and which of them are signed.
 
 A message is a body and a header. The **body** is JSON text that is written once, signed,
 stored as it is and never written again: everything about the job that must not change.
 The **header** holds what changes from delivery to delivery (attempts, crashes, when it is
-available). It is unsigned on purpose, so it is only believed within the range that the
+available). It is deliberately unsigned, so its values are clamped to the range that the
 signed body allows.
 
 ``Terms`` are the part of a body that many jobs can share; their JSON is made once.
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from django_jobs.wire.signing import Signer
 
 
-# What each field of a signed body may hold. A correct signature is no excuse for nonsense.
+# What each field of a signed body may hold: a correct signature does not make a value valid.
 
 
 MAX_SECONDS = 100 * 366 * 86_400
 MAX_MOMENT = 2**53 - 1
 MAX_COUNT = 2**31 - 1
 FULL = MAX_COUNT - 1
-"""No counter is believed beyond that: one more has to fit."""
+"""The highest accepted counter, so that it can be increased once more."""
 
 
 def _text(limit: int) -> Callable[[Any], bool]:
@@ -73,11 +73,11 @@ KeyKind = Literal["unique", "instance", "concurrency", "idempotency"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """All that a job is, save its id, its payload and the moment it was enqueued.
+    """All fields of a job but its id, its payload and the moment of its enqueue.
 
-    Times are microseconds, lengths of time are seconds. None means "not said": the
-    worker's own setting holds. Each field has the rule that its value in a body must keep; its
-    name on the wire is the same in camelCase.
+    Moments are microseconds, lengths of time are seconds. None means "not set": the worker's
+    own setting applies. Each field carries the rule for its value in a body; its name on the wire
+    is the same in camelCase.
     """
 
     job: str = field(metadata={"rule": _text(255)})
@@ -109,26 +109,26 @@ class Terms:
 
     @property
     def unique(self) -> str | None:
-        """What the job shares with those of which one may be live, or None."""
+        """The key of which only one job may be live, or None."""
         return key_digest("unique", self.backend, self.unique_key)
 
     @property
     def lock(self) -> str | None:
-        """What the job shares with those that it may not run beside, or None."""
+        """The key of jobs that must not run at the same time, or None."""
         if self.single_instance is not None:
             return key_digest("instance", self.backend, self.single_instance)
         return key_digest("concurrency", self.backend, self.concurrency_key)
 
     @property
     def places(self) -> int | None:
-        """How many may run at a time that share the lock."""
+        """How many jobs of the lock may run at a time."""
         if self.single_instance is not None:
             return 1
         return None if self.concurrency_key is None else self.concurrency or 1
 
     @property
     def once(self) -> str | None:
-        """What the job shares with those that do the same work, or None."""
+        """The key of jobs that do the same work, or None."""
         return key_digest("idempotency", self.backend, self.idempotency_key, self.job)
 
 
@@ -151,7 +151,7 @@ RULES: Mapping[str, Callable[[Any], bool]] = {
 
 
 class Envelope(NamedTuple):
-    """A body that was opened and believed."""
+    """A body that was verified and opened."""
 
     identifier: str
     payload: Any
@@ -161,10 +161,10 @@ class Envelope(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The unsigned counters of a message, as the store tells them.
+    """The unsigned counters of a message, as the store has them.
 
-    ``put_off_since``: when the message was first put off because a worker could not judge it
-    (``Charge.PUT_OFF``), and has not been run since; None if never.
+    ``put_off_since``: when a worker first put the message off because it could not judge it
+    (``Charge.PUT_OFF``); None if never, or if it has been run since.
     """
 
     attempts: int = 0
@@ -174,7 +174,7 @@ class Header(NamedTuple):
     put_off_since: int | None = None
 
     def bounded(self) -> Header:
-        """The same, held to the range of stores: what is beyond it was written by nobody of us."""
+        """The same, held to the range of stores; our code never writes values beyond it."""
         a, d, c, at, _ = self
         if 0 <= a <= FULL and 0 <= d <= FULL and 0 <= c <= FULL and 0 <= at <= MAX_MOMENT:
             return self
@@ -205,11 +205,11 @@ class Outgoing(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What a store gave back: nothing in it is believed before it is opened.
+    """A message as a store returns it; nothing in it is trusted before it is opened.
 
-    ``index`` holds the columns a store keeps beside the body to find messages by; they
-    must say what the body says. Many messages may share one, so nobody changes it. ``id`` is
-    one of them, named apart by stores that do that: it is the only one no two messages share.
+    ``index`` holds the columns a store keeps beside the body to find messages by; they must
+    agree with the body. Many messages may share one dict, so it must not be changed. ``id`` is
+    kept apart where a store does so: it is the only column unique to a message.
     """
 
     body: str
@@ -223,8 +223,8 @@ class Message(NamedTuple):
 class Seal:
     """Writes and signs bodies that share the same terms.
 
-    The terms' part of the text is made once, so that sealing one of many costs little
-    more than its payload and its signature.
+    The terms are encoded once, so that sealing each of many jobs costs little more than its
+    payload and its signature.
     """
 
     def __init__(self, terms: Terms, signer: Signer) -> None:
@@ -239,7 +239,7 @@ class Seal:
     def outgoing(
         self, identifier: str, payload_json: str, enqueued_at: int, trace_parent: str = ""
     ) -> Outgoing:
-        """``trace_parent`` is in the form of the W3C, which needs no escaping."""
+        """Seal a body. ``trace_parent`` is in the W3C format, which needs no escaping."""
         traced = f'"traceParent":"{trace_parent}",' if trace_parent else ""
         body = (
             f'{{"v":{VERSION},"identifier":"{identifier}","payload":{payload_json},'
@@ -254,7 +254,7 @@ def index_of(identifier: str, terms: Terms) -> dict[str, Any]:
 
 
 def columns_of(terms: Terms) -> dict[str, Any]:
-    """Those of them that jobs of the same terms share."""
+    """The columns that jobs of the same terms share."""
     return {
         "backend": terms.backend,
         "queue": terms.queue,
@@ -273,17 +273,17 @@ def columns_of(terms: Terms) -> dict[str, Any]:
 
 
 def key_digest(kind: KeyKind, backend: str, key: str | None, *of: str) -> str | None:
-    """A backend's key as stores compare it: of fixed length, the same under every collation.
+    """A key as stores compare it: of fixed length, the same under every collation.
 
-    Stores may keep keys of all kinds in one place, so each kind is a domain of its own. Nothing
-    that is joined here can hold a NUL: a signed body has none.
+    Stores may keep all kinds of keys together, so the kind is part of the digest. No joined part
+    can hold a NUL: a signed body has none.
     """
     if key is None:
         return None
     return hashlib.sha256("\x00".join((kind, backend, *of, key)).encode()).hexdigest()
 
 
-# The trace context in a body: the enqueue that a run belongs to, in the form of the W3C.
+# The trace context in a body: the enqueue that a run belongs to, in the W3C format.
 
 
 TRACE_PARENT = "traceParent"
@@ -291,12 +291,12 @@ _FORM = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def parent_of(envelope: Envelope) -> str | None:
-    """The parent that a body names; one that is none is left alone, for it decides nothing."""
+    """The trace parent in a body; an invalid one is ignored, because nothing depends on it."""
     parent = envelope.unknown.get(TRACE_PARENT)
     return parent if isinstance(parent, str) and _FORM.fullmatch(parent) else None
 
 
 def trace_of(envelope: Envelope) -> str | None:
-    """The trace that the enqueue was part of."""
+    """The id of the trace that the enqueue was part of."""
     parent = parent_of(envelope)
     return parent[3:35] if parent else None

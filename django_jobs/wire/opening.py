@@ -1,4 +1,4 @@
-"""From what a store gave back to an envelope that may be believed, or a named refusal.
+"""Verify a message from a store and open it to an envelope, or refuse it with a reason.
 
 The order of the checks is part of the security model: size before the HMAC, the HMAC
 before any parsing, parsing before bindings. Nothing here runs a job or imports one.
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
     from django_jobs.wire.signing import Signer
 
-# Everything of a body but its payload: keys, names, meta.
+# For everything in a body but its payload: keys, names, meta.
 ENVELOPE_ALLOWANCE = 64 * 1024
 CLOCKS_APART = 300 * SECOND
-"""By so much may the clock of a signer be ahead of the store's."""
+"""How far the clock of a signer may be ahead of the store's."""
 MOMENTS_APART = SECOND
 """A store may read its clock more than once in a claim."""
-# Terms as large as they may be are 64 KB each.
+# The largest terms take 64 KB each.
 REMEMBERED = 256
 
 
@@ -61,7 +61,7 @@ class Opener:
             return self._opened(message, queue)
         except Rejection:
             raise
-        except Exception as error:  # whatever a store has given back, one message stops nobody
+        except Exception as error:  # one bad message must not stop the worker
             reason = f"it cannot be read: {type(error).__name__}"
             raise Rejection("rejected-malformed", reason) from error
 
@@ -127,14 +127,14 @@ def _check_header(terms: Terms, message: Message) -> None:
 
 
 def early_by(envelope: Envelope, now: int) -> int:
-    """For how long a job that was leased at ``now`` has yet to wait for its signed time.
+    """How long a job that was leased at ``now`` has yet to wait for its signed time.
 
-    What a store keeps of its due can be rewritten, and so can whether it is due at all. A
-    ``schedule`` is a moment. A delay counts from the store's own now, and the body says only when
-    its signer thought that it was. Where the signer's clock is ahead of the store's by more than
-    ``CLOCKS_APART``, a sound job looks as if it had been brought forward. So it is not refused: it
-    waits for the difference, which is no longer than its delay, and is run then. A clock that is
-    further ahead gives itself away, for the job was leased before it was signed.
+    The due time in a store can be tampered with. A ``schedule`` is a moment. A delay counts from
+    the store's now, and the body has only the signer's idea of it. If the signer's clock is ahead
+    of the store's by more than ``CLOCKS_APART``, a sound job looks as if it had been brought
+    forward. So it is not refused: it waits for the difference, which is no longer than its delay,
+    and then runs. A clock still further ahead is recognised, because the job was leased before it
+    was signed.
     """
     terms = envelope.terms
     if terms.schedule is not None:
@@ -145,7 +145,7 @@ def early_by(envelope: Envelope, now: int) -> int:
 
 
 class ParsedTerms(NamedTuple):
-    """What a body says besides its id, its time and its payload."""
+    """The fields of a body besides its id, its time and its payload."""
 
     terms: Terms
     unknown: Mapping[str, Any]
@@ -157,9 +157,10 @@ def _parse(body: str) -> tuple[str, int, Any, ParsedTerms]:
 
 
 def _parse_as_sealed(body: str) -> tuple[str, int, Any, ParsedTerms] | None:
-    """What a body in the very form of ``Seal`` says, its terms read once for all that share them.
+    """Parse a body in exactly the form that ``Seal`` writes, with its terms from a cache.
 
-    None leaves the body to ``_parse_whole``, which says the same of it, or what is wrong.
+    For any other body return None: ``_parse_whole`` parses it, or says what is wrong. Both give
+    the same result for a body in this form.
     """
     if not body.startswith(_BEFORE_ID) or not body.startswith(_BEFORE_PAYLOAD, _ID_ENDS):
         return None
@@ -184,13 +185,13 @@ def _parse_as_sealed(body: str) -> tuple[str, int, Any, ParsedTerms] | None:
 
 @lru_cache(maxsize=REMEMBERED)
 def _parse_tail(tail: str) -> ParsedTerms | None:
-    """The terms at the end of a body; None where jobs cannot share them, or should not be heard."""
+    """The terms at the end of a body; None where they cannot be shared or are not valid JSON."""
     try:
         fields = strict_json.loads("{" + tail)
     except strict_json.NotStrictJson:
         return None
-    # A body that has a field twice, or ends with a comma, is refused by the whole way; what can
-    # be changed is never shared.
+    # ``_parse_whole`` refuses a body that has a field twice or ends with a comma. Mutable values
+    # are never shared.
     changeable = any(isinstance(value, list | dict) for value in fields.values())
     if changeable or not fields or not _HEAD.isdisjoint(fields):
         return None
@@ -213,9 +214,9 @@ def _parse_whole(body: str) -> tuple[str, int, Any, ParsedTerms]:
 
 
 class NotJudged(Rejection):
-    """A message that this process cannot judge, while another one of the fleet may.
+    """A message that this process cannot judge, but another worker may.
 
-    During a rolling deploy that is to be expected, so the unknown-handler policy decides.
+    That is expected during a rolling deploy, so the unknown-handler policy decides.
     """
 
 
@@ -229,7 +230,7 @@ class NewerVersion(NotJudged):
 
 
 class UnknownKey(NotJudged):
-    """A message signed with a key that this process does not have. Nothing in it is believed."""
+    """A message signed with a key that this process does not have. Nothing in it is trusted."""
 
     def __init__(self, key_id: str) -> None:
         super().__init__(
@@ -258,9 +259,9 @@ def _parse_fields(body: dict[str, Any]) -> tuple[str, int, Any, ParsedTerms]:
 
 
 def _read_terms(body: dict[str, Any]) -> ParsedTerms:
-    """The terms of a body. Many jobs share theirs, so that they are read and judged once."""
-    # Types are part of the key, because 1, 1.0 and True are equal. What can be changed is
-    # not hashable, so nothing of the kind is ever shared between jobs.
+    """The terms of a body. Many jobs share theirs, so they are read and checked once."""
+    # Types are part of the key, because 1, 1.0 and True are equal. Mutable values are not
+    # hashable, so jobs never share them.
     try:
         return _read_terms_cached(tuple(body.items()), tuple(map(type, body.values())))
     except TypeError:
@@ -279,7 +280,7 @@ def _build_terms(body: dict[str, Any]) -> ParsedTerms:
 
 
 def _split_known_fields(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The terms among the fields of a body, each held against its rule, and the rest."""
+    """Split the fields of a body into terms, each checked by its rule, and unknown ones."""
     terms: dict[str, Any] = {}
     unknown: dict[str, Any] = {}
     for wire, value in body.items():
@@ -300,12 +301,12 @@ def _shown(value: Any) -> str:
     return shortened(repr(value))
 
 
-# How a body begins that Seal wrote; its tests hold the two together.
+# How a body of Seal begins; tests keep the two in step.
 _HEAD = frozenset({"v", "identifier", "payload", "enqueuedAt"})
 _BEFORE_ID = f'{{"v":{VERSION},"identifier":"'
 _ID_ENDS = len(_BEFORE_ID) + 36
 _BEFORE_PAYLOAD = '","payload":'
 _PAYLOAD_BEGINS = _ID_ENDS + len(_BEFORE_PAYLOAD)
 _BEFORE_MOMENT = ',"enqueuedAt":'
-_MOMENT = re.compile("[1-9][0-9]{15}")  # from 2001 on, and before they have one digit more
+_MOMENT = re.compile("[1-9][0-9]{15}")  # from 2001 until they have one digit more
 _TERMS = {wire: (name, RULES[name]) for name, wire in WIRE_NAMES.items()}

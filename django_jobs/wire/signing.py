@@ -1,8 +1,7 @@
 """HMAC-SHA256 over the exact bytes that travel, with rotation.
 
 The signature covers a version tag, the key id and the body bytes, so a signature made
-for one purpose or under one key's name is none under another's. The first key signs,
-every key verifies.
+for one purpose or key id is not valid for another. The first key signs, every key verifies.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class SigningKey:
 
     @classmethod
     def unnamed(cls, secret: str | bytes) -> SigningKey:
-        """A key whose id is a digest of it: stable, and telling nothing of the secret."""
+        """A key whose id is a digest of it: stable, and reveals nothing of the secret."""
         raw = secret.encode() if isinstance(secret, str) else secret
         digest = hashlib.sha256(b"django_jobs.key_id\x00" + raw).hexdigest()
         return cls(digest[:12], raw)
@@ -74,7 +73,7 @@ def _prepared(key: SigningKey) -> hmac.HMAC:
 
 
 def _decoded(signature: str) -> bytes:
-    """The signature's bytes; anything that is not the right hex can match nothing."""
+    """The signature's bytes; text that is not valid hex matches nothing."""
     if len(signature) != _HEX_LENGTH:
         return b""
     try:

@@ -1,9 +1,9 @@
-"""JSON with nothing left to a parser's taste.
+"""Strict JSON, which every parser reads alike.
 
 The standard module accepts NaN, duplicate keys, keys that are no strings, lone
-surrogates and any depth; each of these reads back as something else on some store or
-in some Python. Here they are refused, on the way out with a sentence for the caller and
-on the way in with one for the dead letter.
+surrogates and any depth; each of these reads back differently on some store or some Python. Here
+they are refused: on the way out with a message for the caller, on the way in with one for the
+dead letter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 MAX_DEPTH = 64
 _SHOWN_LENGTH = 60
-# CPython refuses to turn longer digit strings into integers; so do we, on every version.
+# CPython refuses to convert longer digit strings to integers; so do we, on every version.
 MAX_INTEGER_DIGITS = 4300
 _INTEGER_BOUND = 10**MAX_INTEGER_DIGITS
 
@@ -39,7 +39,7 @@ def dumps(value: Any, where: str = "payload") -> str:
     return text
 
 
-# The standard encoder makes this anew for every value, which costs more than its work.
+# The standard encoder makes a new one for every value, which costs more than encoding.
 _make: Any = getattr(json.encoder, "c_make_encoder", None)
 _chunks = _make and _make(
     markers=None,
@@ -61,15 +61,15 @@ def _encoded(value: Any) -> str:
 
 
 WIDEST = 3
-"""A character that is escaped takes at most so many times the bytes that it has in UTF-8."""
+"""An escaped character takes at most this many times its bytes in UTF-8."""
 _ESCAPED_BY_MUST = ("\\u000", "\\u001", "\\u007")
 _OF_TWO_BYTES = (*(f"\\u0{n}" for n in range(8)), *(f"\\ud{n}" for n in "89abcdef"))
 
 
 def size(text: str) -> int:
-    """How many bytes a text of ``dumps`` has in UTF-8 when it escapes no more than it must.
+    """The bytes that a text of ``dumps`` would have as UTF-8 with only the necessary escapes.
 
-    So a letter counts as much in Greek as in any other JSON. ``len(text)`` is never less, and
+    So a Greek letter counts as much as in any other JSON. ``len(text)`` is never less, and
     never more than ``WIDEST`` times as much.
     """
     left = text.replace("\\\\", "")  # what follows an escaped backslash is no escape
@@ -91,10 +91,10 @@ def loads(text: str) -> Any:
 
 
 def value_at(text: str, start: int) -> tuple[Any, int]:
-    """The value that begins at a place of a strict text, and where it ends.
+    """The value that begins at ``start`` of a strict text, and where it ends.
 
-    Raises NotStrictJson for a text that is not strict in whatever place, and ValueError
-    where no value begins or is sound.
+    Raises NotStrictJson if any part of the text is not strict, and ValueError where no valid
+    value begins.
     """
     _refuse_odd_text(text)
     try:
@@ -112,10 +112,10 @@ def _refuse_odd_text(text: str) -> None:
 
 
 def _decoded(text: str) -> Any:
-    # The decoder's own way round costs more than it takes to parse a small body.
+    # The decoder's public method costs more than parsing a small body.
     try:
         value, end = _scan(text, 0)
-    except StopIteration:  # the decoder knows better what is wrong, or skips the space
+    except StopIteration:  # the decoder reports what is wrong, or skips the space
         return _decoder.decode(text)
     return value if end == len(text) else _decoder.decode(text)
 
@@ -125,7 +125,7 @@ _SMALL = 1 << 62
 
 
 def _is_plain(value: Any, depth: int) -> bool:  # noqa: C901 - once a value: flat, for speed
-    """Whether a value is beyond doubt. If not, a slower look says what is wrong, if anything."""
+    """Whether a value is certainly valid. If not, the slower check decides."""
     kind = type(value)
     if kind is int:
         return bool(-_SMALL < value < _SMALL)
@@ -205,14 +205,14 @@ def _refuse_odd_characters(text: str, where: str) -> None:
                 raise NotStrictJson(f"{where} holds half a surrogate pair (\\u{escape})")
 
 
-# A string that never ends counts as one too: looking for its end from every quote inside
-# it would take quadratic time.
+# An unterminated string matches too: searching for its end from every quote inside would take
+# quadratic time.
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def _refuse_deep_text(text: str) -> None:
-    # Counted before parsing: how deep the standard parser may go differs between
-    # Python versions, and below the limit in total there is nothing to walk.
+    # Counted before parsing, because the depth limit of the standard parser differs between
+    # Python versions. With few brackets in total there is nothing to walk.
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0

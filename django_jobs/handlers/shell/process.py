@@ -1,10 +1,9 @@
-"""One program from its start to its end, as seen by the worker's child.
+"""Run one program from its start to its end, in the worker's child.
 
-Its output is read as it comes, so that it never waits for room, and passed on to
-``sys.stdout`` and ``sys.stderr``, which keep what an attempt may print. Whatever happens
-here, also at any moment an alarm: once the socket to the launcher is closed, everything
-is killed. Where the launcher cannot do that, as the program killed or stopped it, it is done
-here.
+The output is read as it comes, so that the pipe never fills up, and passed on to ``sys.stdout``
+and ``sys.stderr``, where the attempt's output is captured. An alarm may interrupt this code at any
+point: closing the socket to the launcher kills everything. If the program has killed or stopped
+the launcher, this module kills the rest itself.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ CHUNK = 1 << 16
 TAIL = 2000
 LOOK_SECONDS = 0.5
 LEAVE_SECONDS = 1.0
-"""A launcher that has not ended by then, with all that is below it, is stopped or worse."""
+"""A launcher still running after this time is killed."""
 LATE_SECONDS = 0.2
-"""The alarm of the attempt, where there is one, comes first and knows the exact time."""
+"""Leaves the timeout to the alarm of the attempt, which is exact, where there is one."""
 
 _LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 _PYTHON = ("-I", "-S", "-B", "-X", "utf8")
@@ -45,14 +44,14 @@ _OF_PYTHON = ("LD_LIBRARY_PATH",)  # it may need that to find itself
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be started, and for how long it may run."""
+    """The program to start, and how long it may run."""
 
     path: str
     argv: Sequence[str]
     surroundings: ShellConfig
     timeout: float | None = None
     ends_at: float | None = None
-    """When that is over, on the monotonic clock."""
+    """When the timeout ends, on the monotonic clock."""
     grace: float = 1.0
 
     def text(self) -> bytes:
@@ -84,14 +83,14 @@ MARKS = {
 
 
 def environment(surroundings: ShellConfig, mine: Mapping[str, str]) -> dict[str, str]:
-    """All that a program sees of an environment."""
+    """The environment of a program."""
     passed_on = {name: mine[name] for name in surroundings.environment if name in mine}
     return {"PATH": ":".join(surroundings.path), "LANG": "C.UTF-8", **passed_on}
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended, and the last it said on its standard error."""
+    """How a program ended, and the end of its standard error."""
 
     exit: int | None = None
     signal: int | None = None
@@ -100,7 +99,7 @@ class Ended:
 
 
 class _Stream:
-    """What a program writes, passed on as text; its end is kept."""
+    """An output stream of a program, passed on as text; the end is kept."""
 
     def __init__(self, source: IO[bytes], target: Callable[[], TextIO]) -> None:
         self.source = source
@@ -118,7 +117,7 @@ class _Stream:
         return bool(data)
 
     def pass_on_rest(self) -> None:
-        """Read what is there. Somebody who could not be killed may hold the other end."""
+        """Read what is there without waiting: a process that survived may hold the other end."""
         os.set_blocking(self.source.fileno(), False)
         with suppress(BlockingIOError):
             while self.pass_on():
@@ -126,14 +125,14 @@ class _Stream:
 
 
 class Run:
-    """A program that runs."""
+    """A running program."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._answer = b""
 
     def to_its_end(self) -> Ended:
-        """Wait for it; JobTimeout, and whatever else is raised meanwhile, ends it first."""
+        """Wait for the program; JobTimeout, or any other exception meanwhile, ends it first."""
         with ExitStack() as stack:
             stack.enter_context(stray_processes.dumps_forbidden())
             ours, theirs = socket.socketpair()
@@ -141,12 +140,12 @@ class Run:
             self._control = stack.enter_context(ours)
             with theirs:
                 launcher = stack.enter_context(_launched(theirs))
-            # Entered once more to be left first: while it is open the launcher does not end.
+            # Entered again so that it is closed first: the launcher does not end while it is open.
             stack.enter_context(self._control)
             self._out = _Stream(_pipe(launcher.stdout), lambda: sys.stdout)
             self._err = _Stream(_pipe(launcher.stderr), lambda: sys.stderr)
             try:
-                with suppress(ConnectionError):  # the launcher is gone, and has not said why
+                with suppress(ConnectionError):  # the launcher is gone, with no reason sent
                     self._control.sendall(self._order.text())
                 self._read_until(self._order.ends_at)
             except JobTimeout:
@@ -155,7 +154,7 @@ class Run:
             return self._ended()
 
     def _read_until(self, moment: float | None) -> None:
-        """Pass output on until the launcher is done or gone; JobTimeout when it is late."""
+        """Pass output on until the launcher is done or gone; raises JobTimeout after ``moment``."""
         with selectors.DefaultSelector() as selector:
             for stream in (self._out, self._err):
                 selector.register(stream.source, selectors.EVENT_READ, stream)
@@ -179,7 +178,7 @@ class Run:
         return bool(data)
 
     def _stop(self) -> None:
-        """Ask it to end, and see to it that it does."""
+        """Ask the program to end, and kill it after the grace period."""
         grace = self._order.grace
         try:
             self._control.sendall(f"{grace}\n".encode())
@@ -215,14 +214,14 @@ def _launched(control: socket.socket) -> Iterator[subprocess.Popen[bytes]]:
         yield launcher
     finally:
         try:
-            _see_off(launcher)
-        except BaseException:  # an alarm, and none to spare for a while
-            _see_off(launcher)
+            _end_launcher(launcher)
+        except BaseException:  # an alarm; the next one comes only after a while
+            _end_launcher(launcher)
             raise
 
 
-def _see_off(launcher: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a launcher that should end now, and of what it should have ended."""
+def _end_launcher(launcher: subprocess.Popen[bytes]) -> None:
+    """Wait for the launcher to end, or kill it; then kill what it has left running."""
     _pipe(launcher.stdout).close()
     _pipe(launcher.stderr).close()
     try:
@@ -236,5 +235,5 @@ def _see_off(launcher: subprocess.Popen[bytes]) -> None:
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     if pipe is None:
-        raise RuntimeError("a pipe was asked for and is not there")
+        raise RuntimeError("the launcher has no pipe")
     return pipe
