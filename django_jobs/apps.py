@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
 
 
-# What a process that only enqueues is not to load: named here, imported by those who need it.
+# Dotted paths, so that a process that only enqueues does not load this code.
 SUBSCRIBERS = {
     "django_jobs.telemetry.logs.write": "django_jobs.telemetry.logs.wants",
     "django_jobs.telemetry.metrics.count": "django_jobs.telemetry.metrics.wants",
     "django_jobs.worker.signals.announce": "django_jobs.worker.signals.wants",
 }
-"""What is told of events, and what says which."""
+"""Subscriber of events → the function that says which kinds it handles."""
 GAUGES = "django_jobs.operations.gauges.store_gauges"
 
 
@@ -57,8 +57,8 @@ class DjangoJobsConfig(AppConfig):
     def _discover(self) -> None:
         """Import ``jobs`` and ``tasks`` of the other apps, as autodiscover_modules() does.
 
-        Ours holds what few processes need; and the package ``django_jobs.tasks`` cannot be
-        imported where Django has no Tasks.
+        Our own ``jobs`` is needed by few processes, and the package ``django_jobs.tasks`` cannot be
+        imported if Django has no Tasks.
         """
         for config in apps.get_app_configs():
             for name in ("jobs", "tasks"):
@@ -66,8 +66,8 @@ class DjangoJobsConfig(AppConfig):
                     import_module(f"{config.name}.{name}")
 
     def _connect_tasks(self) -> None:
-        """Bring in Django's Tasks, with their checks and signals, where they can be had."""
-        # The package for Django 5.2 may be there for somebody else; then TASKS is not ours.
+        """Connect Django's Tasks, with their checks and signals, if they are available."""
+        # The package for Django 5.2 may be installed for another app; then TASKS is not ours.
         default = getattr(global_settings, "TASKS", None)
         configured = getattr(settings, "TASKS", None) is not default
         if find_spec("django.tasks"):
@@ -94,5 +94,5 @@ class DjangoJobsConfig(AppConfig):
             try:
                 handlers.register_configured({key: path}, handlers.registry)
             except Exception as error:  # noqa: BLE001 - an import runs code that may raise anything
-                # Raised here, it would keep the system checks from telling it well.
+                # Raising here would prevent the system checks from reporting it.
                 events.emit(events.HandlerUnregistered(handler=key, error=error))

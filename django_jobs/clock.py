@@ -1,8 +1,8 @@
 """Time as whole microseconds since 1970-01-01 UTC.
 
 One integer means the same on every store, in every session zone and on both sides of
-a daylight-saving change. Stores have clocks of their own; the ones here serve the
-stores that live in this process, and tests.
+a daylight-saving change. Stores have clocks of their own; the ones here serve stores
+in this process, and tests.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class SystemClock:
 
 
 class Stopwatch:
-    """A moment of this machine's clock, and later ones by a clock that nobody sets.
+    """Starts at this machine's clock, and goes on with the monotonic clock.
 
-    So a length of time between them is right, also where somebody sets the first.
+    So lengths of time are right even if the machine's clock is set meanwhile.
     """
 
     __slots__ = ("_began", "started")
@@ -48,7 +48,7 @@ class Stopwatch:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move; for tests."""
+    """A clock that stands still until ``advance()``; for tests."""
 
     def __init__(self, start: int = 1_700_000_000 * SECOND) -> None:
         self._now = start
@@ -73,7 +73,7 @@ def from_datetime(moment: datetime) -> int:
 
 
 def to_datetime(microseconds: int) -> datetime:
-    """Microseconds since the epoch as an aware datetime in UTC, in a year that there is."""
+    """Microseconds since the epoch as an aware datetime in UTC, within the years of datetime."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
@@ -81,5 +81,5 @@ def to_datetime(microseconds: int) -> datetime:
 
 
 def within_years(microseconds: int) -> int:
-    """A moment, or the nearest one that every database and every time zone has."""
+    """The nearest moment that every database and every time zone can represent."""
     return min(max(microseconds, EARLIEST), LATEST)

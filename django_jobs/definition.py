@@ -1,6 +1,6 @@
 """What a job is: a handler key, a payload and options, frozen.
 
-Options are checked here, when they are given, so that a mistake shows where it was made
+Options are checked here, when they are set, so that a mistake shows where it was made
 and not in a worker at night.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from django_jobs.execution.retry import RetrySpec
 
 
-# The word for what nobody said, where None is an answer of its own.
+# The value of an option that is not set, where None has a meaning of its own.
 
 
 class Unset(Enum):
@@ -44,7 +44,7 @@ UNSET: Final = Unset.UNSET
 ON_CONFLICT = ("return", "raise", "replace")
 
 
-# How each option is checked when it is given.
+# The check of each option.
 
 
 def _queue(name: str, value: Any) -> str | None:
@@ -163,14 +163,14 @@ def _meta(name: str, value: Any) -> Mapping[str, Any] | None:
     if not isinstance(value, dict):
         raise InvalidOption(f"{name} is {_shown(value)}; it is a dict of plain JSON values")
     try:
-        # A copy of its own: changing the dict later does not change the job.
+        # A copy: changing the dict later does not change the job.
         return strict_json.loads(strict_json.dumps(value, name))  # type: ignore[no-any-return]  # a dict
     except strict_json.NotStrictJson as error:
         raise InvalidOption(str(error)) from None
 
 
 def _tenant(name: str, value: Any) -> None:
-    # The field travels and is stored, but nothing is done with it yet.
+    # The field travels and is stored, but is not used yet.
     if value is not None:
         raise InvalidOption(
             f"{name} is not supported yet: nothing would keep the jobs of tenants apart; leave it "
@@ -184,7 +184,7 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Everything that ``@job`` and ``using()`` take, and how each is checked. None: "not said"."""
+    """The options of ``@job`` and ``using()``, each with its check. None means "not set"."""
 
     queue: str | None = field(default=None, metadata={"check": _queue})
     backend: str | None = field(default=None, metadata={"check": _text(64)})
@@ -210,7 +210,7 @@ class Options:
     meta: Mapping[str, Any] | None = field(default=None, metadata={"check": _meta})
 
     def using(self, **options: Any) -> Options:
-        """A copy with the given options, each checked; raises InvalidOption."""
+        """A copy with these options, each checked; raises InvalidOption."""
         changed = self.declared(**options)
         if options.get("on_conflict", "return") != "return" and changed.unique_key is None:
             raise InvalidOption(
@@ -220,7 +220,7 @@ class Options:
         return changed
 
     def declared(self, **options: Any) -> Options:
-        """As ``using``, for what stands in code: the unique_key may come with each enqueue."""
+        """As ``using``, for declarations in code: the unique_key may come with each enqueue."""
         if not options:
             return self
         if options.get("delay") is not None and options.get("run_at") is not None:
@@ -230,7 +230,7 @@ class Options:
         checked = {name: _checked(name, value) for name, value in options.items()}
         changed = replace(self, **checked)
         if changed.delay is not None and changed.run_at is not None:
-            # The later word wins over what the decorator said.
+            # The later option wins over that of the decorator.
             if "delay" in checked:
                 changed = replace(changed, run_at=None)
             else:
@@ -272,7 +272,7 @@ class JobDefinition:
 
 
 class RunOptions(TypedDict, total=False):
-    """What happens to a run: of jobs, Django's tasks and schedules alike."""
+    """Options of a run that jobs, Django's tasks and schedules share."""
 
     max_retries: int | None
     retry: str | Sequence[float] | Mapping[str, Any] | None
@@ -288,7 +288,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class QueueOptions(TypedDict, total=False):
-    """Where a job waits; Tasks have words of their own for it."""
+    """Options of where a job waits; Tasks have their own names for them."""
 
     queue: str | None
     backend: str | None
@@ -314,7 +314,7 @@ class JobOptions(SharedOptions, QueueOptions, total=False):
 
 
 class Reactions(TypedDict, total=False):
-    """What belongs to the code and not to a job: see ``Conduct``."""
+    """Options that belong to the code and not to a job: see ``Conduct``."""
 
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     discard_on: type[BaseException] | tuple[type[BaseException], ...]

@@ -24,7 +24,7 @@
     │   └── PrefixInUse             the keys of a Redis backend are another site's
     ├── TablesMissing               (also Django's DatabaseError) migrate has to be run
     ├── Rejection                   a message failed a check and must not run
-    ├── InvalidResult               (also ValueError) what was returned is work nobody has done
+    ├── InvalidResult               (also ValueError) what was returned is work not yet done
     ├── CommandFailed               a management command ended with an exit code that is not 0
     ├── ProgramFailed               a program could not be started, or did not end well
     ├── EventFailed                 receivers of an event raised
@@ -33,8 +33,7 @@
     │   └── ResultNotKept           (also ValueError) the job succeeded, its value is not kept
     └── JobFailed                   a result was asked for of a job that did not succeed
 
-Control flow is kept apart: what a handler raises to steer its own job lives in
-``django_jobs.execution.control``.
+The exceptions by which a handler steers its own job are in ``django_jobs.execution.control``.
 """
 
 from __future__ import annotations
@@ -84,11 +83,11 @@ __all__ = [
 
 
 class JobsError(Exception):
-    """Base of everything the package raises on purpose."""
+    """Base of all exceptions that the package raises on purpose."""
 
 
 class ConfigurationError(JobsError, ImproperlyConfigured):
-    """The site is set up in a way that cannot work."""
+    """The site's configuration cannot work."""
 
 
 class SettingsError(ConfigurationError):
@@ -112,7 +111,7 @@ class InvalidOption(InvalidJob):
 
 
 class UnknownOption(InvalidOption, TypeError):
-    """There is no option of this name. Python's own calls raise TypeError for that, too."""
+    """There is no option of this name. Also a TypeError, as for any Python call."""
 
 
 class InvalidPayload(InvalidJob):
@@ -120,7 +119,7 @@ class InvalidPayload(InvalidJob):
 
 
 class InvalidCall(InvalidPayload, TypeError):
-    """The arguments do not fit the function. To call it so would raise TypeError, too."""
+    """The arguments do not fit the function. Also a TypeError, as calling it would raise."""
 
 
 class UnknownHandler(InvalidJob):
@@ -128,13 +127,13 @@ class UnknownHandler(InvalidJob):
 
 
 class HandlerRefused(InvalidJob):
-    """The queue's ``HANDLERS`` does not name the handler, or its own list not what it is to do."""
+    """The queue's ``HANDLERS`` does not name the handler, or its own list forbids the payload."""
 
 
 class UrlRefused(HandlerRefused):
-    """A web request goes, or is sent on, to where ALLOWED_URLS lets nobody go.
+    """A web request, or its redirect, goes to an address that ALLOWED_URLS does not allow.
 
-    Neither the whole address nor what its name resolves to is quoted.
+    The message quotes neither the whole address nor what its name resolves to.
     """
 
 
@@ -143,7 +142,7 @@ class QueueRefused(InvalidJob):
 
 
 class NotSupported(InvalidJob):
-    """The backend lacks the capability an option needs, or no backend has it yet."""
+    """The backend lacks a capability that an option needs, or no backend has it yet."""
 
 
 class UnknownSchedule(InvalidJob):
@@ -163,7 +162,7 @@ class DuplicateJob(JobsError):
 
 
 def listed(prepared: Sequence[Any]) -> str:
-    """The ids of the first few of some jobs, and how many more there are."""
+    """The ids of the first few jobs, and how many more there are."""
     named, unnamed = prepared[:3], len(prepared[3:])
     ids = ", ".join(str(job.id) for job in named)
     return ids + (f" and {unnamed} more" if unnamed else "")
@@ -185,17 +184,17 @@ class EnqueueOutcomeUnknown(JobsError):
 
 
 class BackendUnavailable(JobsError):
-    """A backend failed so often in a row that it is left alone for a while.
+    """A backend failed so often in a row that it is not called for a while.
 
     Nothing was sent to it. Enqueue again later, or through another backend.
     """
 
 
 class StoreUnavailable(JobsError, ConnectionError):
-    """What carries the jobs cannot be reached, or does not serve just now.
+    """The store of the jobs cannot be reached, or does not serve at the moment.
 
-    ``undone``: it is certain that nothing was changed. ``answered``: it was reached, and said
-    so itself. ``spares_others``: other queues may be on other servers, which serve.
+    ``undone``: it is certain that nothing was changed. ``answered``: the store itself answered
+    so. ``spares_others``: other queues may be on other servers, which may serve.
     """
 
     def __init__(self, message: str, *, undone: bool = False, answered: bool = False) -> None:
@@ -206,14 +205,14 @@ class StoreUnavailable(JobsError, ConnectionError):
 
 
 class PrefixInUse(StoreUnavailable):
-    """Another site uses the keys of a Redis backend. Nothing was asked of the server."""
+    """Another site uses the keys of a Redis backend. No command was run."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, undone=True, answered=True)
 
 
 class TablesMissing(JobsError, DatabaseError):
-    """A database lacks tables or columns that this code needs; ``database`` is its alias."""
+    """A database lacks tables or columns that this version needs; ``database`` is its alias."""
 
     def __init__(self, database: str, detail: str) -> None:
         super().__init__(
@@ -224,16 +223,16 @@ class TablesMissing(JobsError, DatabaseError):
 
     @staticmethod
     def way_out(database: str) -> str:
-        """The command that makes the tables; in another database than the default, ours alone."""
+        """The command that creates the tables; in a database other than the default, only ours."""
         app = "" if database == DEFAULT_DB_ALIAS else "django_jobs "
         return f"manage.py migrate {app}--database {database}"
 
 
 class PushFailed(EnqueueOutcomeUnknown):
-    """The caller's transaction was committed, and then its jobs did not reach the broker.
+    """The caller's transaction was committed, but its jobs did not reach the broker.
 
-    They are lost unless ``prepared`` is enqueued again, which does no harm to those that
-    arrived. An outbox keeps such jobs.
+    They are lost unless ``prepared`` is enqueued again, which does no harm to jobs that did
+    arrive. An outbox prevents this.
     """
 
     def __init__(self, backend: str, prepared: Sequence[Any], cause: str) -> None:
@@ -250,8 +249,8 @@ class PushFailed(EnqueueOutcomeUnknown):
 class Rejection(JobsError):
     """A message failed a check; it must never reach a handler.
 
-    ``reason`` is the stable word kept with the dead letter, ``detail`` says more to a
-    person and never carries payload or key material.
+    ``reason`` is the stable word kept with the dead letter, ``detail`` explains it to people and
+    never contains payload or key material.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -277,10 +276,10 @@ class UrlFailed(JobsError):
 
 
 class JobFailed(JobsError):
-    """A result was asked for of a job that ended otherwise than by success.
+    """A result was requested of a job that ended without success.
 
     ``status`` is ``dead``, ``cancelled`` or ``skipped``; ``reason``, ``error_type``,
-    ``error_message`` and ``traceback`` are texts, as the job left them.
+    ``error_message`` and ``traceback`` are texts, as kept with the job.
     """
 
     def __init__(self, job_id: str, ended: Any) -> None:
@@ -298,13 +297,13 @@ class JobFailed(JobsError):
 
 
 class ResultUnavailable(JobsError):
-    """A job's result was asked for before it ended, or after its retention."""
+    """A job's result was requested before it ended, or after its retention."""
 
 
 class ResultNotKept(ResultUnavailable, ValueError):
-    """A job succeeded, and what it returned could not be kept; the message says why.
+    """A job succeeded, but its return value could not be kept; the message says why.
 
-    ``reason`` says so without the job.
+    ``reason`` is the same without the job.
     """
 
     def __init__(self, job_id: str, reason: str) -> None:
@@ -317,4 +316,4 @@ class ResultNotKept(ResultUnavailable, ValueError):
 
 
 class InvalidResult(JobsError, ValueError):
-    """A handler returned work that nobody has done: a generator or a coroutine."""
+    """A handler returned work that is not done yet: a generator or a coroutine."""

@@ -12,7 +12,7 @@ from uuid import UUID
 _lock = threading.Lock()
 _last = 0
 
-# Randomness is asked of the system for many ids at a time.
+# Read randomness from the system for many ids at a time.
 _POOL_BYTES = 4096
 _RANDOM_BYTES = 8
 _pool = b""
@@ -27,7 +27,7 @@ _CANONICAL = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f
 
 
 def new_id() -> str:
-    """A fresh id, greater than every id this process made before."""
+    """A new id, greater than all ids that this process made before."""
     global _last, _pool, _used  # noqa: PLW0603 - one sequence per process is the point
     ticks = time.time_ns() * _TICKS_PER_MILLISECOND // 1_000_000
     with _lock:
@@ -44,7 +44,7 @@ def new_id() -> str:
 
 
 def parse_id(text: object) -> str | None:
-    """The canonical spelling of an id, or None when it is none."""
+    """The canonical spelling of an id, or None if it is not an id."""
     if not isinstance(text, str | UUID):
         return None
     try:
@@ -54,24 +54,25 @@ def parse_id(text: object) -> str | None:
 
 
 def made_at(job_id: UUID) -> int | None:
-    """When an id was made, in microseconds by the clock of who made it; None of other kinds."""
+    """When an id was made, in microseconds of its maker's clock; None for other versions."""
     return (job_id.int >> 80) * 1000 if job_id.version == VERSION else None
 
 
 def is_canonical(text: object) -> bool:
-    """Whether this is an id in its one spelling."""
+    """Whether this is an id in its canonical spelling."""
     return isinstance(text, str) and _CANONICAL.fullmatch(text) is not None
 
 
 def process_name() -> str:
-    """Who runs a job: host and process."""
+    """The name of this process: host and pid."""
     return f"{socket.gethostname()[:96]}:{os.getpid()}"
 
 
 def _begin_anew() -> None:
-    """A forked child must not draw the numbers its parent draws.
+    """Reset the state in a forked child.
 
-    Nor wait for a thread that was not forked with it to open the lock.
+    It must not use the random numbers of its parent, nor wait for a lock held by a thread that
+    does not exist in the child.
     """
     global _lock, _pool, _used
     _lock, _pool, _used = threading.Lock(), b"", 0

@@ -1,7 +1,7 @@
 """Functions that are imported when they are first called.
 
-A process that only enqueues is not to load what runs jobs, and lower layers do not import
-higher ones. Where the one calls the other, it has a dotted path: mostly set in ``apps.py``.
+A process that only enqueues does not load the code that runs jobs, and lower layers do not import
+higher ones. To call it they have dotted paths, most of them set in ``apps.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What queues are called: here, and in Django's Tasks, where any name is one."""
+"""Names of queues: the rule for ours, and how names of Django's Tasks are mapped to it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ESCAPE = re.compile(r"_(.)|\.([0-9a-f]+)\.")
 def queue_of_tasks(name: str) -> str:
     """The queue of jobs for a queue of Django's Tasks, which may have any name.
 
-    A name that both can have stays as it is; another one begins with ``tq--`` and has its odd
-    characters escaped: a capital letter as ``_a``, a blank as ``_-``, ``_`` as ``__``, and what
-    else there is by its code in hexadecimal digits between dots.
+    A name that is valid here stays as it is. Any other is prefixed with ``tq--`` and escaped: a
+    capital letter as ``_a``, a blank as ``_-``, ``_`` as ``__``, and any other character as its
+    code in hexadecimal digits between dots.
     """
     if QUEUE_NAME.fullmatch(name) and name_among_tasks(name) == name:
         return name
@@ -36,13 +36,13 @@ def _escaped(character: str) -> str:
 
 
 def name_among_tasks(queue: str) -> str:
-    """The name that Django's Tasks have for a queue of jobs: ``queue_of_tasks``, back again."""
+    """The name of a queue of jobs in Django's Tasks, the inverse of ``queue_of_tasks``."""
     if not queue.startswith(_ESCAPED_QUEUE):
         return queue
     escaped = queue.removeprefix(_ESCAPED_QUEUE)
     try:
         name = _ESCAPE.sub(_unescaped, escaped)
-    except (ValueError, OverflowError):  # a code that is no character's
+    except (ValueError, OverflowError):  # not the code of a character
         return queue
     return name if queue_of_tasks(name) == queue else queue
 

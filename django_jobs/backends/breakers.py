@@ -1,8 +1,8 @@
-"""A circuit breaker: arithmetic only, no store and no clock.
+"""Circuit breakers: the state machine, and the breaker around calls to a backend.
 
-Closed, it counts failures in a row. So many of them open it, and nothing passes for a
-while; then one probe does. What the probe comes to closes it or opens it anew, and while
-it is open nothing else counts: what was under way already says nothing new.
+A closed breaker counts failures in a row. After ``threshold`` of them it opens, and nothing
+passes for a while; then one probe does. The result of the probe closes the breaker or opens it
+anew. While it is open no other result counts: calls that began before it opened tell nothing new.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Circuit(NamedTuple):
-    """Where a breaker stands. Moments and lengths of time are of one unit, whichever."""
+    """The state of a breaker: arithmetic only, without store or clock, in any unit of time."""
 
     failures: int = 0
     opened_at: int | None = None
@@ -43,51 +43,51 @@ class Circuit(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing passes but a probe."""
+        """Whether only a probe passes."""
         return self.opened_at is not None
 
     def cools_for(self, now: int, cooldown: int) -> int:
-        """How long nothing at all passes yet."""
+        """How long not even a probe passes."""
         return 0 if self.opened_at is None else max(self.opened_at + cooldown - now, 0)
 
     def probed_by(self, token: str) -> Circuit:
-        """With its one probe under way. Whoever lets it pass has seen that the last one is over."""
+        """With a probe under way. The caller has seen that the last probe is over."""
         return self._replace(probe=token)
 
     def failed(self, token: str, now: int, threshold: int) -> Circuit:
-        """After a failure of what passed with a token."""
+        """After a failure of the call with this token."""
         if self.opened_at is None:
             failures = self.failures + 1
             return Circuit(failures, now if failures >= threshold else None)
         return Circuit(self.failures + 1, now) if token == self.probe else self
 
     def succeeded(self, token: str) -> Circuit:
-        """After a success of what passed with a token."""
+        """After a success of the call with this token."""
         return self if self.is_open and token != self.probe else CLOSED
 
     def on_trust(self, threshold: int) -> Circuit:
-        """Closed before the probe's end is known: the next failure opens it anew."""
+        """Closed before the probe has ended: the next failure opens it again."""
         return Circuit(threshold - 1)
 
 
 CLOSED = Circuit()
 
 
-# The breaker between this process and a backend that fails: per backend and queue.
+# The breaker around calls to a backend, per backend and queue.
 #
-# It is of one process, for what is broken cannot keep what several would have to share. The
-# store of a worker is asked with patience of its own; this is for who enqueues and for
-# ``process_once()``, who had better hear at once that it is of no use.
+# It belongs to one process: a broken store cannot hold the state that several would share. Workers
+# retry their store in another way; this is for enqueues and ``process_once()``, which should fail
+# at once.
 
 
 _UNTRIED = "passed while closed"
-"""The token of what passed before the breaker opened: it is no probe, and decides nothing then."""
+"""The token of calls that passed while the breaker was closed: they are no probe."""
 _circuits: dict[tuple[str, str], Circuit] = {}
 _lock = threading.Lock()
 
 
 def _unlock() -> None:
-    """The threads that held the lock, or are probing, were perhaps not forked with this one."""
+    """Reset the lock and the probes: the threads that have them may not exist in the child."""
     global _lock  # noqa: PLW0603 - one for the process
     _lock = threading.Lock()
     for key, circuit in _circuits.items():
@@ -99,12 +99,12 @@ if hasattr(os, "register_at_fork"):
 
 
 class asking:  # noqa: N801 - used as a verb: with asking(...)
-    """Ask a backend something in the block; raises BackendUnavailable where it is no use.
+    """A call to a backend in a block; raises BackendUnavailable while the breaker is open.
 
-    An error counts as a failure when the backend did not serve. A held unique_key is an answer
-    of the backend, and so a success. Any other error of ours (a payload that is refused, another
-    queue's open breaker, a wrong setting) may be raised before the backend was asked: it counts
-    as neither, and a probe that ends so leaves its place to the next.
+    An error counts as a failure if the backend did not serve. A held unique_key is an answer of
+    the backend, and so a success. Any other error of ours (a refused payload, another queue's open
+    breaker, a wrong setting) may be raised before the call: it counts as neither, and a probe
+    that ends so leaves its place to the next one.
     """
 
     __slots__ = ("_backend", "_queue", "_token")
@@ -124,10 +124,10 @@ class asking:  # noqa: N801 - used as a verb: with asking(...)
 
 
 def _is_failure(error: BaseException) -> bool:
-    """Whether an error says that the backend does not serve."""
+    """Whether an error means that the backend does not serve."""
     if isinstance(error, JobsError):
         return isinstance(error, EnqueueOutcomeUnknown | StoreUnavailable)
-    return isinstance(error, Exception)  # the caller was stopped: that says nothing
+    return isinstance(error, Exception)  # a BaseException stopped the caller
 
 
 def asking_to_enqueue(
@@ -135,8 +135,7 @@ def asking_to_enqueue(
 ) -> list[Enqueued]:
     """Enqueue, unless the backend failed again and again for one of the queues.
 
-    ``again``: they may have been enqueued before. The site's own database, in a transaction
-    of the caller, is asked in any case.
+    ``again``: they may have been enqueued before. A transactional backend has no breaker.
     """
     store = backend.push if again else backend.enqueue
     queues = (
@@ -144,7 +143,7 @@ def asking_to_enqueue(
         if backend.capabilities.transactional_enqueue
         else {message.terms.queue for message in outgoing}
     )
-    if len(queues) == 1:  # as most are, and a stack of contexts costs more than its one
+    if len(queues) == 1:  # the usual case; an ExitStack costs more
         with asking(backend.alias, queues.pop()):
             return store(outgoing, on_conflict=conflict)
     with ExitStack() as asked:
@@ -167,7 +166,7 @@ def _passed(backend: str, queue: str) -> str:
                 f"the backend {backend!r} failed {circuit.failures} times in a row for the queue "
                 f"{queue!r}; nothing is asked of it {period}"
             )
-        if not circuit.is_open:  # since it was looked at without the lock
+        if not circuit.is_open:  # closed since the check without the lock
             return _UNTRIED
         token = uuid4().hex
         _circuits[backend, queue] = circuit.probed_by(token)

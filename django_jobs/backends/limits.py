@@ -1,4 +1,4 @@
-"""What limits a queue: a rate, jobs at a time, from the settings or set by operators."""
+"""The limits of queues, of rate and of concurrency, from the settings or set by operators."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ UNLIMITED = "none"
 
 
 class Limits(NamedTuple):
-    """What holds for a queue now.
+    """The limits of a queue now.
 
-    ``unread``: a rate that an operator is said to have set, and that nobody here can read. Then
-    holds what the settings say, as if none had been set: no job waits for what somebody miswrote.
+    ``unread``: a rate in an operator's row that cannot be read. The settings apply then, as if
+    none had been set: jobs do not wait because of a typing error.
     """
 
     rate: Rate | None = None
@@ -29,7 +29,7 @@ class Limits(NamedTuple):
 
 
 def limits_of(alias: str, backend: str) -> dict[str, Limits]:
-    """What the settings and operators limit the queues of a backend to."""
+    """The limits of a backend's queues, by queue."""
     configured = get_settings().queues
     texts = {name: queue.rate_limit or "" for name, queue in configured.items()}
     places: dict[str, int | None] = {}
@@ -52,7 +52,7 @@ def limits_of(alias: str, backend: str) -> dict[str, Limits]:
 
 
 def is_rate(text: object) -> bool:
-    """Whether it is one that can be read, or says that there is none."""
+    """Whether a text is a valid rate, or says that there is none."""
     if not text or text == UNLIMITED:
         return bool(text)
     try:
@@ -62,8 +62,8 @@ def is_rate(text: object) -> bool:
     return True
 
 
-def tell_of_unread(backend: str, before: Mapping[str, Limits], after: Mapping[str, Limits]) -> None:
-    """Tell of rates that cannot be read, once each time that one is set."""
+def report_unread(backend: str, before: Mapping[str, Limits], after: Mapping[str, Limits]) -> None:
+    """Report rates that cannot be read, once each time one is set."""
     for queue, limits in after.items():
         if limits.unread and limits.unread != before.get(queue, Limits()).unread:
             emit(RateUnread(backend=backend, queue=queue, rate=limits.unread))

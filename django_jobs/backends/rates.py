@@ -1,9 +1,9 @@
-"""So many jobs in any window of time: arithmetic only, no store and no clock.
+"""Rate limits, a number of starts in any window of time: arithmetic only, no store and no clock.
 
-A claim counts its jobs, and each of them starts before a moment that the claim fixed, or not
-at all. They are counted in slots, a small part of the window each, in the slot of that moment,
-and until a window after it. So no window of that length, wherever it begins, holds more starts
-than the limit: when the last of them was claimed, all the others counted still.
+A claim counts its jobs and fixes a moment: each job starts before it, or not at all. Jobs count in
+the slot of that moment, a small part of the window, and until a window after it. So no window,
+wherever it begins, holds more starts than the limit: when the last of them was claimed, all the
+others still counted.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class Rate(NamedTuple):
 
     @property
     def late(self) -> int:
-        """How long after its claim a job may start: what it costs is kept free of starts."""
+        """How long after its claim a job may start; the limit loses this much of each window."""
         return min(max(self.slot, LEAST_LATE), MOST_LATE)
 
 
 class Usage(NamedTuple):
-    """Starts by slot, of those slots that still count."""
+    """The number of starts in each slot that still counts."""
 
     rate: Rate
     counts: Mapping[int, int]
 
     @classmethod
     def read(cls, rate: Rate, stored: object, now: int) -> Self:
-        """From what a store kept, which may be of another rate, or nothing, or nonsense."""
+        """Read what a store kept, which may be for another rate, missing or invalid."""
         if not isinstance(stored, dict) or stored.get("slot") != rate.slot:
             return cls(rate, {})
         kept = stored.get("counts")
@@ -79,21 +79,21 @@ class Usage(NamedTuple):
         return max(self.rate.limit - sum(self.counts.values()), 0)
 
     def added(self, count: int, latest: int) -> Usage:
-        """With so many that start before a moment."""
+        """With ``count`` jobs that start before the moment ``latest``."""
         slot = latest // self.rate.slot
         return Usage(self.rate, {**self.counts, slot: self.counts.get(slot, 0) + count})
 
     def without(self, count: int, latest: int) -> Usage:
-        """Without so many that were to start before a moment, and did not.
+        """Without ``count`` jobs that were to start before the moment ``latest`` and did not.
 
-        Their slot alone has them. Once it counts no more there is nothing to take back.
+        They are only in that slot. Once it no longer counts, there is nothing to take back.
         """
         slot = latest // self.rate.slot
         left = max(self.counts.get(slot, 0) - count, 0)
         return Usage(self.rate, {**self.counts, slot: left})
 
     def free_in(self, now: int) -> int:
-        """Microseconds until another one may start."""
+        """Microseconds until another job may start."""
         over = sum(self.counts.values()) - self.rate.limit + 1
         for slot in sorted(self.counts):
             if over <= 0:
@@ -104,7 +104,7 @@ class Usage(NamedTuple):
         return 0
 
     def to_store(self) -> dict[str, object]:
-        """For a store."""
+        """The form that stores keep."""
         counts = {str(slot): count for slot, count in self.counts.items() if count}
         return {"slot": self.rate.slot, "counts": counts}
 
@@ -113,15 +113,15 @@ class Usage(NamedTuple):
 
 
 CALM_SECONDS = 10.0
-REMEMBERED = 32  # claims of which nobody has heard yet what became of their jobs
+REMEMBERED = 32  # claims whose jobs have not been returned or forgotten yet
 
 
 class Lateness:
-    """How late the jobs of one queue may start, as one process finds that it needs.
+    """How long after its claim a job of a queue may start, as this process needs it.
 
-    Where a claim is answered so late that not even its first job can start, the next ones have
-    twice as long, up to a window, or none would ever start. That is taken back when it has been
-    enough for a while. What waited behind other jobs until it was too late says nothing.
+    If a claim is answered so late that not even its first job can start, the next claims allow
+    twice as long, up to a window; otherwise none would ever start. That is undone when it has
+    been enough for a while. Jobs that were late because they waited behind others do not count.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class Lateness:
         self._firsts: deque[tuple[str, str, int]] = deque(maxlen=REMEMBERED)
 
     def allowed(self, rate: Rate) -> int:
-        """In microseconds, from the claim on."""
+        """The allowed microseconds from the claim on."""
         now = time.monotonic()
         if self._doublings and now > self._since + CALM_SECONDS:
             self._doublings, self._since = self._doublings - 1, now
@@ -141,10 +141,10 @@ class Lateness:
         self._firsts.append((first.id, first.token, self._doublings))
 
     def returned(self, rate: Rate, leases: Sequence[Lease]) -> None:
-        """These did not start. Others may have been claimed before that is known."""
+        """These leases did not start; further claims may have been made before that was known."""
         late = {(lease.id, lease.token) for lease in leases if lease.is_late}
         for *first, doublings in tuple(self._firsts) if late else ():
-            # What was allowed less than is allowed by now says nothing of what that is worth.
+            # A claim that was allowed less than is allowed now does not count.
             too_little = tuple(first) in late and doublings >= self._doublings
             if too_little and self.allowed(rate) < rate.window:
                 self._doublings, self._since = self._doublings + 1, time.monotonic()

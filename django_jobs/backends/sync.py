@@ -1,8 +1,8 @@
-"""Jobs run where they are enqueued, through the same rows and the same pipeline.
+"""The sync backend runs jobs inside their enqueue, with the same rows and the same pipeline.
 
-For tests, scripts and small sites. A failed attempt is repeated at once while retries
-are left, a dead one is a dead letter, a result can be looked up. What would have to
-wait is refused, unless ``OPTIONS["RUN_DELAYED_AT_ONCE"]`` says not to wait for it.
+For tests, scripts and small sites. A failed attempt is repeated at once while retries are left, a
+dead job becomes a dead letter, results can be read. Delayed jobs are refused, unless
+``OPTIONS["RUN_DELAYED_AT_ONCE"]`` is set.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ SYNC_LEASE_SECONDS = 3600.0
 MOST_SNOOZES = 100
 
 _run_lease = LazyFunction("django_jobs.worker.build.run_lease")
-"""Takes a lease to its end. By its path: backends do not import the worker."""
+"""Runs a leased job. A dotted path, because backends do not import the worker."""
 
 
 class SyncBackend(DatabaseBackend):
     """Runs every job inside its enqueue."""
 
     runs_at_enqueue = True
-    enqueues_in_parts = False  # a job of theirs would run in the transaction of all
+    enqueues_in_parts = False  # a job would run in the transaction of the whole batch
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
-        self._notifies = False  # its jobs wait for no worker
+        self._notifies = False  # no worker waits for its jobs
         self.runs_delayed = bool(self.options.get("RUN_DELAYED_AT_ONCE", False))
         self.capabilities = type(self).capabilities._replace(
             delay=self.runs_delayed, breakers=False
@@ -65,12 +65,12 @@ class SyncBackend(DatabaseBackend):
         charge: Charge = Charge.ATTEMPT,
         attempt: AttemptRecord | None = None,
     ) -> Settled:
-        """Retries come at once, so that a job keeps its place whatever delay is asked for."""
+        """Return the job to its place without a delay, so that retries come at once."""
         del delay_seconds
         return super().nack(lease, None, charge=charge, attempt=attempt)
 
     def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
-        """What is to run at once cannot be held back."""
+        """Do nothing: breakers cannot hold back jobs that run at once."""
 
     def _run(self, job_id: str) -> None:
         snoozes = 0

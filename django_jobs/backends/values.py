@@ -1,6 +1,6 @@
-"""What backends and workers tell each other: plain values, without behaviour.
+"""The plain values that backends and workers exchange.
 
-What is made for every job is a named tuple, which costs a third of a frozen dataclass.
+Values made for every job are named tuples, which cost a third of a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Capabilities(NamedTuple):
-    """What a backend can do. What it cannot is refused when a job asks for it."""
+    """What a backend can do. Jobs that need more are refused."""
 
     delay: bool = False
     priority: bool = False
@@ -40,7 +40,7 @@ class Capabilities(NamedTuple):
 
 
 class Settled(Enum):
-    """The answer to a settle: it counted, it came too late, or nobody knows."""
+    """The answer to a settle: it counted, it came too late, or the outcome is unknown."""
 
     SETTLED = "settled"
     LOST = "lost"
@@ -48,27 +48,27 @@ class Settled(Enum):
 
 
 CLAIM_BYTES = 16 << 20
-"""A claim takes no more when the bodies it has taken make so many bytes."""
+"""A claim takes no more jobs once their bodies have this many bytes."""
 
 
 NOT_KEPT = "not kept: "
-"""What stands in place of a return value that is not kept, and before the reason.
+"""Replaces a return value that is not kept, followed by the reason.
 
 No JSON begins so. Stores keep it as they keep any value.
 """
 
 
 def why_not_kept(value_json: str) -> str:
-    """Why a return value is not kept; empty when it is."""
+    """Why a return value is not kept; empty if it is."""
     return value_json.removeprefix(NOT_KEPT) if value_json.startswith(NOT_KEPT) else ""
 
 
 class Charge(Enum):
     """What a give-back consumes.
 
-    ``SUSPICION`` consumes nothing either, but the job is to run alone next. ``PUT_OFF``
-    consumes nothing: the worker could not judge the message, and the store keeps the moment
-    of the first time (``Header.put_off_since``) until the job is given back after a run.
+    ``SUSPICION`` consumes nothing, but the job runs alone next. ``PUT_OFF`` consumes nothing
+    either: the worker could not judge the message, and the store keeps when that first happened
+    (``Header.put_off_since``) until the job is returned after a run.
     """
 
     ATTEMPT = "attempt"
@@ -79,10 +79,10 @@ class Charge(Enum):
 
 
 class Evidence(Enum):
-    """What a settled delivery says of its queue and its handler.
+    """What a settled delivery shows about its queue and its handler.
 
-    ``REFUSED``: the message was not believed. The others were: ``WORKED`` and ``FAILED``
-    tell of a run of the handler, ``BELIEVED`` of none. ``NOTHING``: nobody looked.
+    ``REFUSED``: the message was refused. The others were accepted: ``WORKED`` and ``FAILED`` after
+    a run of the handler, ``BELIEVED`` without one. ``NOTHING``: the message was not checked.
     """
 
     REFUSED = "refused"
@@ -93,7 +93,7 @@ class Evidence(Enum):
 
 
 class Standing(NamedTuple):
-    """How a circuit breaker stands, at a moment on the store's clock."""
+    """The state of a circuit breaker at a moment on the store's clock."""
 
     kind: str
     name: str
@@ -110,7 +110,7 @@ class OnConflict(Enum):
 
 
 class Enqueued(NamedTuple):
-    """Where an enqueue ended: the id of the live job, and whether this call made it."""
+    """The result of an enqueue: the id of the live job, and whether this call made it."""
 
     id: str
     created: bool
@@ -126,17 +126,16 @@ class Chores(NamedTuple):
 class Lease(NamedTuple):
     """A reservation of one message.
 
-    ``token`` is fresh and random per fetch and has to be shown to settle; ``expires_at``
+    ``token`` is fresh and random per fetch and is needed to settle; ``expires_at``
     is on the store's clock. ``suspect``: an earlier lease of this job ended without a
-    verdict, so it is to be run alone. ``fence`` grows with every lease given for a key.
-    ``done_by``: the job that did the work of this one's idempotency key already.
+    verdict, so it must run alone. ``fence`` grows with every lease for a key.
+    ``done_by``: the job that already did the work of this idempotency key.
     ``probe``: a breaker lets nothing else pass until this one is settled.
-    ``cancelled``: somebody asked it to stop before this lease was given.
-    ``replayed``: the job had ended already; what was leased is a copy.
-    ``keyed``: the keys of the job were held against those of others as it was leased. A store
-    says False where it was led to believe that there are none, and the signed terms decide.
-    ``start_by``: of a queue with a rate limit, the moment of ``time.monotonic()`` after which
-    this lease must not be run: its start is counted until then. ``counted``: that moment
+    ``cancelled``: the job was asked to stop before this lease. ``replayed``: the job had already
+    ended, so this is a copy. ``keyed``: the claim checked the job's keys against
+    those of others; False if its row showed no keys, and then the signed terms decide.
+    ``start_by``: for a queue with a rate limit, the moment of ``time.monotonic()`` after which
+    this lease must not be run, because its start is counted until then. ``counted``: that moment
     on the store's clock.
     """
 
@@ -159,12 +158,12 @@ class Lease(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        """Whether it must not be run any more, for its start would not be counted."""
+        """Whether it must not be run any more, because its start would not be counted."""
         return self.start_by is not None and time.monotonic() > self.start_by
 
 
 class AttemptRecord(NamedTuple):
-    """One finished run that did not succeed, as it is kept for people to read."""
+    """A run that did not succeed, as kept for people to read."""
 
     number: int
     outcome: str
@@ -191,7 +190,7 @@ class Failure(NamedTuple):
 
 
 class ResultRecord(NamedTuple):
-    """How a job ended well (or was skipped or cancelled), kept until its time is over."""
+    """How a job succeeded, was skipped or cancelled; kept until its retention ends."""
 
     status: str
     value_json: str = "null"
@@ -203,9 +202,9 @@ class ResultRecord(NamedTuple):
 
 
 class QueueStats(NamedTuple):
-    """How much waits in a queue, and for how long the oldest ready job has.
+    """How many jobs wait in a queue, and for how long the oldest ready one has.
 
-    ``at_least``: the names of the counts that stop where counting did; there may be more.
+    ``at_least``: the names of the counts that are lower bounds, because counting stopped there.
     """
 
     ready: int = 0
@@ -244,25 +243,25 @@ class Ended(NamedTuple):
 
 
 def with_reason(reason: str, output: str) -> str:
-    """What is kept as the output of a cancelled job: its first line says why, if need be nothing.
+    """The output to keep for a cancelled job: its first line is the reason, even if that is empty.
 
-    What was printed must not be taken for the reason.
+    So printed text is never taken for the reason.
     """
     line = " ".join(reason.splitlines())
     return f"{line}\n{output}" if output else line
 
 
 def reason_of(status: str, output: str) -> str:
-    """Why a job was cancelled or skipped: the first line of what is kept as its output."""
+    """Why a job was cancelled or skipped: the first line of its kept output."""
     return "" if status == "succeeded" else output.partition("\n")[0]
 
 
 class Account(NamedTuple):
     """All that a store knows of one job, from its enqueue to its end.
 
-    ``attempts`` are the failed runs of which a record is kept, the first one first;
-    ``failed_attempts`` counts all of them. ``started_at`` and ``worker`` belong to the run
-    that goes on, or that ended the job without failing. Moments are microseconds.
+    ``attempts`` are the failed runs with a record, oldest first; ``failed_attempts`` counts all
+    of them. ``started_at`` and ``worker`` belong to the run that goes on, or that ended the job
+    without failing. Moments are microseconds.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""System checks. What they need is imported when they run, which few processes do."""
+"""System checks. Their code is imported when they run, as few processes run them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _messages = LazyFunction("django_jobs.checks.messages.messages")
 def check_jobs(
     app_configs: Sequence[AppConfig] | None = None, **_kwargs: Any
 ) -> list[CheckMessage]:
-    """Everything that can be said of DJANGO_JOBS and the databases it names."""
+    """Check DJANGO_JOBS and the databases it names."""
     if app_configs is not None and all(app.label != "django_jobs" for app in app_configs):
         return []
     messages: list[CheckMessage] = _messages()

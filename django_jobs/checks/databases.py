@@ -1,4 +1,4 @@
-"""The databases that carry jobs. Settings are looked at; nothing connects."""
+"""Checks of the databases that carry jobs. They read settings and open no connection."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_aliases(settings: JobsSettings, _problems: Sequence[Problem]) -> Itera
 
 
 def check_outboxes(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """OUTBOX and ON_COMMIT name databases that are there, and mean something."""
+    """OUTBOX and ON_COMMIT name databases that exist, and have an effect."""
     for config in settings.backends.values():
         aliases = {"OUTBOX": config.outbox, "ON_COMMIT": config.on_commit}
         for key, alias in aliases.items():
@@ -69,11 +69,11 @@ def check_outboxes(settings: JobsSettings, _problems: Sequence[Problem]) -> Iter
 def check_shared_tables(
     settings: JobsSettings, _problems: Sequence[Problem]
 ) -> Iterator[CheckMessage]:
-    """No two backends read past each other's jobs."""
+    """No two backends share a table, where claims would read past each other's jobs."""
     seen: dict[tuple[str, ...], str] = {}
     for config in settings.backends.values():
         alias = database_of(config)
-        # A sync backend claims no job but its own, by id.
+        # A sync backend claims only its own jobs, by id.
         if (
             alias is None
             or alias not in connections.settings
@@ -94,7 +94,7 @@ def check_shared_tables(
 
 
 def check_vendors(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """Claiming is written, and tested, for these databases only."""
+    """Claiming is written and tested for these databases only."""
     for alias, connection in _connections(settings):
         if connection.vendor not in SUPPORTED:
             yield Error(
@@ -106,9 +106,9 @@ def check_vendors(settings: JobsSettings, _problems: Sequence[Problem]) -> Itera
 
 
 def check_routes(settings: JobsSettings, problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """The admin and ``migrate`` find the tables where the backend keeps them."""
+    """The admin and ``migrate`` use the database where the backend has its tables."""
     aliases = job_databases(settings)
-    # The router reads the settings too, and would raise what is reported already.
+    # The router reads the settings too, and would raise what is already reported.
     if problems or not all(alias in connections.settings for alias in aliases):
         return
     models = list(apps.get_app_config(APP_LABEL).get_models())
@@ -131,7 +131,7 @@ def _misrouted(where: str, alias: str) -> CheckMessage:
 
 
 def check_sqlite(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """SQLite works for several processes when it is a file, and locks at once."""
+    """SQLite serves several processes only as a file and with immediate locks."""
     for alias, connection in _connections(settings, "sqlite"):
         if _is_in_memory(connection):
             yield Warning(
@@ -151,7 +151,7 @@ def check_sqlite(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterat
 
 
 def check_isolation(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """Repeatable read takes gap locks, over which claims of several workers deadlock."""
+    """Repeatable read takes gap locks, on which claims of several workers deadlock."""
     for alias, connection in _connections(settings, "mysql"):
         level = _options(connection).get("isolation_level", "read committed")
         if str(level).lower() != "read committed":
@@ -165,7 +165,7 @@ def check_isolation(settings: JobsSettings, _problems: Sequence[Problem]) -> Ite
 
 
 def check_snapshots(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """Stricter levels of PostgreSQL decide by what was committed before the transaction began."""
+    """Stricter levels of PostgreSQL see only what was committed before the transaction began."""
     for alias, connection in _connections(settings, "postgresql"):
         if level := _strict_level(_options(connection)):
             yield Warning(
@@ -179,7 +179,7 @@ def check_snapshots(settings: JobsSettings, _problems: Sequence[Problem]) -> Ite
 
 
 def _strict_level(options: dict[str, object]) -> str:
-    """REPEATABLE READ or SERIALIZABLE, where these options ask for it."""
+    """REPEATABLE READ or SERIALIZABLE if these options set it, or an empty text."""
     from django.db.backends.postgresql.psycopg_any import (  # noqa: PLC0415 - needs the driver
         IsolationLevel,
     )
@@ -192,7 +192,7 @@ def _strict_level(options: dict[str, object]) -> str:
     asked: Any = options.get("isolation_level")
     try:
         name = IsolationLevel(asked).name
-    except ValueError:  # none is asked for; an unknown one Django refuses itself
+    except ValueError:  # none is set; Django itself refuses an unknown one
         return ""
     return name.replace("_", " ") if name in {"REPEATABLE_READ", "SERIALIZABLE"} else ""
 
@@ -200,7 +200,7 @@ def _strict_level(options: dict[str, object]) -> str:
 def check_autocommit(
     settings: JobsSettings, _problems: Sequence[Problem]
 ) -> Iterator[CheckMessage]:
-    """Statements of ours that are alone commit themselves; nothing else would."""
+    """Single statements rely on autocommit; nothing else would commit them."""
     for alias, connection in _connections(settings):
         if not connection.settings_dict.get("AUTOCOMMIT", True):
             yield Error(

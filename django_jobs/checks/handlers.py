@@ -1,4 +1,4 @@
-"""What jobs may run, and how they are retried."""
+"""Checks of handlers, queues of jobs and retry policies."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_allowed_keys(
 def check_queues_of_jobs(
     settings: JobsSettings, _problems: Sequence[Problem]
 ) -> Iterator[CheckMessage]:
-    """A job is for a queue that there is. One that names none may be given one when enqueued."""
+    """The queue of a job exists. A job without one may get it when enqueued."""
     refused: dict[str, list[str]] = {}
     for handler in registry.loaded():
         queue = getattr(getattr(handler, "options", None), "queue", None)
@@ -89,7 +89,7 @@ def check_queues_of_jobs(
 
 
 def check_own_lists(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """The far-reaching handlers are opened in two places, or they run nothing."""
+    """The far-reaching handlers need both a queue and a list of their own, or they run nothing."""
     for queue in settings.queues.values():
         for key in queue.handlers or ():
             field = _OWN_LISTS.get(key, "")
@@ -106,7 +106,7 @@ def check_own_lists(settings: JobsSettings, _problems: Sequence[Problem]) -> Ite
 def check_retry_policies(
     settings: JobsSettings, _problems: Sequence[Problem]
 ) -> Iterator[CheckMessage]:
-    """A policy of one's own can be imported and tells a delay."""
+    """A custom retry policy can be imported and has a method ``delay``."""
     specs = {"RETRY": settings.retry} | {
         f"QUEUES[{queue.name!r}]['RETRY']": queue.retry
         for queue in settings.queues.values()
@@ -140,7 +140,7 @@ def _why_not_made(policy_class: type) -> str:
     except TypeError:
         return "cannot be made without arguments"
     except ValueError:
-        return ""  # a class in C that does not tell its signature
+        return ""  # a class in C without a signature
     return ""
 
 

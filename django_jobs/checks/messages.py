@@ -1,7 +1,7 @@
-"""Every set-up that is unsafe or cannot work and can be seen without a job.
+"""All checks together: configurations that are unsafe or cannot work.
 
-One generator function per matter, one stable id per message. None of them opens a
-connection, so all of them run with every ``manage.py check``.
+Each check is a generator function, and each message has a stable id. None opens a connection,
+so all of them run with every ``manage.py check``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from django_jobs.conf import JobsSettings
 
-# Named by their paths: they need code that a site without such settings does not import.
+# Dotted paths, because a site without such settings does not import their code.
 REACH_CHECKS = "django_jobs.checks.reach.REACH_CHECKS"
 SCHEDULE_CHECKS = "django_jobs.checks.schedules.SCHEDULE_CHECKS"
 
 
 def messages() -> list[CheckMessage]:
-    """What they say, one after the other."""
+    """The messages of all checks that apply."""
     settings, problems = read_current()
     return [message for check in _checks(settings) for message in check(settings, problems)]
 
@@ -57,7 +57,7 @@ def _reaches_far(settings: JobsSettings) -> bool:
 
 
 def _has_schedules(settings: JobsSettings) -> bool:
-    """Whether there is something that may be one: of code, of settings or of a hook."""
+    """Whether there may be schedules: in code, in settings or in a hook."""
     modules = (sys.modules.get(f"{config.name}.jobs") for config in apps.get_app_configs())
     return bool(DECLARED or settings.schedule or settings.schedule_handlers) or any(
         hasattr(module, "schedule") for module in modules

@@ -1,6 +1,6 @@
-"""What the built-in handlers may reach: signals, commands, programs and hosts that settings name.
+"""Checks of what built-in handlers may reach: signals, commands, programs and hosts in settings.
 
-Imported where settings name any, for it needs the code of these handlers.
+Imported only if settings name any, because it needs the code of these handlers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FAR_REACHING = frozenset(
     {"changepassword", "createsuperuser", "dbshell", "flush", "loaddata", "makemigrations"}
     | {"migrate", "runserver", "shell", "startapp", "startproject", "test", "testserver"}
 )
-"""Commands that run code, serve, or empty and change a database at will."""
+"""Commands that run code, start a server, or can change or empty a database."""
 
 ON_POSIX = os.name == "posix"
 RUNS_OTHERS = re.compile(
@@ -38,7 +38,7 @@ RUNS_OTHERS = re.compile(
     r"[gmn]?awk|sed|find|xargs|env|nice|nohup|timeout|setsid|watch|strace|sudo|su|doas|ssh|scp|"
     r"rsync|tar|zip|git|make|vim?|less|man|ed|tee|dd|docker|kubectl|systemctl|systemd-run|crontab"
 )
-"""Programs that run others, or write any file, when they are given the right arguments."""
+"""Programs that can run others or write any file, with the right arguments."""
 
 
 def check_events(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
@@ -54,7 +54,7 @@ def check_events(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterat
 
 
 def check_system(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """Programs are started, limited and killed by the means of POSIX."""
+    """Starting, limiting and killing programs needs POSIX."""
     if settings.allowed_shell_commands and not ON_POSIX:
         yield Error(
             "ALLOWED_SHELL_COMMANDS is set, but the handler shell does not work on this system.",
@@ -64,7 +64,7 @@ def check_system(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterat
 
 
 def check_commands(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """Each command exists, and the dangerous ones are held to certain arguments."""
+    """Each command exists, and dangerous ones are limited to certain arguments."""
     commands = get_commands()
     for name, arguments in settings.allowed_commands.items():
         if name not in commands:
@@ -83,7 +83,7 @@ def check_commands(settings: JobsSettings, _problems: Sequence[Problem]) -> Iter
 
 
 def check_programs(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """Each program is there, nobody else can change it, and it does only what was meant."""
+    """Each program exists, no other user can replace it, and it cannot run others."""
     for entry, arguments in settings.allowed_shell_commands.items():
         path = real_path(entry)
         if arguments.forms is None and _runs_others(entry, path):
@@ -115,16 +115,16 @@ def _runs_others(entry: str, path: str | None) -> bool:
 
 
 def _open_to_others(path: Path) -> Path | None:
-    """The file, or a directory on the way to it, that everybody may write to."""
+    """The file or a directory above it, if any user may write to it."""
     for place in (path, *path.parents):
         mode = place.stat().st_mode
-        # In a sticky directory, as /tmp, nobody replaces what belongs to another.
+        # In a sticky directory such as /tmp, users cannot replace files of others.
         if mode & stat.S_IWOTH and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
             return place
     return None
 
 
-# What ALLOWED_URLS opens, and whether it means anything.
+# Checks of ALLOWED_URLS.
 
 
 _IDS = {
@@ -139,7 +139,7 @@ _IDS = {
 def check_allowed_urls(
     settings: JobsSettings, _problems: Sequence[Problem]
 ) -> Iterator[CheckMessage]:
-    """Each entry can be understood, and opens no more than it seems to."""
+    """Each entry is valid and allows no more than it seems to."""
     for index, entry in enumerate(settings.allowed_urls):
         if not entry.url:
             continue

@@ -1,4 +1,4 @@
-"""Schedules: what they say, and whether their jobs could run."""
+"""Checks of schedules and of the jobs they enqueue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_declared(_settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """Each schedule has a name of its own, can be read and put in order."""
+    """Each schedule has a unique name, can be read and has no circular dependency."""
     for problem in registry.problems():
         yield Error(f"{problem.message}.", hint=problem.hint, id=problem.kind.value)
 
@@ -29,9 +29,9 @@ def check_declared(_settings: JobsSettings, _problems: Sequence[Problem]) -> Ite
 def check_jobs_of_schedules(
     settings: JobsSettings, problems: Sequence[Problem]
 ) -> Iterator[CheckMessage]:
-    """What a schedule enqueues could be run."""
+    """The jobs of schedules could run."""
     if problems:
-        return  # whether a queue allows something cannot be told from settings that are wrong
+        return  # invalid settings do not show what a queue allows
     for schedule in registry.declared():
         for problem in unrunnable(schedule):
             yield Error(f"{problem.message}.", hint=problem.hint, id=problem.kind.value)
@@ -52,7 +52,7 @@ def check_jobs_of_schedules(
 
 
 def check_exposed(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """Only what exists is exposed for schedules of the admin."""
+    """Handlers exposed for schedules of the admin exist."""
     for key in settings.schedule_handlers:
         if key not in handlers and handlers.get_verified(key) is None:
             yield Warning(

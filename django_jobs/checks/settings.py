@@ -1,4 +1,4 @@
-"""Values, names and backends of DJANGO_JOBS."""
+"""Checks of values, names, backends and signing keys in DJANGO_JOBS."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ ALIKE = 0.8
 
 
 def check_values(_settings: JobsSettings, problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """What the reader of the settings refused."""
+    """The problems found while reading the settings."""
     for problem in problems:
         yield Error(f"{problem.message}.", hint=problem.hint, id=problem.kind.value)
 
 
 def check_name(_settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """Nothing looks like DJANGO_JOBS under another name while that itself is not set."""
+    """If DJANGO_JOBS is not set, no other setting looks like a misspelling of it."""
     if hasattr(django_settings, NAME):
         return
     for name in _names_alike():
@@ -47,9 +47,9 @@ def check_name(_settings: JobsSettings, _problems: Sequence[Problem]) -> Iterato
 
 
 def _names_alike() -> list[str]:
-    """Settings whose name is much the same, and which hold what DJANGO_JOBS would.
+    """Settings with a similar name and similar content.
 
-    Those of the module too, where Django passes over what is not in capitals.
+    Also looks at the module, because Django ignores names that are not in capitals.
     """
     path = getattr(django_settings, "SETTINGS_MODULE", None)
     module = sys.modules.get(path or os.environ.get(ENVIRONMENT_VARIABLE, ""))
@@ -69,7 +69,7 @@ def _is_near(name: str) -> bool:
 
 
 def _is_alike(value: object) -> bool:
-    """Whether at least half of what it holds are keys of ours; many settings are called alike."""
+    """Whether at least half of its keys are ours; many settings have similar names."""
     if not isinstance(value, dict) or not value:
         return False
     matching = sum(isinstance(key, str) and key.upper() in SETTING_NAMES for key in value)
@@ -79,7 +79,7 @@ def _is_alike(value: object) -> bool:
 def check_backend_classes(
     settings: JobsSettings, _problems: Sequence[Problem]
 ) -> Iterator[CheckMessage]:
-    """Each BACKEND leads to a Backend, and each Backend is content with its OPTIONS."""
+    """Each BACKEND names a Backend class, and each Backend accepts its OPTIONS."""
     for config in settings.backends.values():
         if not config.path:
             continue
@@ -119,7 +119,7 @@ def _check_backend(
 
 
 def check_lease(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """A lease leaves time to be renewed: statements get a third of it, with a retry."""
+    """A lease is long enough to be renewed: a statement may take a third of it, and is retried."""
     for path, seconds in _leases(settings).items():
         if seconds < SHORTEST_LEASE:
             yield Error(
@@ -153,7 +153,7 @@ def check_kill_grace(
 
 
 def check_metrics(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
-    """Each entry of METRICS leads to a class that takes figures down."""
+    """Each entry of METRICS names a collector class."""
     for path in settings.metrics:
         try:
             collector = import_string(path)
@@ -192,7 +192,7 @@ CONFIGURATION_CHECKS = (
 )
 
 
-# Keys and signatures. No message shows a key.
+# Checks of keys and signatures. No message shows a key.
 
 
 SHORTEST_KEY = 16
@@ -203,7 +203,7 @@ VARIED_KEY = 8
 def check_verification(
     settings: JobsSettings, _problems: Sequence[Problem]
 ) -> Iterator[CheckMessage]:
-    """Signatures are what keeps a stranger's message from being run."""
+    """Verification is on: without it a forged message would run."""
     if settings.verify_signatures:
         return
     for config in settings.backends.values():
@@ -242,14 +242,14 @@ def _class_of(path: str) -> type[Backend] | None:
 
 
 def _runs_where_it_enqueues(carrier: type[Backend]) -> bool:
-    """Whether its messages never leave the process."""
+    """Whether jobs of the backend never leave the process."""
     return carrier.ends_with_process or carrier.runs_at_enqueue
 
 
 def check_key_strength(
     settings: JobsSettings, _problems: Sequence[Problem]
 ) -> Iterator[CheckMessage]:
-    """A key that can be guessed signs for everybody."""
+    """Keys cannot be guessed: a guessed key allows forged messages."""
     way_out = (
         "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(48))'. List it "
         "first in SIGNING_KEYS, and keep the old one behind it until its jobs have run."

@@ -110,7 +110,7 @@ class Handler:
         return payload
 
     def admit(self, payload: Any) -> None:
-        """Check again before a run: raises as ``validate`` does, but must be quick and run no user code."""
+        """Check again before a run, as ``validate`` does, but quickly and without user code."""
 
     def destination(self, payload: Any) -> Any:
         """The part of a payload that decides where its values are sent, if any.

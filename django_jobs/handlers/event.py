@@ -35,7 +35,7 @@ class EventHandler(Handler):
 
     def __init__(self) -> None:
         self._resolved: tuple[JobsSettings | None, Mapping[str, Signal]] = (None, {})
-        self.resolve(read_current()[0])  # made before a worker forks, so that signals are imported once
+        self.resolve(read_current()[0])  # before a worker forks: signals are imported once
 
     def resolve(self, settings: JobsSettings) -> None:
         """Import the signals that settings name, as far as possible; once per settings."""

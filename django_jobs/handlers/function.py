@@ -101,7 +101,7 @@ class FunctionHandler(Handler):
         return {"args": list(args), "kwargs": kwargs}
 
     def _unknown_argument(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """A hint for a misspelt argument or an option of the job, which says more than what is missing."""
+        """A hint about a misspelt argument or a job option; more helpful than the missing one."""
         parameters = self._signature.parameters
         if any(
             parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()

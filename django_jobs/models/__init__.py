@@ -1,6 +1,6 @@
-"""The tables. Rows only: every change of state lives with the backend that makes it.
+"""The tables. Every change of state is made by the backends, not by the models.
 
-Rules for all of them, so that version N and N−1 can share one database: a column added
+Versions N and N−1 of the package must be able to share one database: a column added
 later is nullable or has a database default, and raw INSERTs name their columns.
 
 Instants that decide something (``due``, ``lease_expires``, ``expires``) are microseconds

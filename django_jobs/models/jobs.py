@@ -1,4 +1,4 @@
-"""Jobs that live: what waits and runs, and the keys that they share."""
+"""Live jobs, which wait or run, and the keys that they share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django_jobs.texts import printable
 
 
 class JobState(models.IntegerChoices):
-    """Where a live job stands. Jobs that ended are not in this table."""
+    """The state of a live job. Jobs that ended are not in this table."""
 
     SCHEDULED = 0, "scheduled"
     READY = 1, "ready"
@@ -21,12 +21,12 @@ class JobState(models.IntegerChoices):
 
     @classmethod
     def label_of(cls, state: Any) -> str:
-        """The word for what a row says; also for what is none of them."""
+        """The label of a state, also of a value that is no state."""
         return str(cls(state).label) if state in cls else "no-state"
 
 
 class Identity(models.Model):
-    """What a live job and a dead one have in common: who it is, and its exact signed body."""
+    """The fields that live jobs and dead letters share: identity and signed body."""
 
     backend = models.CharField(max_length=64)
     queue = models.CharField(max_length=64)
@@ -36,11 +36,11 @@ class Identity(models.Model):
     body = models.TextField()
     signature = models.CharField(max_length=64)
     key_id = models.CharField(max_length=64)
-    # Plain integers: every INSERT would pay for the checks of positive ones.
+    # Not PositiveIntegerField, whose checks would slow down every INSERT.
     attempts = models.IntegerField(default=0, db_default=0)
     deliveries = models.IntegerField(default=0, db_default=0)
     crashes = models.IntegerField(default=0, db_default=0)
-    # Null means "none was given"; an empty string would be a value of its own.
+    # Null means "not set"; an empty string would be a value.
     trace_id = models.CharField(max_length=64, null=True, blank=True)
     trace_parent = models.CharField(max_length=64, null=True, blank=True)
     tenant = models.CharField(max_length=255, null=True, blank=True)
@@ -70,8 +70,8 @@ class Job(Identity):
     lease_expires = models.BigIntegerField(null=True, blank=True)
     worker = models.CharField(max_length=128, null=True, blank=True)
     leased_at = models.BigIntegerField(null=True, blank=True)
-    # The lease that was reaped last, and whether a crash was charged for it: who held it may
-    # live, and say so yet. Null while nothing is to be taken back.
+    # The lease that was reaped last, and whether it was charged a crash: its holder may still
+    # live and take the charge back. Null while there is nothing to take back.
     reaped_token = models.CharField(max_length=32, null=True, blank=True)
     reap_charged = models.BooleanField(null=True, blank=True)
     # Digests of the keys: of fixed length, and the same under every collation.
@@ -79,7 +79,7 @@ class Job(Identity):
     concurrency_key = models.CharField(max_length=64, null=True, blank=True)
     concurrency = models.IntegerField(null=True, blank=True)
     idempotency_key = models.CharField(max_length=64, null=True, blank=True)
-    # While it is blocked: which of its keys had no place for it.
+    # While it is blocked: the key that had no place for it.
     blocked_by = models.CharField(max_length=64, null=True, blank=True)
     cancel_requested = models.BooleanField(default=False, db_default=False)
     expires = models.BigIntegerField(null=True, blank=True)
@@ -95,17 +95,17 @@ class Job(Identity):
         indexes = (
             # A claim walks this index from its start and sorts nothing.
             models.Index(fields=("queue", "state", "rank", "due", "id"), name="dj_job_claim"),
-            # Where partial indexes are to be had, a ready job pays for the one above only.
-            # MariaDB and MySQL have none; hence state among the fields. With the id, for many
-            # jobs become due at one moment when a breaker has cooled, and keep their order.
+            # With partial indexes a ready job is only in the index above. MariaDB and MySQL have
+            # none; hence the state among the fields. With the id, because many jobs become due
+            # at the same moment when a breaker has cooled, and must keep their order.
             PartialIndex(
                 fields=("queue", "state", "due", "id"),
                 name="dj_job_promote",
                 where=Q(state=JobState.SCHEDULED),
             ),
-            # And suspects that wait: they have no lease, and stand together before or behind what
-            # runs. So no other job pays for their being found. The state is there for PostgreSQL:
-            # else it reads both this and the claims' index to find what runs in a queue.
+            # Also has waiting suspects, which have no lease and stand together before or behind the
+            # running jobs, so finding them costs other jobs nothing. The state is there for
+            # PostgreSQL, which would otherwise read the claims' index too for running jobs.
             PartialIndex(
                 fields=("lease_expires", "suspect", "state"),
                 whole=("lease_expires", "suspect"),
@@ -122,7 +122,7 @@ class Job(Identity):
                 name="dj_job_idempotency",
                 where=Q(idempotency_key__isnull=False),
             ),
-            # The lines of those who wait for a key: one for each queue, in its order.
+            # The jobs that wait for a key: one line for each queue, in its order.
             PartialIndex(
                 fields=("blocked_by", "queue", "rank", "due", "id"),
                 name="dj_job_blocked",
@@ -138,7 +138,7 @@ class JobKey(models.Model):
     """A key that jobs of the same kind share: what they lock, and whether its work is done.
 
     ``fence`` only ever grows. ``done_by``: the job that did the work of an idempotency key.
-    ``places``: no job that waits for the key allows more than so many; 0 while none waits.
+    ``places``: the largest number of places that a waiting job allows; 0 while none waits.
     """
 
     key = models.CharField(max_length=64, primary_key=True)

@@ -1,4 +1,4 @@
-"""Jobs on their way to a broker: written with the caller's rows, moved on by a relay."""
+"""Jobs on their way to a broker: written in the caller's transaction, moved by a relay."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from django.db import models
 
 
 class OutboxJob(models.Model):
-    """A sealed job that no broker has yet, as far as is known. Its row goes when it was pushed.
+    """A sealed job that has not been pushed to its broker, as far as is known.
 
-    ``id`` gives the order in which the jobs of a queue are pushed; ``retry_at`` is for one
-    that the broker refused while it took others, or that the relay cannot judge.
-    ``put_off_since``: when a relay first could not.
+    Its row is deleted after the push. The jobs of a queue are pushed in the order of ``id``;
+    ``retry_at`` is for a job that the broker refused while it took others, or that the relay
+    cannot judge. ``put_off_since``: when a relay first could not judge it.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -39,7 +39,7 @@ class OutboxJob(models.Model):
 
 
 class RelayLease(models.Model):
-    """Which relay moves the jobs of a queue just now, and until when no other does.
+    """The relay that moves the jobs of a queue now, and until when no other may.
 
     ``moving_to``: rows of the queue with an ``id`` up to this one may have been pushed, although
     they are still there.

@@ -1,4 +1,4 @@
-"""What operators set and see: queues, counts, what was done, workers."""
+"""Queues and workers as operators set and see them, their counts, and an audit log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django_jobs.texts import printable
 
 
 class QueueControl(models.Model):
-    """What operators set for a queue while it runs."""
+    """Settings of a queue that operators change at run time."""
 
     id = models.BigAutoField(primary_key=True)
     backend = models.CharField(max_length=64)
@@ -35,7 +35,7 @@ class QueueControl(models.Model):
 
 
 class QueueMeter(models.Model):
-    """What a queue with a rate limit has started lately. Locked by whoever claims from it."""
+    """The recent starts of a queue with a rate limit. A claim from the queue locks the row."""
 
     id = models.BigAutoField(primary_key=True)
     backend = models.CharField(max_length=64)
@@ -50,7 +50,7 @@ class QueueMeter(models.Model):
 
 
 class QueueMinute(models.Model):
-    """What happened in a queue during one minute; only ever added to."""
+    """Counts of a queue during one minute; only ever increased."""
 
     id = models.BigAutoField(primary_key=True)
     backend = models.CharField(max_length=64)
@@ -76,7 +76,7 @@ class QueueMinute(models.Model):
 
 
 class Overview(QueueMinute):
-    """All queues and workers on one page of the admin; it has no table of its own."""
+    """The overview page of the admin; a proxy without a table of its own."""
 
     class Meta:
         proxy = True
@@ -85,7 +85,7 @@ class Overview(QueueMinute):
 
 
 class OperatorEvent(models.Model):
-    """What somebody did to a job, a queue or a schedule; only ever added to."""
+    """An operator's action on a job, a queue or a schedule; rows are only added."""
 
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField()
@@ -106,7 +106,7 @@ class OperatorEvent(models.Model):
 
 
 class Worker(models.Model):
-    """A running ``jobs_work``, as it last told about itself."""
+    """A running ``jobs_work``, as it last reported itself."""
 
     id = models.UUIDField(primary_key=True, editable=False)
     backend = models.CharField(max_length=64)
@@ -128,14 +128,14 @@ class Worker(models.Model):
         return printable(f"{self.host}:{self.pid}")
 
 
-# What workers have learned of queues and handlers, and share.
+# Circuit breakers that workers share.
 
 
 class Breaker(models.Model):
     """A circuit breaker of a queue or a handler.
 
-    ``probe`` is the lease, of the job ``probe_job``, that it let pass to try. One that
-    never had anything to count has no row.
+    ``probe`` is the lease, of the job ``probe_job``, that it let pass as a probe. A breaker
+    without a failure so far has no row.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -157,11 +157,11 @@ class Breaker(models.Model):
         return f"{self.backend}/{self.kind} {self.name}"
 
 
-# What all workers have counted, added up.
+# The totals of all workers' counters.
 
 
 class Figure(models.Model):
-    """A counter, or a part of a histogram: one of its buckets, or the sum of its seconds."""
+    """A counter, or a part of a histogram: a bucket or the sum of its seconds."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(max_length=64)

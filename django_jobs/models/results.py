@@ -9,7 +9,7 @@ from django_jobs.texts import printable
 
 
 class FailedJob(Identity):
-    """A dead letter, of whatever backend, until somebody replays or discards it."""
+    """A dead letter of any backend, until it is replayed or discarded."""
 
     id = models.BigAutoField(primary_key=True)
     job_id = models.UUIDField()
@@ -39,15 +39,15 @@ class FailedJob(Identity):
             models.UniqueConstraint(fields=("backend", "job_id"), name="dj_failed_once"),
         )
         indexes = (
-            # Latest first, of one resolution and of one more thing, or of all. What is filtered
-            # by besides stands at the end, so that whatever does not fit is passed over in the
-            # index: two filters may leave nothing among very many, and no table is read for it.
+            # Latest first, of one resolution and perhaps one more filter. Further filter columns
+            # stand at the end, so that the index alone skips what does not match: two filters may
+            # match nothing among very many rows, without reading the table.
             models.Index(
                 fields=("failed_at", "id", "queue", "handler", "reason", "fingerprint"),
                 name="dj_failed_when",
             ),
             models.Index(fields=("resolution", "failed_at", "id"), name="dj_failed_open"),
-            # With the backend, which may be any: the open ones of a queue are counted from it.
+            # With the backend: the open dead letters of a queue are counted from this index.
             models.Index(
                 fields=("resolution", "queue", "failed_at", "id", "handler", "reason", "backend"),
                 name="dj_failed_queue",
@@ -73,7 +73,7 @@ class FailedJob(Identity):
                 name="dj_failed_group",
             ),
             models.Index(fields=("job_id",), name="dj_failed_job"),
-            # For LIKE 'x%' under any collation of PostgreSQL; the others have no classes.
+            # For LIKE 'x%' under any collation of PostgreSQL; only it has operator classes.
             models.Index(
                 fields=("trace_id",), name="dj_failed_trace", opclasses=("varchar_pattern_ops",)
             ),
@@ -111,7 +111,7 @@ class JobAttempt(models.Model):
 
 
 class JobResult(models.Model):
-    """How a job ended that is not dead, kept until ``expires``."""
+    """How a job ended without dying, kept until ``expires``."""
 
     job_id = models.UUIDField(primary_key=True, editable=False)
     backend = models.CharField(max_length=64)
@@ -140,11 +140,11 @@ class JobResult(models.Model):
 
 
 class EndedIds(models.Model):
-    """Ids of jobs that ended together, of which no result tells for an hour.
+    """Ids of jobs that ended together without a result that is kept for at least an hour.
 
-    By them a prepared job that is enqueued again is known to have ended. Ids that begin alike
-    were made within a minute; ``start`` is how they begin, ``ids`` what is left of each. So a row
-    serves all that were settled in one step, and only few have to be read to find one.
+    They show that a prepared job that is enqueued again has already ended. Ids with the same
+    ``start`` were made within a minute; ``ids`` has the rest of each. So one row serves all jobs
+    that were settled in one step, and few rows have to be read to find an id.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -161,11 +161,11 @@ class EndedIds(models.Model):
         return f"{self.start}…: {self.ids.count(' ') + 1}"
 
 
-# What is kept about many dead letters at once: their groups, and runs through them.
+# Groups of dead letters, and runs that resolve many of them.
 
 
 class FailureGroup(models.Model):
-    """How many dead letters share an error; only ever added to and taken from.
+    """How many dead letters share an error; only ever changed by increments.
 
     The counts of a group are the sums over its slots. Each process has a slot, so that
     workers that see the same error at once do not wait for each other.
@@ -194,10 +194,10 @@ class FailureGroup(models.Model):
 
 
 class ResolutionRun(models.Model):
-    """A replay or discard of many dead letters, carried on in steps by whoever may.
+    """A replay or discard of many dead letters, done in steps by any process.
 
-    ``cursor`` is the last dead letter that was dealt with, ``upto`` the greatest that was
-    there at the start. Who steps holds the run until ``stepping_until``.
+    ``cursor`` is the last dead letter dealt with, ``upto`` the greatest at the start. The process
+    that makes a step holds the run until ``stepping_until``.
     """
 
     class State(models.TextChoices):
@@ -206,7 +206,7 @@ class ResolutionRun(models.Model):
         STOPPED = "stopped"
 
     id = models.BigAutoField(primary_key=True)
-    # Of the form that began it: pressed twice, it begins one run.
+    # The token of the form: submitted twice, it begins one run.
     token = models.CharField(max_length=64, null=True, blank=True)
     verb = models.CharField(max_length=16)
     matching = models.JSONField()

@@ -1,4 +1,4 @@
-"""Schedules: how far each was decided, what was decided for each tick, and the admin's own.
+"""Schedules: how far each is decided, its ticks, and the schedules of the admin.
 
 Names are compared by their digest: under some collations "Report" would equal "report".
 """
@@ -39,15 +39,15 @@ class TickOutcome(models.TextChoices):
 
 
 def schedule_key(name: str) -> str:
-    """A name as the tables compare it."""
+    """The digest of a name, by which the tables compare it."""
     return hashlib.sha256(name.encode()).hexdigest()
 
 
 class ScheduleState(models.Model):
     """How far a schedule was decided, when it is due next, and whether it is paused.
 
-    ``decided_until``: every tick up to this moment has been decided. ``version`` is of what
-    the moments of the schedule depend on; with another one they are reckoned anew, from
+    ``decided_until``: every tick up to this moment has been decided. ``version`` is a digest of
+    what the moments of the schedule depend on; if it changes, they are computed anew from
     ``begun`` on.
     """
 
@@ -75,9 +75,10 @@ class ScheduleState(models.Model):
 
 
 class ScheduleTick(models.Model):
-    """What was decided for one tick of one schedule; the constraint lets that happen once.
+    """The decision for one tick of one schedule; the constraint makes it happen only once.
 
-    ``press`` tells the ticks apart that people asked for: a form sent twice has the same one.
+    ``press`` distinguishes ticks that operators asked for: a form submitted twice has the same
+    one.
     """
 
     id = models.BigAutoField(primary_key=True)

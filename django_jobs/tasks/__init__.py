@@ -1,4 +1,4 @@
-"""Django's own Tasks on the backends of django_jobs: a task is a job, and nothing beside it.
+"""Django's own Tasks on the backends of django_jobs: each task is a job.
 
 ``TASKS = {"default": {"BACKEND": "django_jobs.tasks.JobsBackend"}}``
 """

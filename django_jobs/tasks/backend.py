@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 
 
 class _Supports:
-    """A flag of Tasks that is true where the backend below has the capability.
+    """A flag of Tasks that is true if the job backend has the capability.
 
-    No data descriptor: a test may set the flag of an instance.
+    Not a data descriptor, so that a test may set the flag of an instance.
     """
 
     def __init__(self, capability: str) -> None:
         self.capability = capability
 
     def __get__(self, backend: JobsBackend | None, _owner: type) -> bool:
-        # Tasks may be defined before models can be imported, and where the set-up is wrong;
-        # the enqueue judges them again, and the system checks say what is wrong.
+        # Tasks may be defined before models can be imported, or with invalid settings. The
+        # enqueue checks them again, and the system checks report what is wrong.
         if backend is None or not apps.apps_ready:
             return True
         try:
@@ -91,7 +91,7 @@ class JobsBackend(BaseTaskBackend):
         return backends[self.jobs_alias]
 
     def validate_task(self, task: Any) -> None:
-        """Raise InvalidTask for what could not run. A relative ``run_after`` is fine."""
+        """Raise InvalidTask for a task that could not run. ``run_after`` may be relative."""
         judged = task
         if isinstance(task.run_after, timedelta):
             if not self.supports_defer:
@@ -104,13 +104,13 @@ class JobsBackend(BaseTaskBackend):
         try:
             problem = get_settings().queue_problem(queue)
         except SettingsError:
-            return  # told by the system checks, and by the enqueue
+            return  # reported by the system checks and by the enqueue
         if problem:
             prefix = "" if queue == task.queue_name else f"the queue {task.queue_name!r}: "
             raise InvalidTask(prefix + problem)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Enqueue a call. Inside a transaction on the jobs' database it belongs to it."""
+        """Enqueue a call; part of the caller's transaction on the jobs' database."""
         task = task.task if isinstance(task, JobFunction) else task
         self.validate_task(task)
         made = self._made(task)
@@ -142,7 +142,7 @@ class JobsBackend(BaseTaskBackend):
         return result
 
     def attempts_of(self, job_id: str) -> tuple[AttemptRecord, ...]:
-        """The failed runs of a job so far, as far as the backend keeps them."""
+        """The failed runs of a job that the backend keeps."""
         if not self.jobs.capabilities.accounts:
             return ()
         account = self._account(job_id)
@@ -158,7 +158,7 @@ class JobsBackend(BaseTaskBackend):
         return checks.check_alias(self.alias, self.options, self.queues)
 
     def _made(self, task: Any) -> _Made:
-        """What runs a task, and how its jobs are sealed; remembered with the task."""
+        """The handler and the plan for a task's jobs; cached with the task."""
         where = (self.jobs_alias, self.alias)
         memo: _Made | None = getattr(task, "_made", None)
         if memo and memo.where == where and registry.get(memo.handler.key) is memo.handler:
@@ -177,7 +177,7 @@ class JobsBackend(BaseTaskBackend):
 
 
 class _Made(NamedTuple):
-    """What was made of a task for one alias of TASKS."""
+    """The handler and the plan of a task for one alias of TASKS."""
 
     where: tuple[str, str]
     handler: FunctionHandler

@@ -1,6 +1,6 @@
-"""Django's Tasks, wherever they live: in Django since 6.0, in a package of their own for 5.2.
+"""Import Django's Tasks: from Django since 6.0, from a package of their own for 5.2.
 
-The two are separate classes with separate signals, so this is the one place that chooses.
+The two have separate classes and signals, so only this module chooses between them.
 """
 
 from __future__ import annotations

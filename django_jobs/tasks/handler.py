@@ -1,8 +1,8 @@
-"""A task as a handler. What Django's Tasks promise around a run is kept here.
+"""A task as a handler, with the signals and results that Django's Tasks promise.
 
-The start and the end of a run are told from the handler's own hooks: they are called
-beside the handler, outside of any event loop, and the second one while its exception is
-still being handled, so that receivers find it in ``sys.exc_info()``.
+The handler's hooks send the signals of start and end: hooks are called outside of any event
+loop, and the second one while the exception is still being handled, so that receivers find it in
+``sys.exc_info()``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from django_jobs.handlers.base import JobContext
 
 
-# A coroutine that is cancelled from outside may have to run again; that is judged later.
+# A coroutine that is cancelled from outside may have to run again; that is decided later.
 _NO_END = (StopNow, Snooze, CancelledError)
 
 IN_DJANGOS_WORDS = {
@@ -39,7 +39,7 @@ IN_DJANGOS_WORDS = {
     "run_at": "run_after=",
     "name": "nothing: a task is named after its function",
 }
-"""Options of a job for which Tasks have a word of their own."""
+"""Options of a job for which Tasks have their own names."""
 
 
 class TaskHandler(FunctionHandler):
@@ -93,7 +93,7 @@ class TaskHandler(FunctionHandler):
         signals.send_in_run(signals.task_finished, running.sender, running.result)
 
     def _is_final(self, context: JobContext, error: BaseException) -> bool:
-        """Whether no attempt follows, as far as it can be told before the attempt is judged."""
+        """Whether no attempt follows, as far as is known before the outcome."""
         if isinstance(error, Cancel) or (self.discard_on and isinstance(error, self.discard_on)):
             return True
         if self.retry_on and not isinstance(error, (Retry, JobTimeout, *self.retry_on)):
@@ -102,11 +102,12 @@ class TaskHandler(FunctionHandler):
 
 
 def _kept(returned: Any, running: results.Running) -> Encoded:
-    """The return value as it is kept, in the form that Django's Tasks give it.
+    """The return value in the form that Django's Tasks give it.
 
-    What has none is judged as what any job returns: the work is done, so it does not fail.
+    A value without such a form is encoded as that of any job: the work is done, so the task
+    does not fail.
     """
-    with suppress(Exception):  # also that of a value's own methods
+    with suppress(Exception):  # methods of the value may raise anything
         returned = normalize_json(returned)
     encoded = encoded_value(returned)
     running.returned(results.NotKept(encoded.note) if encoded.note else returned)

@@ -1,7 +1,7 @@
-"""Task results: made for a run that begins, and rebuilt from what a store knows.
+"""Task results: made for a run that begins, and rebuilt from a store.
 
-Nothing is validated on the way back. A queue that is no longer served, or a function that
-has gone, must not make an old result unreadable.
+Rebuilding validates nothing: a queue that is no longer served, or a function that is gone, must
+not make an old result unreadable.
 """
 
 from __future__ import annotations
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from django_jobs.wire.envelope import Terms
 
 
-# Errors of tasks, as results tell them.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsTaskError(TaskError):  # type: ignore[misc]  # the stubs forget that it is frozen
     """A TaskError that also finds classes inside of classes, as ``Order.DoesNotExist`` is."""
@@ -60,13 +57,13 @@ class JobsTaskError(TaskError):  # type: ignore[misc]  # the stubs forget that i
 
 
 def task_error(error_type: str, traceback: str) -> JobsTaskError:
-    """An error as Tasks tell it; our texts leave the module of built-in exceptions away."""
+    """An error as Tasks show it; our texts leave out the module of built-in exceptions."""
     path = error_type if "." in error_type else f"builtins.{error_type}"
     return JobsTaskError(exception_class_path=path, traceback=traceback)
 
 
 def _nested(path: str) -> type[BaseException] | None:
-    """An exception class within a class of a module that is loaded by now, or None."""
+    """An exception class nested in a class of a loaded module, or None."""
     parts = path.split(".")
     for cut in range(len(parts) - 2, 0, -1):
         value: Any = sys.modules.get(".".join(parts[:cut]))
@@ -78,7 +75,7 @@ def _nested(path: str) -> type[BaseException] | None:
 
 
 ALIAS_IN_META = "task_backend"
-"""Where a job says which alias of TASKS it was enqueued through, unless that is the default."""
+"""The key in ``meta`` for the alias of TASKS that enqueued the job, unless it is the default."""
 
 UNKNOWN_WORKER = "unknown"
 _VERSION_AT = 14
@@ -94,13 +91,13 @@ _STATUS = {
 
 
 class NotKept(str):
-    """Stands for a return value that could not be kept, and says why."""
+    """Stands in for a return value that could not be kept; the text says why."""
 
     __slots__ = ()
 
 
 class JobsTaskResult(TaskResult):  # type: ignore[type-arg]  # generic for type checkers only
-    """A TaskResult that knows of return values that could not be kept."""
+    """A TaskResult that raises ResultNotKept for a return value that could not be kept."""
 
     __slots__ = ()
 
@@ -114,7 +111,7 @@ class JobsTaskResult(TaskResult):  # type: ignore[type-arg]  # generic for type 
 
 
 def blank(task: Any, job_id: str, alias: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The result of a task that waits for its first run; raises TypeError for what is no JSON."""
+    """The result of a task that waits for its first run; raises TypeError if not JSON."""
     return JobsTaskResult(
         task=task,
         id=job_id,
@@ -132,17 +129,17 @@ def blank(task: Any, job_id: str, alias: str, args: list[Any], kwargs: dict[str,
 
 
 def change(result: Any, **values: Any) -> None:
-    """Results are frozen for those who get them, not for those who make them."""
+    """Set attributes of a result, which is frozen for its users."""
     for name, value in values.items():
         object.__setattr__(result, name, value)
 
 
-# --------------------------------------------------------------------------- a run that begins
+# Results of runs that begin.
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The result of a task while it runs, as the task itself and the signals see it."""
+    """The result of a running task, as the task itself and the signals see it."""
 
     result: Any
     sender: type
@@ -160,14 +157,14 @@ class Running:
 
 
 def alias_in_meta(alias: str, options: Options) -> dict[str, Any]:
-    """The option of a job that remembers through which alias of TASKS it was enqueued."""
+    """The job option that records the alias of TASKS through which it was enqueued."""
     if alias == DEFAULT_TASK_BACKEND_ALIAS:
         return {}
     return {"meta": {**(options.meta or {}), ALIAS_IN_META: alias}}
 
 
 def running(task: Any, context: JobContext) -> Running:
-    """What a run that begins now knows of itself."""
+    """The result of a run that begins now."""
     alias = context.meta.get(ALIAS_IN_META, DEFAULT_TASK_BACKEND_ALIAS)
     backend, sender = _backend_of(alias)
     payload = context.payload
@@ -189,7 +186,7 @@ def running(task: Any, context: JobContext) -> Running:
 
 
 def _sealed(terms: Terms | None) -> dict[str, Any]:
-    """What a job was enqueued with, as options of a task."""
+    """The signed options of a job, as options of a task."""
     if terms is None:
         return {}
     return {"priority": terms.priority, "run_after": _run_after(terms.schedule, terms.delay)}
@@ -198,29 +195,29 @@ def _sealed(terms: Terms | None) -> dict[str, Any]:
 def _attempts_of(backend: JobsBackend, job_id: str) -> tuple[AttemptRecord, ...]:
     try:
         return backend.attempts_of(job_id)
-    except Exception as error:  # noqa: BLE001 - the task runs all the same, and somebody is told
+    except Exception as error:  # noqa: BLE001 - logged; the task runs all the same
         emit(AttemptsUnread(task_id=job_id, error=error))
         return ()
 
 
 def _backend_of(alias: str) -> tuple[JobsBackend | None, type]:
-    """The backend of an alias and its class, as far as this process's TASKS still have it."""
-    from django_jobs.tasks.backend import JobsBackend  # noqa: PLC0415 - it enqueues by way of this
+    """The backend of an alias and its class, if TASKS still has the alias."""
+    from django_jobs.tasks.backend import JobsBackend  # noqa: PLC0415 - that module imports this one
 
     try:
         configured = task_backends[alias]
-    except Exception:  # noqa: BLE001 - the task runs all the same; the system checks tell of it
+    except Exception:  # noqa: BLE001 - the task runs all the same; the system checks report it
         configured = None
     if isinstance(configured, JobsBackend):
         return configured, type(configured)
     return None, JobsBackend
 
 
-# ------------------------------------------------------------------------ what a store knows
+# Results rebuilt from a store.
 
 
 def rebuilt(account: Account, alias: str, declared: Any) -> Any | None:
-    """The result of a job, or None where the job is no call of a function."""
+    """The result of a job, or None if the job is not a function call."""
     body = _legible(account.body)
     payload = body.get("payload", {"args": [], "kwargs": {}})
     if not isinstance(payload, dict) or payload.keys() != {"args", "kwargs"}:
@@ -255,7 +252,7 @@ def rebuilt(account: Account, alias: str, declared: Any) -> Any | None:
 
 
 def _legible(text: str | None) -> dict[str, Any]:
-    """A body as far as it can be read; one that was tampered with says nothing."""
+    """The fields of a body; empty if it was tampered with."""
     try:
         body = json.loads(text or "{}")
     except ValueError:
@@ -278,20 +275,20 @@ def _errors(account: Account) -> list[JobsTaskError]:
 
 
 def _workers(attempts: tuple[AttemptRecord, ...], made: int) -> list[str]:
-    """One for each failed attempt, also for those of which no record is kept."""
+    """One worker for each failed attempt, also for those without a record."""
     workers = [attempt.worker or UNKNOWN_WORKER for attempt in attempts]
     return [UNKNOWN_WORKER] * (made - len(workers)) + workers
 
 
 def _last_worker(account: Account) -> list[str]:
-    """The worker of a run that did not fail: it goes on, or it was the last one."""
+    """The worker of a run that still goes on, or that ended the job without failing."""
     if account.started_at is None:
         return []
     return [account.worker or UNKNOWN_WORKER]
 
 
 def rebuilt_task(declared: Any, **changes: Any) -> Any:
-    """A copy of a task with other values, of the same class, and validated by nobody."""
+    """A copy of a task with other values, of the same class and without validation."""
     kind: Any = type(declared)
     task = object.__new__(kind)
     for name in _names(kind):
@@ -306,7 +303,7 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def _lost_task(path: str) -> Any:
-    """Stands for a task whose function this process does not have."""
+    """A stand-in for a task whose function this process does not have."""
 
     def lost(*_args: Any, **_kwargs: Any) -> Any:
         raise LookupError(f"there is no task {path} in this process")
@@ -345,7 +342,7 @@ def _now() -> datetime:
 
 
 def _for_people(microseconds: int | None) -> datetime | None:
-    """A moment as this site wants it: naive where USE_TZ is off."""
+    """A datetime as the site expects it: naive if USE_TZ is off."""
     if microseconds is None:
         return None
     moment = to_datetime(microseconds)

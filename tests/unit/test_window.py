@@ -47,7 +47,7 @@ def test_no_window_holds_more_however_they_come_and_however_late_they_start(text
         count = min(wanted, usage.free())
         latest = now + int(allowed * rate.window)  # each process allows what it finds it needs
         starts += [now + int(late * (latest - now))] * count
-        told = json.loads(json.dumps(usage.added(count, latest).told()))
+        told = json.loads(json.dumps(usage.added(count, latest).to_store()))
     assert not starts or most_in_a_window(starts, rate.window) <= rate.limit
 
 

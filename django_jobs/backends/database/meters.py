@@ -11,7 +11,7 @@ import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from django_jobs.backends.limits import Limits, limits_of, tell_of_unread
+from django_jobs.backends.limits import Limits, limits_of, report_unread
 from django_jobs.backends.rates import Lateness, Rate, Usage
 from django_jobs.backends.shared_breakers import LOOK_SECONDS
 from django_jobs.clock import SECOND
@@ -73,7 +73,7 @@ class Meters:
         if not self._trusted_for():
             before, self._set = self._set, in_reading(self._alias, self._read)
             self._looked_at = time.monotonic()
-            tell_of_unread(self._backend, before, self._set)
+            report_unread(self._backend, before, self._set)
 
     def _trusted_for(self) -> float:
         return max(self._looked_at + LOOK_SECONDS - time.monotonic(), 0.0)

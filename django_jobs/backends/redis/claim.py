@@ -12,7 +12,7 @@ from uuid import uuid4
 from django.db import Error
 
 from django_jobs.backends import crash_events
-from django_jobs.backends.limits import Limits, limits_of, tell_of_unread
+from django_jobs.backends.limits import Limits, limits_of, report_unread
 from django_jobs.backends.rates import SLOTS, Lateness
 from django_jobs.backends.redis.breakers import Breakers
 from django_jobs.backends.redis.records import (
@@ -119,7 +119,7 @@ class QueueLimits:
             try:
                 database = job_databases(get_settings())[0]
                 before, self._held = self._held, in_reading(database, lambda: self._read(database))
-                tell_of_unread(self._backend, before.limits, self._held.limits)
+                report_unread(self._backend, before.limits, self._held.limits)
                 self._look_at = time.monotonic() + LOOK_SECONDS
             except Error as error:
                 emit(LimitsUnread(backend=self._backend, error=error))

@@ -33,7 +33,7 @@ def asked(monkeypatch):
     monkeypatch.setattr(connections, "connections", handler)
     monkeypatch.setattr(connections, "_open", connections._OpenConnections())
     monkeypatch.setattr(connections._OpenConnections, "is_notified", False)
-    monkeypatch.setattr(connections, "ASK_SECONDS", 3600.0)
+    monkeypatch.setattr(connections, "REFRESH_SECONDS", 3600.0)
     yield handler
     connection_created.disconnect(connections._note_opened)
 
@@ -130,7 +130,7 @@ def test_one_that_failed_as_it_opened_is_found(asked, connection, monkeypatch, f
     context = JobContext(id="1", payload={"args": [], "kwargs": {}}, name="opens", queue="default")
     run(Attempt(handler=handler, context=context).run)
     assert (connection.connection is None) is fails
-    monkeypatch.setattr(connections, "ASK_SECONDS", 0)  # a hidden error is found later
+    monkeypatch.setattr(connections, "REFRESH_SECONDS", 0)  # a hidden error is found later
     run()
     assert connection.connection is None
 
