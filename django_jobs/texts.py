@@ -19,7 +19,8 @@ _ODD = (
     "\U000e0001\U000e0020-\U000e007f"
 )
 # Forms send \r\n at the ends of lines, so a \r before \n is allowed. The lookbehind
-# comes last, so that it is checked for few characters. Compiled on first use: few processes need it.
+# comes last, where few characters are left to check. Compiled on first use, for few processes need
+# it.
 _ODD_IN_LINES = rf"[{_ODD}](?<!\r(?=\n))"
 _ODD_IN_A_LINE = f"[\t\n{_ODD}]"
 

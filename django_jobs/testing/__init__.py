@@ -1,4 +1,4 @@
-"""What others test with: the conformance suite for backends, and makers of messages.
+"""Tools for tests: the conformance suite for backends, and factories of messages.
 
 django_jobs.testing.conformance   BackendConformance, for anyone who writes a backend
 django_jobs.testing.model         the same contract as a state machine (needs hypothesis)

@@ -1,7 +1,7 @@
 """The contract as a state machine: long random histories against a small model.
 
-Needs hypothesis, which nothing else of the package imports. The model below knows the
-rules of the contract and nothing of any backend.
+Needs hypothesis, which no other module imports. The model implements the rules of the contract
+and depends on no backend.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ some_terms = st.fixed_dictionaries(
 
 @dataclass(slots=True)
 class Expected:
-    """One live job, as the contract says it must stand."""
+    """The state of a live job that the contract requires."""
 
     outgoing: Outgoing
     queue: str
@@ -118,17 +118,17 @@ some_run = precondition(lambda self: self.model.running())
 
 
 class BackendMachine(RuleBasedStateMachine):
-    """Drives a backend that claims everything but transactions beside the model."""
+    """Runs the same steps on the model and on a backend with all capabilities but transactions."""
 
     def __init__(self, backend: Backend, advance: Callable[[float], None]) -> None:
         super().__init__()
         self.backend = backend
         self.advance = advance
         self.model = Model()
-        # Every lease ever given: the old ones are shown again, and must be refused.
+        # All leases so far: old ones are used again, and must be refused.
         self.leases: list[Lease] = []
 
-    # Steps that could only find nothing are left out, or most histories would be of them.
+    # Skip steps that would find nothing, or most histories would consist of them.
     @precondition(lambda self: len(self.model.jobs) < MANY)
     @rule(jobs=st.lists(some_terms, min_size=1, max_size=4), on_conflict=conflicts)
     def enqueue(self, jobs: list[dict[str, Any]], on_conflict: OnConflict) -> None:
@@ -281,7 +281,7 @@ class BackendMachine(RuleBasedStateMachine):
             _same((stats.ready + stats.scheduled, stats.running), (len(jobs) - running, running))
 
     def _lease(self, pick: int) -> Lease:
-        # Mostly leases that hold, or the old ones would outnumber them before long.
+        # Mostly current leases, or the old ones would soon outnumber them.
         held = [lease for lease in self.leases if self.model.held(lease) is not None]
         some = held if held and pick % 4 else self.leases
         return some[pick // 4 % len(some)]
@@ -295,8 +295,8 @@ def backend_machine(
 ) -> type[BackendMachine]:
     """A state machine for ``run_state_machine_as_test``, or its ``TestCase``.
 
-    ``make_backend`` is called for every history and gives an empty store;
-    ``advance(backend, seconds)`` moves that store's clock, which else stands still.
+    ``make_backend`` is called for every history and returns a backend with an empty store;
+    ``advance(backend, seconds)`` moves the store's clock, which otherwise stands still.
     """
 
     class Machine(BackendMachine):

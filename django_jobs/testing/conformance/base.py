@@ -1,4 +1,4 @@
-"""What a backend's author gives to the suite, and the words its tests are written in."""
+"""The hooks that a backend's author implements, and the helpers of the suite's tests."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class DeadLetter:
 
 
 class Whole(Inspects, Cancels, KeepsBreakers):
-    """What the tests may ask of a backend, once ``needs`` has said that it claims it."""
+    """The backend interface that tests may use after ``needs``."""
 
 
 class Suite(_Base):
-    """The hooks, and helpers that every part of the suite shares."""
+    """The hooks, and the helpers that all parts of the suite share."""
 
     backend: Whole
     lease_seconds = 30.0
@@ -94,10 +94,10 @@ class Suite(_Base):
         """The result kept for a job, or None. Asked only of backends that keep results."""
         raise NotImplementedError
 
-    # -- hooks: worth writing where the store allows it -----------------------------------
+    # -- optional hooks, where the store allows them -----------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Move the store's clock on by exactly this much; else it must stand still."""
+        """Move the store's clock on by exactly this much; otherwise it must stand still."""
         self.skipTest(f"the clock of this store cannot be moved (by {seconds} s)")
 
     def tamper(self, job_id: str, **columns: Any) -> None:
@@ -119,7 +119,7 @@ class Suite(_Base):
         self.backend.ack(leases)
         return leases[0].expires_at - to_microseconds(self.lease_seconds)
 
-    # -- the words the tests use ----------------------------------------------------------
+    # -- helpers of the tests ----------------------------------------------------------
 
     def setUp(self) -> None:
         super().setUp()
@@ -167,7 +167,7 @@ class Suite(_Base):
         return stale, current
 
     def existing(self, value: T | None, what: str) -> T:
-        """The thing itself, where there must be one."""
+        """The value, which must not be None."""
         if value is None:
             self.fail(f"there is no {what}")
         return value
