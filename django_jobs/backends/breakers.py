@@ -79,7 +79,6 @@ CLOSED = Circuit()
 # retry their store in another way; this is for enqueues and ``process_once()``, which should fail
 # at once.
 
-
 _UNTRIED = "passed while closed"
 """The token of calls that passed while the breaker was closed: they are no probe."""
 _circuits: dict[tuple[str, str], Circuit] = {}

@@ -111,7 +111,6 @@ class Usage(NamedTuple):
 
 # How long after its claim a job of a queue with a rate limit may start.
 
-
 CALM_SECONDS = 10.0
 REMEMBERED = 32  # claims whose jobs have not been returned or forgotten yet
 

@@ -126,7 +126,6 @@ def _open_to_others(path: Path) -> Path | None:
 
 # Checks of ALLOWED_URLS.
 
-
 _IDS = {
     "URL": "django_jobs.E030",
     "METHODS": "django_jobs.E031",

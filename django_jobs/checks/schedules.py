@@ -44,8 +44,8 @@ def check_jobs_of_schedules(
             )
         if schedule.environments and settings.environment is None:
             yield Warning(
-                f"The schedule {schedule.name!r} runs in certain environments only, and which "
-                "one this is nobody says: it never runs.",
+                f"The schedule {schedule.name!r} runs in certain environments only, but "
+                "this one has no name: it never runs.",
                 hint="Set ENVIRONMENT, or the environment variable JOBS_ENVIRONMENT.",
                 id="django_jobs.W041",
             )

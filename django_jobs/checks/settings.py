@@ -194,7 +194,6 @@ CONFIGURATION_CHECKS = (
 
 # Checks of keys and signatures. No message shows a key.
 
-
 SHORTEST_KEY = 16
 GOOD_KEY = 32
 VARIED_KEY = 8

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 # A handler may fork and let both processes return. The copy holds the same lease, connections and
 # pipes: if it went on, it would settle the job a second time and take the next ones.
-
-
 class EndingCopies:
     """End a process that was forked inside the block at the end of the block."""
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # Every sentence of the log with its level and its stable key.
 
-
 _JOB = "%(handler)s %(job_id)s on %(queue)s"
 _BREAKER = "the breaker of the %(kind)s %(subject)s (%(backend)s)"
 _ERROR = "%(wrong)s"
@@ -289,7 +288,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.Unsaid: (
         "log.unsaid",
         logging.ERROR,
-        "%(count)d records are missing here: for a while nobody took down what was said",
+        "%(count)d log records are missing here: the log did not accept them for a while",
     ),
 }
 """Event → (key, level, sentence)."""

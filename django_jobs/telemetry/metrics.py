@@ -39,7 +39,7 @@ COUNTERS: Final = {
     "jobs_crashed": "Crashes that a job was charged with.",
     "leases_lost": "Settles that came too late.",
     "leases_reaped": "Leases that ended without a verdict.",
-    "settles_unknown": "Settles of which nobody could say whether they counted.",
+    "settles_unknown": "Settles whose outcome is unknown.",
     "store_outages": "Times that a backend did not answer, or only with errors.",
 }
 HISTOGRAMS: Final = {
@@ -131,7 +131,6 @@ def _add_death(collector: Collector, event: events.JobDied) -> None:
 
 
 # From events to the collectors that ``METRICS`` names.
-
 
 logger = logging.getLogger("django_jobs")
 T = TypeVar("T")

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 # What each field of a signed body may hold: a correct signature does not make a value valid.
 
-
 MAX_SECONDS = 100 * 366 * 86_400
 MAX_MOMENT = 2**53 - 1
 MAX_COUNT = 2**31 - 1
@@ -284,7 +283,6 @@ def key_digest(kind: KeyKind, backend: str, key: str | None, *of: str) -> str | 
 
 
 # The trace context in a body: the enqueue that a run belongs to, in the W3C format.
-
 
 TRACE_PARENT = "traceParent"
 _FORM = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
