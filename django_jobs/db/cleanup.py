@@ -98,7 +98,7 @@ class Sweeper:
             old = attempts.filter(pk__gt=self._seen, finished_at__lt=before)
             keys = list(old.order_by("pk").values_list("pk", flat=True)[:limit])
             alone = attempts.filter(pk__in=keys).exclude(
-                _known(Job, "pk") | _known(JobResult, "job_id") | _known(FailedJob, "job_id")
+                _exists(Job, "pk") | _exists(JobResult, "job_id") | _exists(FailedJob, "job_id")
             )
             gone = list(alone.values_list("pk", flat=True)) if keys else []
             if gone:
@@ -123,12 +123,12 @@ def _gone(alias: str, model: type[Model], keys: list[Any], job_ids: list[Any]) -
         return 0
     # Nothing refers to these tables, so no collector has to be asked.
     attempts = JobAttempt.objects.using(alias).filter(job_id__in=job_ids)
-    attempts.exclude(_known(Job, "pk"))._raw_delete(alias)  # noqa: SLF001 - no signals, no collector
+    attempts.exclude(_exists(Job, "pk"))._raw_delete(alias)  # noqa: SLF001 - no signals, no collector
     gone = model._base_manager.using(alias).filter(pk__in=keys)
     return int(gone._raw_delete(alias))  # noqa: SLF001 - as above
 
 
-def _known(model: type[Model], field: str) -> Exists:
+def _exists(model: type[Model], field: str) -> Exists:
     return Exists(model._base_manager.filter(**{field: OuterRef("job_id")}))
 
 

@@ -20,29 +20,29 @@ GROUPED = ("fingerprint", "resolution", "handler", "reason", "error_type", "fail
 """What ``count_gone`` reads of a dead letter."""
 
 
-def bury(alias: str, dead: FailedJob) -> bool:
+def add_dead_letter(alias: str, dead: FailedJob) -> bool:
     """Add a dead letter, and count it; False when it is there already, and stays as it is.
 
     In the caller's transaction, which holds what the dead letter is made of.
     """
-    return bool(bury_all(alias, [dead]))
+    return bool(add_dead_letters(alias, [dead]))
 
 
-def bury_all(alias: str, letters: Sequence[FailedJob]) -> list[FailedJob]:
+def add_dead_letters(alias: str, letters: Sequence[FailedJob]) -> list[FailedJob]:
     """Add dead letters of one backend, each another job, and count them; those that are new.
 
     In the caller's transaction. Groups are counted in one order, so that two who do this for
     many do not wait for each other.
     """
-    known = FailedJob.objects.using(alias).filter(
-        backend=letters[0].backend, job_id__in=[one.job_id for one in letters]
+    existing = FailedJob.objects.using(alias).filter(
+        backend=letters[0].backend, job_id__in=[letter.job_id for letter in letters]
     )
-    there = set(known.values_list("job_id", flat=True))
-    new = [one for one in letters if one.job_id not in there]
+    there = set(existing.values_list("job_id", flat=True))
+    new = [letter for letter in letters if letter.job_id not in there]
     FailedJob.objects.using(alias).bulk_create(new, ignore_conflicts=True)
     groups: dict[str, list[FailedJob]] = {}
-    for one in sorted(new, key=lambda one: one.failed_at):
-        groups.setdefault(one.fingerprint, []).append(one)
+    for letter in sorted(new, key=lambda letter: letter.failed_at):
+        groups.setdefault(letter.fingerprint, []).append(letter)
     for fingerprint in sorted(groups):
         count_new(alias, groups[fingerprint][-1], len(groups[fingerprint]))
     return new
@@ -101,19 +101,19 @@ def recount(alias: str) -> int:
     """
 
     def work(_: Any) -> int:
-        told = (
+        rows = (
             FailedJob.objects.using(alias)
             .order_by()
             .values("fingerprint")
             .annotate(
-                told_seen=Count("pk"),
-                told_open=Count("pk", filter=Q(resolution="")),
+                seen_count=Count("pk"),
+                open_count=Count("pk", filter=Q(resolution="")),
                 first=Min("failed_at"),
                 last=Max("failed_at"),
                 latest=Max("pk"),
             )
         )
-        groups = [_counted(alias, row) for row in told]
+        groups = [_counted(alias, row) for row in rows]
         FailureGroup.objects.using(alias).all().delete()
         FailureGroup.objects.using(alias).bulk_create(groups)
         return len(groups)
@@ -132,8 +132,8 @@ def _counted(alias: str, row: Mapping[str, Any]) -> FailureGroup:
         reason=failed.reason,
         error_type=failed.error_type,
         error_message=failed.error_message[:_MESSAGE],
-        open=row["told_open"],
-        seen=row["told_seen"],
+        open=row["open_count"],
+        seen=row["seen_count"],
         first_seen=row["first"],
         last_seen=row["last"],
     )

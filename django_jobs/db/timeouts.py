@@ -119,11 +119,11 @@ class _OnPostgreSQL(_Limiter):
                 execute("".join(settings), None, False, context)  # noqa: FBT003 - as above
             return execute(sql, params, many, context)
         # Statements that are sent together are one transaction where none was begun.
-        found = execute("".join(settings) + sql, params, many, context)
-        if _tells_each_result():
+        result = execute("".join(settings) + sql, params, many, context)
+        if _returns_each_result():
             for _ in settings:
                 context["cursor"].nextset()
-        return found
+        return result
 
 
 class _OnMySQL(_OfSession):
@@ -165,7 +165,7 @@ def _takes_several_statements(connection: Any, cursor: Any) -> bool:
     return not options.get("server_side_binding") and not getattr(cursor.cursor, "name", None)
 
 
-def _tells_each_result() -> bool:
+def _returns_each_result() -> bool:
     """Psycopg 3 has a result for each statement, psycopg2 the last one alone."""
     from django.db.backends.postgresql.psycopg_any import (  # noqa: PLC0415 - the driver may be absent
         is_psycopg3,

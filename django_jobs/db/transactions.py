@@ -47,15 +47,15 @@ _POSTGRESQL_GAVE_UP = frozenset({"55P03", "57014"})
 # a lock was waited for, or a statement ran, for too long (MariaDB's number and MySQL's); killed
 _MYSQL_GAVE_UP = frozenset({1205, 1969, 3024, 1317})
 # read_only_sql_transaction, insufficient_privilege
-_POSTGRESQL_SERVES_NOBODY = frozenset({"25006", "42501"})
+_POSTGRESQL_UNAVAILABLE = frozenset({"25006", "42501"})
 # insufficient resources, operator intervention, system error
-_POSTGRESQL_SERVES_NOBODY_CLASSES = ("53", "57", "58")
+_POSTGRESQL_UNAVAILABLE_CLASSES = ("53", "57", "58")
 # too many connections, disk full, out of memory, out of resources, table full, access denied
 # (to a table), read-only, a read-only server, no such grant
-_MYSQL_SERVES_NOBODY = frozenset({1040, 1021, 1037, 1041, 1114, 1142, 1143, 1290, 1836, 1792, 1044})
+_MYSQL_UNAVAILABLE = frozenset({1040, 1021, 1037, 1041, 1114, 1142, 1143, 1290, 1836, 1792, 1044})
 # not let in: wrong password, unknown database, host blocked or not allowed, too many connections
 # of this user (its own number and that of its account); a cluster's node that is not ready
-_MYSQL_LETS_NOBODY_IN = frozenset({1045, 1049, 1129, 1130, 1203, 1226, 1047})
+_MYSQL_NO_ACCESS = frozenset({1045, 1049, 1129, 1130, 1203, 1226, 1047})
 # What a value may be refused for where the driver calls it an OperationalError: incorrect string
 # or value, SIGNAL, too big a packet, a CHECK constraint
 _MYSQL_REFUSED = frozenset({1366, 1292, 1644, 1153, 3819, 4025})
@@ -231,7 +231,7 @@ def is_row_locked(error: Error) -> bool:
     return gave_up(error) and not is_locked(error)
 
 
-def serves_nobody(error: Error) -> bool:
+def is_unavailable(error: Error) -> bool:
     """Whether the trouble is the database's, whatever it was asked to do."""
     if is_connection_lost(error) or is_schema_missing(error):
         return True
@@ -243,16 +243,16 @@ def serves_nobody(error: Error) -> bool:
         return False
     state = _sqlstate(cause) or ""
     return (
-        state in _POSTGRESQL_SERVES_NOBODY
-        or state.startswith(_POSTGRESQL_SERVES_NOBODY_CLASSES)
-        or _number(cause) in _MYSQL_SERVES_NOBODY | _MYSQL_LETS_NOBODY_IN
+        state in _POSTGRESQL_UNAVAILABLE
+        or state.startswith(_POSTGRESQL_UNAVAILABLE_CLASSES)
+        or _number(cause) in _MYSQL_UNAVAILABLE | _MYSQL_NO_ACCESS
     )
 
 
 def is_refusal(error: Error) -> bool:
     """Whether the database will not take what it was given; asked again it says the same."""
     if not isinstance(error, OperationalError):
-        return not (serves_nobody(error) or is_conflict(error))
+        return not (is_unavailable(error) or is_conflict(error))
     return _number(error.__cause__) in _MYSQL_REFUSED or _is_unreadable(error.__cause__)
 
 

@@ -22,7 +22,7 @@ from django_jobs.backends.ended_jobs import failed_job_of
 from django_jobs.backoff import Backoff
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.db.clock import StoreClock
-from django_jobs.db.dead_letters import bury
+from django_jobs.db.dead_letters import add_dead_letter
 from django_jobs.db.transactions import in_reading, in_transition, is_connection_lost
 from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob, Rejection
 from django_jobs.execution.errors import error_text
@@ -503,7 +503,7 @@ class Relay:
             if not self._rows().filter(pk=row.pk, refusals=row.refusals).delete()[0]:
                 return 0
             dead = failed_job_of(lease, failure, self.clock.read(connection))
-            bury(self.home, dead)
+            add_dead_letter(self.home, dead)
             return 1
 
         buried = in_transition(self.home, work)

@@ -199,8 +199,8 @@ class RelayThread:
         try:
             if self._watch is None:
                 self._watch = Watch(relay.home, hinted(relay.backend.alias), self._look, hints=True)
-            told = self._watch.is_told
-            seconds = self._duty.seconds_left() * (SURE_FACTOR if told else 1.0)
+            gets_hints = self._watch.gets_hints
+            seconds = self._duty.seconds_left() * (SURE_FACTOR if gets_hints else 1.0)
             self._watch.wait(None, min(seconds, self._poll_interval * SURE_FACTOR))
         except Exception:  # noqa: BLE001 - the next step meets the same trouble, and tells of it
             close_idle_connections()

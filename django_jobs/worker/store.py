@@ -20,7 +20,7 @@ from django_jobs.db.transactions import (
     is_refusal,
     is_row_locked,
     is_schema_missing,
-    serves_nobody,
+    is_unavailable,
 )
 from django_jobs.exceptions import StoreUnavailable, TablesMissing
 from django_jobs.execution.errors import error_text
@@ -70,7 +70,7 @@ def trouble_of(error: Exception, *, twice: bool = False) -> Trouble:
         return Trouble.STORE
     if not isinstance(error, Error) or is_refusal(error):
         return Trouble.REFUSED
-    if serves_nobody(error):
+    if is_unavailable(error):
         return Trouble.STORE
     if twice and not (gave_up(error) or is_conflict(error)):
         return Trouble.REFUSED
@@ -107,7 +107,7 @@ class Outage:
         self._calm_at = 0.0
         self._lock = threading.Lock()
         self._over = 0
-        self._known_by: dict[int, int] = {}
+        self._seen_over_by: dict[int, int] = {}
         self.on_end: list[Callable[[float], None]] = []
         """Called when the store can be used again, with the seconds that it served nobody."""
 
@@ -122,15 +122,15 @@ class Outage:
         Then its connection is from before that, and may be broken.
         """
         thread, over = threading.get_ident(), self._over
-        before, self._known_by[thread] = self._known_by.get(thread, over), over
+        before, self._seen_over_by[thread] = self._seen_over_by.get(thread, over), over
         return before != over
 
     def begins(self, error: BaseException) -> None:
         """The store did not answer, or answered with an error."""
         with self._lock:
             # What hung while others met an outage, and its end, tells of none that is new.
-            known = self._known_by.get(threading.get_ident(), self._over)
-            if known == self._over or is_answer(error):
+            seen_over = self._seen_over_by.get(threading.get_ident(), self._over)
+            if seen_over == self._over or is_answer(error):
                 self._begins(error)
 
     def _begins(self, error: BaseException) -> None:
@@ -163,7 +163,7 @@ class Outage:
         """The store did what it was asked."""
         if self._began_at is not None:
             self._answered()
-        self._known_by[threading.get_ident()] = self._over
+        self._seen_over_by[threading.get_ident()] = self._over
 
     def _answered(self) -> None:
         with self._lock:
@@ -174,8 +174,8 @@ class Outage:
 
     def _ends(self, began_at: float) -> None:
         away, self._away_since = self.seconds, None
-        for hear in self.on_end:
-            hear(away)
+        for callback in self.on_end:
+            callback(away)
         lasted, self._began_at = time.monotonic() - began_at, None
         self._over += 1
         self._answers = False
@@ -347,14 +347,14 @@ class Asker:
             asked += 1
             verdict = self.settler.settle(run, outcome, recorded=recorded)
             if verdict.answer is Settled.UNKNOWN:
-                raise NoAnswerError(self.unheard())
+                raise NoAnswerError(self.unknown_verdict())
             if verdict.answer is Settled.LOST and asked > 1 and self._counted(run, verdict):
                 return verdict._replace(answer=Settled.SETTLED)
             return verdict
 
-        return self._patiently(ask, seconds, again=again)
+        return self._with_retries(ask, seconds, again=again)
 
-    def unheard(self) -> Verdict:
+    def unknown_verdict(self) -> Verdict:
         """What it means that an answer is unknown: the connection broke, or the row is locked."""
         return LATER if is_connected(self.settler.backend) else UNANSWERED
 
@@ -369,7 +369,7 @@ class Asker:
             return Verdict("requeued", answer, delay or 0.0, reason)
 
         try:
-            return self._patiently(work, seconds, again=False)
+            return self._with_retries(work, seconds, again=False)
         except SettleRefusedError:
             return Verdict(REFUSED, Settled.UNKNOWN, reason=reason)
 
@@ -392,7 +392,7 @@ class Asker:
             raise lacking(backend, "peek", run.lease.id)
         find = backend.find
         try:
-            return self._patiently(lambda: find(run.lease.id) is None, seconds, again=False)
+            return self._with_retries(lambda: find(run.lease.id) is None, seconds, again=False)
         except (NoAnswerError, SettleRefusedError):
             return False
 
@@ -410,15 +410,15 @@ class Asker:
         charged = header.attempts > run.attempts or header.crashes > run.crashes
         return charged or row.state != "running"
 
-    def _patiently(self, work: Callable[[], T], seconds: float, *, again: bool) -> T:
+    def _with_retries(self, work: Callable[[], T], seconds: float, *, again: bool) -> T:
         """The answer, asked for until there is one; raises NoAnswerError when time is up."""
         deadline = time.monotonic() + seconds
         backoff: Backoff | None = None  # most are answered at once
         while True:
             try:
                 answer = work()
-            except NoAnswerError as unheard:
-                verdict = unheard.verdict
+            except NoAnswerError as unknown:
+                verdict = unknown.verdict
                 if verdict is UNANSWERED:
                     self.outage.begins(ConnectionError("the connection broke during a settle"))
             except (Error, OSError) as error:

@@ -16,7 +16,7 @@ from django_jobs.db.transactions import (
     in_transition,
     is_refusal,
     is_schema_missing,
-    serves_nobody,
+    is_unavailable,
 )
 from django_jobs.execution.outcome import Succeeded
 from django_jobs.models import Breaker, Job, JobResult, QueueControl
@@ -215,7 +215,7 @@ def test_a_table_that_is_missing_is_the_stores_trouble_and_no_verdict():
     with pytest.raises(Error) as failed, transaction.atomic():
         execute("SELECT * FROM django_jobs_nowhere")
     assert is_schema_missing(failed.value)
-    assert serves_nobody(failed.value)
+    assert is_unavailable(failed.value)
     assert trouble_of(failed.value) is Trouble.STORE
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import Error, connections
 
-from django_jobs.backends.database.keys import Keys, keys_of, nobody
+from django_jobs.backends.database.keys import Keys, keys_of, no_hints
 from django_jobs.backends.database.read import ENDED_SECONDS, start_of
 from django_jobs.backends.database.settle import (
     answers_of,
@@ -54,13 +54,13 @@ _KEPT = (
     ", kept AS ("
     "INSERT INTO django_jobs_jobresult (job_id, backend, queue, handler, name, status, value, "
     "output, attempts, trace_id, tenant, worker, enqueued_at, started_at, finished_at, body, "
-    "expires) SELECT gone.id, gone.backend, gone.queue, gone.handler, gone.name, told.status, "
-    "told.value, told.output, greatest(gone.attempts, 0), gone.trace_id, gone.tenant, told.worker, "
-    "gone.created_at, to_timestamp(told.started / 1000000.0), "
-    "to_timestamp(told.finished / 1000000.0), gone.body, {now} + told.ttl "
+    "expires) SELECT gone.id, gone.backend, gone.queue, gone.handler, gone.name, done.status, "
+    "done.value, done.output, greatest(gone.attempts, 0), gone.trace_id, gone.tenant, done.worker, "
+    "gone.created_at, to_timestamp(done.started / 1000000.0), "
+    "to_timestamp(done.finished / 1000000.0), gone.body, {now} + done.ttl "
     "FROM gone JOIN unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], "
-    "%s::bigint[], %s::bigint[], %s::bigint[]) AS told(id, status, value, output, worker, "
-    "started, finished, ttl) ON told.id = gone.id ON CONFLICT DO NOTHING)"
+    "%s::bigint[], %s::bigint[], %s::bigint[]) AS done(id, status, value, output, worker, "
+    "started, finished, ttl) ON done.id = gone.id ON CONFLICT DO NOTHING)"
 )
 # The ids come along once more as the text that is stored: to put that together out of what is
 # gone takes the server as long as the rest of the statement. An id whose lease was lost is
@@ -84,7 +84,7 @@ def ack(
     leases: Sequence[Lease],
     results: Mapping[str, ResultRecord],
     undone: Collection[str],
-    tell: Tell = nobody,
+    tell: Tell = no_hints,
 ) -> list[Settled]:
     """Delete what is still held, and keep its results."""
     step = _Ack(alias, clock, results, undone, tell)
@@ -178,7 +178,7 @@ def _gone_with_results(
 
 def _without_result(leases: Sequence[Lease], results: Mapping[str, ResultRecord]) -> list[str]:
     """The ids of leases of which no result tells for as long as an ended id is known."""
-    lasting = {job_id for job_id, one in results.items() if one.ttl_seconds >= ENDED_SECONDS}
+    lasting = {job_id for job_id, record in results.items() if record.ttl_seconds >= ENDED_SECONDS}
     return [lease.id for lease in leases if lease.id not in lasting]
 
 
@@ -196,7 +196,7 @@ def _by_start(ids: Iterable[str]) -> list[tuple[str, str]]:
     if some and some[-1].startswith(start):
         return [(start, " ".join(some)[len(start) :].replace(" " + start, " "))]
     return [
-        (start, " ".join([one[len(start) :] for one in alike]))
+        (start, " ".join([job_id[len(start) :] for job_id in alike]))
         for start, alike in groupby(some, key=start_of)
     ]
 
@@ -209,7 +209,7 @@ def _keep_row_by_row(
 ) -> None:
     """Without a server to ask, many small statements cost a fraction of one that is built."""
     store: Any = connection.ops.adapt_datetimefield_value
-    told = [(lease.id.replace("-", ""), results.get(lease.id)) for lease in leases]
+    records = [(lease.id.replace("-", ""), results.get(lease.id)) for lease in leases]
     rows = [
         (
             record.status,
@@ -221,7 +221,7 @@ def _keep_row_by_row(
             now + int(record.ttl_seconds * SECOND),
             job_id,
         )
-        for job_id, record in told
+        for job_id, record in records
         if record is not None
     ]
     with connection.cursor() as cursor:
@@ -262,7 +262,7 @@ def _gone(
     """Send a statement that deletes; the ids of what it deleted, whose results are kept."""
     parts, columns = "", "job.id"
     if results:
-        parts, columns, params = _KEPT, "job.*", params + _told(leases, results)
+        parts, columns, params = _KEPT, "job.*", params + _result_arrays(leases, results)
     if bare := _without_result(leases, results):
         starts, rests = zip(*_by_start(bare), strict=True)
         parts, params = parts + _NOTED, [*params, quoted_array(starts), quoted_array(rests)]
@@ -273,18 +273,18 @@ def _gone(
         return {job_id for (job_id,) in cursor.fetchall()}
 
 
-def _told(leases: Sequence[Lease], results: Mapping[str, ResultRecord]) -> list[str]:
+def _result_arrays(leases: Sequence[Lease], results: Mapping[str, ResultRecord]) -> list[str]:
     ids = [lease.id for lease in leases if lease.id in results]
-    told = [results[job_id] for job_id in ids]
+    records = [results[job_id] for job_id in ids]
     return [
         plain_array(ids),
-        quoted_array([record.status for record in told]),
-        quoted_array([record.value_json for record in told]),
-        quoted_array([record.output for record in told]),
-        quoted_array([record.worker for record in told]),
-        plain_array([_or_null(record.started_at) for record in told]),
-        plain_array([_or_null(record.finished_at) for record in told]),
-        plain_array([str(int(record.ttl_seconds * SECOND)) for record in told]),
+        quoted_array([record.status for record in records]),
+        quoted_array([record.value_json for record in records]),
+        quoted_array([record.output for record in records]),
+        quoted_array([record.worker for record in records]),
+        plain_array([_or_null(record.started_at) for record in records]),
+        plain_array([_or_null(record.finished_at) for record in records]),
+        plain_array([str(int(record.ttl_seconds * SECOND)) for record in records]),
     ]
 
 

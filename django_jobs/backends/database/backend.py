@@ -46,7 +46,7 @@ from django_jobs.backends.shared_breakers import Closed
 from django_jobs.backends.unanswered import Unheard, answered
 from django_jobs.db.cleanup import Sweeper
 from django_jobs.db.clock import StoreClock
-from django_jobs.db.transactions import in_reading, is_row_locked, serves_nobody
+from django_jobs.db.transactions import in_reading, is_row_locked, is_unavailable
 from django_jobs.exceptions import InvalidBackend
 from django_jobs.ids import parse_id
 
@@ -131,7 +131,7 @@ class DatabaseBackend(
         self._watches = Watches()
         self._closed = Closed()
         self._locked: dict[str, tuple[float, Error]] = {}
-        self._tell = self._hints.due if self._notifies else keys.nobody
+        self._tell = self._hints.due if self._notifies else keys.no_hints
         self.clock = StoreClock()
         self._last_glance = LastGlance()
         self._ended_early = False
@@ -163,7 +163,7 @@ class DatabaseBackend(
         if not outgoing:
             return []
         stored = self._inserter.insert(self.clock, outgoing, on_conflict)
-        if self._notifies and any(one.created for one in stored):
+        if self._notifies and any(job.created for job in stored):
             self._hints.enqueued(outgoing)
         return stored
 
@@ -171,7 +171,7 @@ class DatabaseBackend(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
     ) -> list[Enqueued]:
         stored = self._inserter.insert_unless_ended(self.clock, self.alias, outgoing, on_conflict)
-        if self._notifies and any(one.created for one in stored):
+        if self._notifies and any(job.created for job in stored):
             self._hints.enqueued(outgoing)
         return stored
 
@@ -186,8 +186,8 @@ class DatabaseBackend(
         self._ended_early, self._turns = False, TURNS
         locked: Error | None = None
         for queue in queues:
-            if known := self._locked_lately(queue):
-                locked = known
+            if lock_error := self._locked_lately(queue):
+                locked = lock_error
                 continue
             try:
                 admitted = self._admitted(queue, limit, lease_seconds)
@@ -319,12 +319,12 @@ class DatabaseBackend(
         return answers[0]
 
     def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
-        told = answered(
+        answers = answered(
             lambda: settle.nack_all(self.database, self.clock, leases, self._tell), len(leases)
         )
         if self._notifies:
-            self._hints.returned(leases, told)
-        return told
+            self._hints.returned(leases, answers)
+        return answers
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         def work() -> list[Settled]:
@@ -361,7 +361,7 @@ class DatabaseBackend(
     def look_every(self, poll_interval: float) -> float:
         """Less often where new jobs wake the worker."""
         watch = self._watches.mine()
-        return poll_interval * (SURE_FACTOR if watch is not None and watch.is_told else 1.0)
+        return poll_interval * (SURE_FACTOR if watch is not None and watch.gets_hints else 1.0)
 
     def next_due_in(self, queues: Sequence[str]) -> float | None:
         return self._glance(queues).due_in
@@ -380,8 +380,8 @@ class DatabaseBackend(
         def is_ready(some: list[str]) -> bool:
             return bool(some) and glance(self.database, self.clock, self.alias, some).ready
 
-        known = self._meters.limited(queues)
-        limited = [queue for queue in known if not self._breakers.is_open(queue)]
+        metered = self._meters.limited(queues)
+        limited = [queue for queue in metered if not self._breakers.is_open(queue)]
         return is_ready(limited) and any(
             is_ready([queue]) and self._meters.lets_go(queue) for queue in limited
         )
@@ -391,8 +391,8 @@ class DatabaseBackend(
             mine = [lease for lease in leases if lease.queue == queue]
             self._meters.return_starts(queue, mine)
 
-    def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
-        self._breakers.learn(told)
+    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
+        self._breakers.learn(observations)
 
     def held_back(self, queues: Sequence[str]) -> str | None:
         paused = self._read(lambda: read.paused_with_jobs(self.database, self.alias, queues))
@@ -483,7 +483,7 @@ def _sum_of_each(*steps: Callable[[], int | None]) -> int:
         try:
             done += step() or 0
         except Exception as error:
-            if isinstance(error, Error) and serves_nobody(error):
+            if isinstance(error, Error) and is_unavailable(error):
                 raise
             failed = failed or error
     if failed is not None:

@@ -13,7 +13,7 @@ from django.db import connections
 from django.db.models import F
 
 from django_jobs.backends.breakers import CLOSED, Circuit
-from django_jobs.backends.database.keys import COLUMNS, keys_of, nobody, wake
+from django_jobs.backends.database.keys import COLUMNS, keys_of, no_hints, wake
 from django_jobs.backends.shared_breakers import (
     PROBED_SECONDS,
     TRUSTED_SECONDS,
@@ -49,7 +49,7 @@ class Breakers(SharedBreakers):
         clock: StoreClock,
         backend: str,
         closed: Closed,
-        tell: Tell = nobody,
+        tell: Tell = no_hints,
     ) -> None:
         super().__init__(backend)
         self._tell = tell
@@ -153,10 +153,10 @@ class Breakers(SharedBreakers):
         # By primary key alone, see held.py; what somebody has claimed meanwhile is left out.
         skips = connections[self._alias].features.has_select_for_update_skip_locked
         rows = jobs.filter(pk__in=next_ones).order_by("pk").select_for_update(skip_locked=skips)
-        found = rows.values_list("pk", "state", "due", *COLUMNS)
+        candidates = rows.values_list("pk", "state", "due", *COLUMNS)
         waiting = [
             (pk, keys)
-            for pk, state, was_due, *keys in found
+            for pk, state, was_due, *keys in candidates
             if state == JobState.READY or (state == JobState.SCHEDULED and was_due <= now)
         ]
         jobs.filter(pk__in=[pk for pk, _ in waiting]).update(state=JobState.SCHEDULED, due=due)
@@ -169,9 +169,9 @@ class Breakers(SharedBreakers):
         """
         others = Job.objects.using(self._alias).filter(state=JobState.BLOCKED)
         others = others.exclude(handler=handler).filter(blocked_by__in=keys)
-        found = others.values_list("blocked_by", flat=True).distinct()[:PUT_OFF_AT_ONCE]
+        blocking = others.values_list("blocked_by", flat=True).distinct()[:PUT_OFF_AT_ONCE]
         if keys:
-            waited_for = in_reading(self._alias, lambda: {key for key in found if key})
+            waited_for = in_reading(self._alias, lambda: {key for key in blocking if key})
             wake(self._alias, self._clock, waited_for, self._tell)
 
     def _change(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from django.db import connections, transaction
 
 from django_jobs.backends.base import ResultRecord
-from django_jobs.backends.database.keys import COLUMNS, Keys, nobody, wake
+from django_jobs.backends.database.keys import COLUMNS, Keys, no_hints, wake
 from django_jobs.backends.database.rows import ROW_FIELDS, lease_of
 from django_jobs.backends.ended_jobs import results_of
 from django_jobs.db.transactions import awaits_commit, in_reading, in_transition
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def remove_waiting(
-    alias: str, clock: StoreClock, job_id: str, reason: str, tell: Tell = nobody
+    alias: str, clock: StoreClock, job_id: str, reason: str, tell: Tell = no_hints
 ) -> bool:
     """Cancel a job that is scheduled, ready or blocked, keeping the fact as its result.
 
@@ -33,8 +33,8 @@ def remove_waiting(
     then, and every worker would wait that has a job with one of them.
     """
     jobs = Job.objects.using(alias).filter(pk=job_id)
-    found = in_reading(alias, lambda: jobs.values_list(*COLUMNS).first())
-    shared = sorted({key for key in found or () if key})
+    stored_keys = in_reading(alias, lambda: jobs.values_list(*COLUMNS).first())
+    shared = sorted({key for key in stored_keys or () if key})
     later = bool(shared) and awaits_commit(connections[alias])
 
     def work(connection: BaseDatabaseWrapper) -> bool:

@@ -174,8 +174,8 @@ def counts(alias: str, of: Iterable[Band], most: int) -> list[Count]:
     there, asked = list(first.values()), {name for name, _ in first}
     if len(there) > PARTS_AT_ONCE and (whole := _whole(alias, most)) is not None:
         return [count for count in whole if count.queue in asked]
-    found, mixed = ([], there) if _is_shared(alias) else _of_one_backend(alias, there, most)
-    return found + _by_backend(alias, mixed, min(most, MIXED_AT_MOST))
+    counted, mixed = ([], there) if _is_shared(alias) else _of_one_backend(alias, there, most)
+    return counted + _by_backend(alias, mixed, min(most, MIXED_AT_MOST))
 
 
 def _whole(alias: str, most: int) -> list[Count] | None:
@@ -195,16 +195,16 @@ def _whole(alias: str, most: int) -> list[Count] | None:
 
 def _of_one_backend(alias: str, there: Sequence[Band], most: int) -> tuple[list[Count], list[Band]]:
     """Counted from an index alone; and those that have jobs of several backends."""
-    found, mixed = [], []
-    told = _parts(alias, _COUNT, there, limit=most + 1, looked_at=LOOKED_AT)
-    for band, jobs, least, greatest in told:
+    counted, mixed = [], []
+    answers = _parts(alias, _COUNT, there, limit=most + 1, looked_at=LOOKED_AT)
+    for band, jobs, least, greatest in answers:
         name = text_of(least)
         if name is None or name != text_of(greatest):
             mixed.append(band)
         else:
             count = Count(name, band.queue, band.state, min(jobs, most), band.due, jobs > most)
-            found.append(count)
-    return found, mixed
+            counted.append(count)
+    return counted, mixed
 
 
 def _by_backend(alias: str, mixed: Sequence[Band], most: int) -> list[Count]:
@@ -244,21 +244,21 @@ def overdue(alias: str, before: int, most: int, queue: str | None = None) -> lis
 
 def suspects(alias: str, most: int) -> Counter[tuple[str, str]]:
     """How many suspects there are by backend and queue, among the first ``most`` of them."""
-    found = Counter[tuple[str, str]]()
+    totals = Counter[tuple[str, str]]()
     for row in _suspects(alias, ("backend", "queue"), most):
         backend, queue = map(text_of, row)
         if backend is not None and queue is not None:
-            found[backend, queue] += 1
-    return found
+            totals[backend, queue] += 1
+    return totals
 
 
 def keys_of_suspects(alias: str, most: int) -> list[str]:
     """The ids of suspects, of ``most`` that wait and as many that run."""
-    found = (
+    texts = (
         text_of(key) if isinstance(key, bytes) else str(key)
         for (key,) in _suspects(alias, ("id",), most)
     )
-    return [key for text in found if text is not None and (key := parse_id(text))]
+    return [key for text in texts if text is not None and (key := parse_id(text))]
 
 
 def queues_of_open_dead_letters(alias: str) -> list[str]:
@@ -266,8 +266,8 @@ def queues_of_open_dead_letters(alias: str) -> list[str]:
     connection = connections[alias]
     mysql = connection.vendor == "mysql"
     names = _OPEN_NAMES_BY_GROUPS if mysql else _OPEN_NAMES_BY_STEPS
-    found = _rows(alias, names.format(**_words(connection)), [])
-    return [name for (name,) in found if isinstance(name, str)]
+    rows = _rows(alias, names.format(**_words(connection)), [])
+    return [name for (name,) in rows if isinstance(name, str)]
 
 
 def open_dead_letters(alias: str, queues: Iterable[str], most: int) -> list[Letters]:
@@ -315,8 +315,8 @@ def _parts(alias: str, part: str, of: Sequence[Band], **figures: int) -> Iterato
         )
         params = [band.queue for band in some for _ in range(part.count("%s"))]
         reads_much = len(some) * figures["limit"] > COMPILED_FROM
-        for place, *told in _rows(alias, sql, params, reads_much=reads_much):
-            yield some[place], *told
+        for place, *answer in _rows(alias, sql, params, reads_much=reads_much):
+            yield some[place], *answer
 
 
 def _rows(alias: str, sql: str, params: list[str], *, reads_much: bool = False) -> list[Any]:
@@ -339,8 +339,8 @@ def _later(due: int | None) -> float:
     return float("inf") if due is None else due
 
 
-def _number(told: Any) -> int | None:
-    return told if isinstance(told, int) else None
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _words(connection: BaseDatabaseWrapper) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def resolve_conflicts(
     outgoing: Sequence[Outgoing],
     on_conflict: OnConflict,
     *,
-    known: Iterable[str],
+    existing: Iterable[str],
     over: Callable[[Sequence[Outgoing]], set[str]],
     insert_again: Callable[[Sequence[Outgoing]], bool],
 ) -> list[Enqueued]:
@@ -183,7 +183,7 @@ def resolve_conflicts(
     whose jobs have ended, so that they get in nobody's way.
     """
     stored = signatures_of(connection, outgoing)
-    new = set(stored).difference(known)
+    new = set(stored).difference(existing)
     answers = []
     for message in outgoing:
         if message.id in stored:
@@ -192,22 +192,24 @@ def resolve_conflicts(
             new.discard(message.id)
             answers.append(Enqueued(message.id, created))
         else:
-            answers.append(_one(connection, clock, message, on_conflict, over, insert_again))
+            answers.append(
+                _resolve_conflict(connection, clock, message, on_conflict, over, insert_again)
+            )
     return answers
 
 
 def signatures_of(connection: BaseDatabaseWrapper, outgoing: Sequence[Outgoing]) -> dict[str, str]:
     """The signatures of those messages that are there, by id."""
     jobs = Job.objects.using(connection.alias)
-    found: dict[str, str] = {}
+    signatures: dict[str, str] = {}
     for start in range(0, len(outgoing), _IDS_PER_QUERY):
         ids = [message.id for message in outgoing[start : start + _IDS_PER_QUERY]]
         rows = jobs.filter(pk__in=ids).values_list("pk", "signature")
-        found.update((str(pk), signature) for pk, signature in rows)
-    return found
+        signatures.update((str(pk), signature) for pk, signature in rows)
+    return signatures
 
 
-def _one(
+def _resolve_conflict(
     connection: BaseDatabaseWrapper,
     clock: StoreClock,
     message: Outgoing,
@@ -236,8 +238,8 @@ def _one(
 def _holder(connection: BaseDatabaseWrapper, message: Outgoing) -> str | None:
     """The id of the live job that is in the way of a message."""
     key = message.terms.unique
-    found = None if key is None else _committed(connection, "unique_key", key)
-    return found or _committed(connection, "id", message.id)
+    by_key = None if key is None else _committed(connection, "unique_key", key)
+    return by_key or _committed(connection, "id", message.id)
 
 
 def _committed(connection: BaseDatabaseWrapper, column: str, value: str) -> str | None:
@@ -281,7 +283,7 @@ _NOT_ALONE = (
 )
 
 
-class _SomethingInTheWay(Exception):
+class _ConflictFound(Exception):
     """Rolls back what was stored beside a conflict, so that what is new can be told."""
 
 
@@ -296,12 +298,14 @@ class Inserter:
         self, clock: StoreClock, outgoing: Sequence[Outgoing], on_conflict: OnConflict
     ) -> list[Enqueued]:
         """Store messages; see ``Backend.enqueue``."""
-        with self._told_if_unknown(outgoing):
-            if self._all_new(clock, outgoing):
+        with self._explaining_errors(outgoing):
+            if self._insert_all_new(clock, outgoing):
                 return [Enqueued(message.id, True) for message in outgoing]  # noqa: FBT003 - a tuple's field
             return in_transition(
                 self.alias,
-                lambda connection: self._among_others(connection, clock, outgoing, on_conflict),
+                lambda connection: self._insert_past_conflicts(
+                    connection, clock, outgoing, on_conflict
+                ),
             )
 
     def insert_unless_ended(
@@ -321,7 +325,9 @@ class Inserter:
             keyed = over(message for message in outgoing if message.terms.unique_key is not None)
             left = [message for message in outgoing if message.id not in keyed]
             answers = iter(
-                self._among_others(connection, clock, left, on_conflict, over=over) if left else ()
+                self._insert_past_conflicts(connection, clock, left, on_conflict, over=over)
+                if left
+                else ()
             )
             stored = [
                 Enqueued(message.id, created=False) if message.id in keyed else next(answers)
@@ -332,18 +338,18 @@ class Inserter:
             # does not tell what it stored, one that lived a moment ago may be stored anew.
             late = over(left)
             remove(self.alias, late)
-            return [Enqueued(one.id, one.created and one.id not in late) for one in stored]
+            return [Enqueued(job.id, job.created and job.id not in late) for job in stored]
 
-        with self._told_if_unknown(outgoing):
+        with self._explaining_errors(outgoing):
             return in_transition(self.alias, work, sees_commits=True)
 
     def as_one(self, work: Callable[[], T]) -> T:
         """Insert part after part in one transaction; see ``SharesTransactions.as_one``."""
-        with self._told_if_unknown(()):
+        with self._explaining_errors(()):
             return in_transition(self.alias, lambda _: work(), sees_commits=True)
 
     @contextmanager
-    def _told_if_unknown(self, outgoing: Sequence[Outgoing]) -> Iterator[None]:
+    def _explaining_errors(self, outgoing: Sequence[Outgoing]) -> Iterator[None]:
         try:
             yield
         except Error as error:
@@ -355,7 +361,7 @@ class Inserter:
                 raise
             raise EnqueueOutcomeUnknown(outgoing, type(error).__name__) from error
 
-    def _all_new(self, clock: StoreClock, outgoing: Sequence[Outgoing]) -> bool:
+    def _insert_all_new(self, clock: StoreClock, outgoing: Sequence[Outgoing]) -> bool:
         """Store messages that find nothing in their way; else store none of them."""
         if len(outgoing) == 1:
             return in_statement(self.alias, lambda c: self._chunk(c, clock, outgoing))
@@ -363,15 +369,15 @@ class Inserter:
         def work(connection: BaseDatabaseWrapper) -> None:
             for chunk in _chunks(outgoing):
                 if not self._chunk(connection, clock, chunk):
-                    raise _SomethingInTheWay
+                    raise _ConflictFound
 
         try:
             in_transition(self.alias, work)
-        except _SomethingInTheWay:
+        except _ConflictFound:
             return False
         return True
 
-    def _among_others(
+    def _insert_past_conflicts(
         self,
         connection: BaseDatabaseWrapper,
         clock: StoreClock,
@@ -380,7 +386,7 @@ class Inserter:
         *,
         over: Callable[[Sequence[Outgoing]], set[str]] = lambda _: set(),
     ) -> list[Enqueued]:
-        known = signatures_of(connection, outgoing)
+        existing = signatures_of(connection, outgoing)
         for chunk in _chunks(outgoing):
             self._chunk(connection, clock, chunk)
         return resolve_conflicts(
@@ -388,7 +394,7 @@ class Inserter:
             clock,
             outgoing,
             on_conflict,
-            known=known,
+            existing=existing,
             over=over,
             insert_again=lambda some: self._chunk(connection, clock, some),
         )
@@ -412,12 +418,12 @@ class Inserter:
 
     def _statement(self, connection: BaseDatabaseWrapper, terms: Terms) -> Statement:
         """The statement for these terms, made once. Keyed by identity: it holds them alive."""
-        known = self._statements.get(id(terms))
-        if known is None:
+        statement = self._statements.get(id(terms))
+        if statement is None:
             if len(self._statements) >= _REMEMBERED:
                 self._statements = {}
-            known = self._statements[id(terms)] = Statement(connection, terms)
-        return known
+            statement = self._statements[id(terms)] = Statement(connection, terms)
+        return statement
 
 
 def _shape(message: Outgoing) -> tuple[int, str]:

@@ -80,7 +80,7 @@ def keys_of(leases: Iterable[Lease], *columns: str) -> list[str]:
     )
 
 
-def nobody(_: Iterable[str]) -> None:
+def no_hints(_: Iterable[str]) -> None:
     """Tells nobody of queues in which jobs were woken: they are found at the next look."""
 
 
@@ -92,7 +92,7 @@ def admit(
     clock: StoreClock,
     leases: Sequence[Lease],
     lease_seconds: float,
-    tell: Tell = nobody,
+    tell: Tell = no_hints,
 ) -> list[Lease]:
     """Of leases just given by one claim, those that may run; the others wait in line.
 
@@ -124,11 +124,11 @@ def _are_all_new(alias: str, leases: Sequence[Lease], keys: Sequence[str]) -> bo
     limits = keys_of(leases, "concurrency_key")
     if limits or len(wanted) > len(keys) or connections[alias].in_atomic_block:
         return False
-    known = JobKey.objects.using(alias).filter(Among("key", keys)).values_list("key")
+    existing = JobKey.objects.using(alias).filter(Among("key", keys)).values_list("key")
     others = Job.objects.using(alias).filter(Among("idempotency_key", keys))
     others = others.filter(state=JobState.RUNNING).exclude(lease_token=leases[0].token)
-    found = known.union(others.values_list("idempotency_key"), all=True)[:1]
-    return not in_reading(alias, lambda: list(found))
+    conflicts = existing.union(others.values_list("idempotency_key"), all=True)[:1]
+    return not in_reading(alias, lambda: list(conflicts))
 
 
 def _with_fence(lease: Lease, fence: int) -> Lease:
@@ -153,7 +153,7 @@ class _Admission:
         self._rows = _locked(alias, clock, keys)
         own = {name: keys_of(leases, name) for name in COLUMNS}
         self._taken = _taken(alias, own, but=leases[0].token)
-        self._given: set[str] = set()
+        self._granted: set[str] = set()
         self._parked: dict[str, list[Lease]] = {name: [] for name in COLUMNS}
         self._fence = (
             max([now, *(min(row.fence, MAX_MOMENT - 1) + 1 for row in self._rows.values())]) - 1
@@ -161,11 +161,13 @@ class _Admission:
 
     def judged(self, tell: Tell) -> list[Lease] | None:
         """Those that are admitted; None when somebody made one of the keys meanwhile."""
-        admitted = [one for lease in self._leases if (one := self._judge(lease)) is not None]
+        admitted = [
+            admissible for lease in self._leases if (admissible := self._judge(lease)) is not None
+        ]
         full = {lease.message.index[name] for name in COLUMNS for lease in self._parked[name]}
         if not self._make_missing(full):
             return None
-        self._note_given()
+        self._note_granted()
         if full:
             self._park(full)
             self._pass_on(tell)
@@ -185,7 +187,7 @@ class _Admission:
                 return None
         for _, key in keys:
             self._taken[key] += 1
-            self._given.add(key)
+            self._granted.add(key)
         self._fence += 1
         return lease._replace(fence=self._fence)
 
@@ -198,7 +200,7 @@ class _Admission:
         missing = [key for key in keys_of(self._leases) if key not in self._rows]
         new = {
             key: _Row(
-                fence=self._fence if key in self._given else 0,
+                fence=self._fence if key in self._granted else 0,
                 places=self._taken[key] if key in full else 0,
             )
             for key in missing
@@ -206,10 +208,10 @@ class _Admission:
         kept = max(self._fence - self._now, 0) + KEPT_MICROSECONDS
         return not new or _write(self._alias, self._clock, new, kept) == len(new)
 
-    def _note_given(self) -> None:
-        given = [key for key in sorted(self._given) if key in self._rows]
-        if given:
-            rows = JobKey.objects.using(self._alias).filter(Among("key", given))
+    def _note_granted(self) -> None:
+        granted = [key for key in sorted(self._granted) if key in self._rows]
+        if granted:
+            rows = JobKey.objects.using(self._alias).filter(Among("key", granted))
             kept = self._fence + KEPT_MICROSECONDS
             # done_by was of a time that is over.
             rows.update(fence=self._fence, keep_until=Greatest("keep_until", kept), done_by=None)
@@ -263,8 +265,8 @@ def _park_others(alias: str, column: str, taken: Mapping[str, int]) -> None:
         if other != column:
             # Written so that MariaDB does not read all that have none, whatever they wait for.
             ready = ready.filter(Exact(Coalesce(other, Value("")), ""))
-    found = ready.values_list("pk", column, "concurrency")[:AT_ONCE]
-    chosen = [pk for pk, key, places in found if _limit(column, places) <= taken[key]]
+    candidates = ready.values_list("pk", column, "concurrency")[:AT_ONCE]
+    chosen = [pk for pk, key, places in candidates if _limit(column, places) <= taken[key]]
     # By primary key alone: MariaDB locks whatever it reads of an index, and claims deadlock.
     rows = Job.objects.using(alias).filter(pk__in=_unlocked(alias, chosen), state=JobState.READY)
     rows.update(state=JobState.BLOCKED, blocked_by=F(column))
@@ -285,7 +287,7 @@ class Keys:
         alias: str,
         clock: StoreClock,
         keys: Sequence[str],
-        tell: Tell = nobody,
+        tell: Tell = no_hints,
         once: Collection[str] = (),
     ) -> None:
         self._alias = alias
@@ -325,14 +327,14 @@ class Keys:
         }
         if new:
             self._make(new, ttl)
-        known = {
+        existing = {
             key: row._replace(done_by=UUID(doers[key].id), keep_until=row.read_at + ttl)
             for key, row in self._rows.items()
             if key in doers and row is not new.get(key)
         }
-        if known:
-            self._rows |= known
-            _write(self._alias, self._clock, known, ttl, over=("done_by", "keep_until"))
+        if existing:
+            self._rows |= existing
+            _write(self._alias, self._clock, existing, ttl, over=("done_by", "keep_until"))
 
     def wake(self, least: Mapping[str, int] | None = None) -> None:
         """Make ready what there is a place for now. To be called after the settle.
@@ -366,7 +368,7 @@ def wake(
     alias: str,
     clock: StoreClock,
     keys: Collection[str],
-    tell: Tell = nobody,
+    tell: Tell = no_hints,
     least: Mapping[str, int] | None = None,
 ) -> None:
     """Make ready what there is a place for, as a step of its own."""
@@ -384,8 +386,10 @@ def wake(
 def _locked(alias: str, clock: StoreClock, keys: Sequence[str]) -> dict[str, _Row]:
     """The rows of keys, those there are, and nobody else's until we end."""
     rows = JobKey.objects.using(alias).filter(Among("key", keys)).order_by("pk")
-    found = rows.select_for_update().annotate(read_at=clock.now())
-    return {key: _Row(*columns) for key, *columns in found.values_list("key", *_STORED, "read_at")}
+    locked_rows = rows.select_for_update().annotate(read_at=clock.now())
+    return {
+        key: _Row(*columns) for key, *columns in locked_rows.values_list("key", *_STORED, "read_at")
+    }
 
 
 def _write(
@@ -414,7 +418,7 @@ def _write(
 
 
 _FROM_ARRAYS = (
-    "SELECT told.*, {until} FROM unnest(%s::text[], %s::bigint[], %s::uuid[], %s::int[]) AS told"
+    "SELECT item.*, {until} FROM unnest(%s::text[], %s::bigint[], %s::uuid[], %s::int[]) AS item"
 )
 
 
@@ -431,12 +435,12 @@ def _values(
     return f"VALUES {', '.join([f'(%s, %s, %s, %s, {until})'] * len(rows))}", params
 
 
-def _or_null(one: UUID | None) -> str:
-    return "NULL" if one is None else str(one)
+def _or_null(job_id: UUID | None) -> str:
+    return "NULL" if job_id is None else str(job_id)
 
 
-def _stored_id(connection: BaseDatabaseWrapper, one: UUID | None) -> Any:
-    return JobKey._meta.get_field("done_by").get_db_prep_value(one, connection)
+def _stored_id(connection: BaseDatabaseWrapper, job_id: UUID | None) -> Any:
+    return JobKey._meta.get_field("done_by").get_db_prep_value(job_id, connection)
 
 
 def _note_places(alias: str, places: Mapping[str, int]) -> None:
@@ -528,8 +532,8 @@ def _unlocked(alias: str, ids: Sequence[Any]) -> set[Any]:
     if not ids or not connections[alias].features.has_select_for_update_skip_locked:
         return set(ids)
     rows = Job.objects.using(alias).filter(pk__in=ids).select_for_update(skip_locked=True)
-    found = {pk.hex for pk in rows.values_list("pk", flat=True)}
-    return {one for one in ids if str(one).replace("-", "") in found}
+    unlocked = {pk.hex for pk in rows.values_list("pk", flat=True)}
+    return {job_id for job_id in ids if str(job_id).replace("-", "") in unlocked}
 
 
 _NEXT_IN_LINE = (
@@ -550,15 +554,15 @@ def _lines(alias: str, free: Mapping[str, int]) -> dict[tuple[str, str], list[tu
     while behind:
         seen = _looks(alias, behind, free)
         for key in list(behind):
-            found = seen.get(key, {})
-            if sum(map(len, found.values())) < _look_size(free[key]):
+            by_queue = seen.get(key, {})
+            if sum(map(len, by_queue.values())) < _look_size(free[key]):
                 del behind[key]
-            elif len(found[last := list(found)[-1]]) > free[key]:
+            elif len(by_queue[last := list(by_queue)[-1]]) > free[key]:
                 behind[key] = last
             else:
-                del found[last]
-                behind[key] = list(found)[-1]
-            lines |= {(key, queue): waiting for queue, waiting in found.items()}
+                del by_queue[last]
+                behind[key] = list(by_queue)[-1]
+            lines |= {(key, queue): waiting for queue, waiting in by_queue.items()}
     return lines
 
 
@@ -570,7 +574,7 @@ def _looks(
     quote = connection.ops.quote_name
     columns = ("id", "queue", "rank", "due", "blocked_by", "concurrency_key", "concurrency")
     words = {name: quote(name) for name in columns} | {"job": quote(Job._meta.db_table)}
-    found: dict[str, dict[str, list[tuple[Any, int]]]] = {}
+    lines: dict[str, dict[str, list[tuple[Any, int]]]] = {}
     keys = sorted(behind)
     for start in range(0, len(keys), KEYS_PER_STEP):
         chunk = keys[start : start + KEYS_PER_STEP]
@@ -583,9 +587,9 @@ def _looks(
             cursor.execute(" UNION ALL ".join(parts), places)
             for pk, key, queue, lock, concurrency in cursor.fetchall():
                 column = COLUMNS[0] if key == lock else COLUMNS[1]
-                line = found.setdefault(key, {}).setdefault(queue, [])
+                line = lines.setdefault(key, {}).setdefault(queue, [])
                 line.append((pk, _limit(column, concurrency)))
-    return found
+    return lines
 
 
 def _look_size(free: int) -> int:
@@ -602,7 +606,7 @@ class Forgotten:
     them, so that those who wait for good reasons hide nobody.
     """
 
-    def __init__(self, alias: str, clock: StoreClock, tell: Tell = nobody) -> None:
+    def __init__(self, alias: str, clock: StoreClock, tell: Tell = no_hints) -> None:
         self._alias = alias
         self._clock = clock
         self._tell = tell
@@ -644,19 +648,19 @@ class Forgotten:
             return list(rows[:limit])
         rank, due, pk = self._seen[queue]
         # In two parts: an OR over the whole place would read the index from its start.
-        found = list(rows.filter(rank=rank, due__gte=due).exclude(due=due, pk__lte=pk)[:limit])
-        return found + list(rows.filter(rank__gt=rank)[: limit - len(found)])
+        same_rank = list(rows.filter(rank=rank, due__gte=due).exclude(due=due, pk__lte=pk)[:limit])
+        return same_rank + list(rows.filter(rank__gt=rank)[: limit - len(same_rank)])
 
 
 def sweep(alias: str, clock: StoreClock, limit: int) -> int:
     """Forget keys that nobody asked for in a while, and for which nobody waits."""
     old = JobKey.objects.using(alias).filter(keep_until__lt=clock.now())
-    found = in_reading(
+    expired = in_reading(
         alias, lambda: list(old.order_by("keep_until").values_list("pk", "places")[:limit])
     )
-    if awaited := [key for key, places in found if places]:
+    if awaited := [key for key, places in expired if places]:
         wake(alias, clock, awaited)
         kept = JobKey.objects.using(alias).filter(pk__in=awaited)
         in_transition(alias, lambda _: kept.update(keep_until=clock.now() + KEPT_MICROSECONDS))
-    over = old.filter(pk__in=[key for key, places in found if not places], places=0)
-    return int(in_transition(alias, lambda _: over.delete()[0])) if found else 0
+    over = old.filter(pk__in=[key for key, places in expired if not places], places=0)
+    return int(in_transition(alias, lambda _: over.delete()[0])) if expired else 0

@@ -47,8 +47,10 @@ class Meters:
     def rated(self, queues: Iterable[str]) -> set[str]:
         """Those of some queues with a rate limit."""
         self._look()
-        known = self._set
-        return {name for name in queues if name in known and known[name].rate} if known else set()
+        limits = self._set
+        return (
+            {name for name in queues if name in limits and limits[name].rate} if limits else set()
+        )
 
     def limits(self, queue: str) -> Limits | None:
         """What a queue is limited to, if it is."""

@@ -46,8 +46,8 @@ class Hints:
     def __init__(self, database: str, backend: str) -> None:
         self._database = database
         self._backend = backend
-        self._told_at: dict[str, float] = {}
-        self._tellers: dict[str, Callable[[], None]] = {}
+        self._notified_at: dict[str, float] = {}
+        self._notifiers: dict[str, Callable[[], None]] = {}
 
     def enqueued(self, outgoing: Sequence[Outgoing]) -> None:
         """Messages were stored; they may wait for the caller's commit."""
@@ -55,8 +55,8 @@ class Hints:
 
     def returned(self, leases: Sequence[Lease], answers: Sequence[Settled]) -> None:
         """Tell the other workers of jobs that were given back: this one may be stopping."""
-        told = zip(leases, answers, strict=True)
-        self.due({lease.queue for lease, answer in told if answer is Settled.SETTLED})
+        answered = zip(leases, answers, strict=True)
+        self.due({lease.queue for lease, answer in answered if answer is Settled.SETTLED})
 
     def due(self, queues: Iterable[str]) -> None:
         """There are jobs in these queues, once the caller's transaction is committed."""
@@ -64,18 +64,18 @@ class Hints:
         if connection.vendor != "postgresql":
             return
         for queue in queues:
-            tell = self._tellers.setdefault(queue, partial(self._tell, queue))
+            tell = self._notifiers.setdefault(queue, partial(self._notify, queue))
             if connection.in_atomic_block:
                 _after_commit(connection, tell)
             elif connection.get_autocommit():
                 tell()
             # Who commits by hand gets no hint: a statement that failed would be theirs.
 
-    def _tell(self, queue: str) -> None:
+    def _notify(self, queue: str) -> None:
         now = time.monotonic()
-        if now - self._told_at.get(queue, float("-inf")) < QUIET_SECONDS:
+        if now - self._notified_at.get(queue, float("-inf")) < QUIET_SECONDS:
             return
-        self._told_at[queue] = now
+        self._notified_at[queue] = now
         try:
             with connections[self._database].cursor() as cursor:
                 cursor.execute(f"SELECT pg_notify({CHANNEL}, %s)", [payload(self._backend, queue)])

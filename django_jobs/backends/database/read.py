@@ -40,19 +40,19 @@ ENDED_SECONDS = 3600.0
 
 def stats(alias: str, clock: StoreClock, backend: str, queue: str) -> QueueStats:
     """Count what waits in a queue, up to COUNTED_AT_MOST in each state."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     stopped = []
     for count in counts(alias, bands(alias, queue), COUNTED_AT_MOST):
         name = JobState(count.state).label
         if count.backend == backend:
-            told[name] = count.jobs
+            fields[name] = count.jobs
             stopped += [name] * count.at_least
             if count.state == JobState.READY and count.oldest is not None:
                 age = max(clock.read(connections[alias]) - count.oldest, 0) / SECOND
-                told["oldest_ready_seconds"] = age
+                fields["oldest_ready_seconds"] = age
     suspicious = suspects(alias, COUNTED_AT_MOST)
     stopped += ["suspect"] * (suspicious.total() >= COUNTED_AT_MOST)
-    return QueueStats(**told, suspect=suspicious[backend, queue], at_least=tuple(stopped))
+    return QueueStats(**fields, suspect=suspicious[backend, queue], at_least=tuple(stopped))
 
 
 def peek(alias: str, backend: str, queue: str, limit: int) -> list[Glimpse]:
@@ -64,7 +64,7 @@ def peek(alias: str, backend: str, queue: str, limit: int) -> list[Glimpse]:
     if len(seen) < limit:
         # Only by what the index is in order of: MariaDB would sort all that is scheduled.
         later = readable(Rows(scheduled, limit - len(seen)), ROW_FIELDS, glimpse_of)
-        seen += sorted(later, key=lambda one: (one.due, one.message.index["rank"], one.id))
+        seen += sorted(later, key=lambda job: (job.due, job.message.index["rank"], job.id))
     return seen
 
 
@@ -84,43 +84,45 @@ def paused_with_jobs(alias: str, backend: str, queues: Sequence[str]) -> bool:
 
 def ended_among(alias: str, backend: str, job_ids: Sequence[str]) -> set[str]:
     """Those of some jobs that have left a result, a dead letter, or their id alone."""
-    found: set[str] = set()
+    ended_ids: set[str] = set()
     for at in range(0, len(job_ids), IDS_PER_QUERY):
         some = job_ids[at : at + IDS_PER_QUERY]
         for model in (JobResult, FailedJob):
             rows = model._default_manager.using(alias).filter(backend=backend, job_id__in=some)
-            found.update(map(str, rows.values_list("job_id", flat=True)))
+            ended_ids.update(map(str, rows.values_list("job_id", flat=True)))
         noted = EndedIds.objects.using(alias).filter(start__in=set(map(start_of, some)))
         for start, ids in noted.values_list("start", "ids"):
-            found.update({start + rest for rest in ids.split()}.intersection(some))
-    return found
+            ended_ids.update({start + rest for rest in ids.split()}.intersection(some))
+    return ended_ids
 
 
 def known_among(alias: str, backend: str, job_ids: Sequence[str]) -> set[str]:
     """Those of some jobs that live, or have left something behind."""
-    found: set[str] = set()
+    live: set[str] = set()
     for at in range(0, len(job_ids), IDS_PER_QUERY):
         some = job_ids[at : at + IDS_PER_QUERY]
         rows = Job.objects.using(alias).filter(backend=backend, pk__in=some)
-        found.update(map(str, rows.values_list("pk", flat=True)))
+        live.update(map(str, rows.values_list("pk", flat=True)))
     # In this order: a job may end between the two looks.
-    return found | ended_among(alias, backend, [one for one in job_ids if one not in found])
+    return live | ended_among(alias, backend, [job_id for job_id in job_ids if job_id not in live])
 
 
 def outcomes(alias: str, backend: str, job_ids: Sequence[str]) -> dict[str, str | None]:
     """How some jobs ended; None for one that lives. Without those of which nothing is left."""
-    found: dict[str, str | None] = {}
+    statuses: dict[str, str | None] = {}
     for at in range(0, len(job_ids), IDS_PER_QUERY):
         some = job_ids[at : at + IDS_PER_QUERY]
         # The live ones first: what is not among them has ended, and its end can be seen.
         live = Job.objects.using(alias).filter(pk__in=some).values_list("pk", flat=True)
-        found.update(dict.fromkeys(map(str, live)))
-        if gone := [job_id for job_id in some if job_id not in found]:
+        statuses.update(dict.fromkeys(map(str, live)))
+        if gone := [job_id for job_id in some if job_id not in statuses]:
             results = JobResult.objects.using(alias).filter(pk__in=gone)
-            found.update((str(key), status) for key, status in results.values_list("pk", "status"))
+            statuses.update(
+                (str(key), status) for key, status in results.values_list("pk", "status")
+            )
             dead = FailedJob.objects.using(alias).filter(job_id__in=gone, backend=backend)
-            found.update(dict.fromkeys(map(str, dead.values_list("job_id", flat=True)), "dead"))
-    return found
+            statuses.update(dict.fromkeys(map(str, dead.values_list("job_id", flat=True)), "dead"))
+    return statuses
 
 
 def start_of(job_id: str) -> str:
@@ -165,8 +167,8 @@ def account_of(alias: str, backend: str, job_id: str) -> Account | None:
     """The account of a job of one backend, or None when there is no trace of it."""
     # What ended well between the first look and the second is found by the last one.
     for look in (_ended_well, _alive, dead_account, _ended_well):
-        if found := look(alias, backend, job_id):
-            return found
+        if account := look(alias, backend, job_id):
+            return account
     return None
 
 

@@ -68,10 +68,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
 def _message(row: Sequence[Any], extra_deliveries: int = 0) -> Message:
     """The message of a row; raises ValueError where that holds what nobody can use."""
     index = _index(row[1:_INDEX_SIZE])
-    said = row[_INDEX_SIZE:_MESSAGE_SIZE]
-    if tuple(map(type, said)) not in _MESSAGE_KINDS:
+    columns = row[_INDEX_SIZE:_MESSAGE_SIZE]
+    if tuple(map(type, columns)) not in _MESSAGE_KINDS:
         raise ValueError("its body, its signature or a counter is of another kind")
-    body, signature, key_id, attempts, deliveries, crashes, due, put_off_since = said
+    body, signature, key_id, attempts, deliveries, crashes, due, put_off_since = columns
     header = Header(attempts, deliveries + extra_deliveries, crashes, due, put_off_since)
     return Message(body, signature, key_id, header.bounded(), index, str(row[0]))
 

@@ -16,11 +16,11 @@ from django.db.models.lookups import GreaterThan
 
 from django_jobs.backends import crash_events
 from django_jobs.backends.base import Charge, Settled
-from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, nobody, wake
+from django_jobs.backends.database.keys import COLUMNS, Keys, keys_of, no_hints, wake
 from django_jobs.backends.database.unreadable import Rows, past_unreadable
 from django_jobs.backends.ended_jobs import attempt_of, failed_job_of
 from django_jobs.clock import to_microseconds
-from django_jobs.db.dead_letters import bury
+from django_jobs.db.dead_letters import add_dead_letter
 from django_jobs.db.transactions import in_reading, in_transition
 from django_jobs.models import Job, JobAttempt, JobState
 from django_jobs.wire.envelope import FULL
@@ -95,7 +95,7 @@ def past_brief_locks(
     """
     answers = settle(leases)
     for pause in BRIEFLY:
-        left = [place for place, one in enumerate(answers) if one is Settled.UNKNOWN]
+        left = [place for place, settled in enumerate(answers) if settled is Settled.UNKNOWN]
         if not left:
             break
         time.sleep(pause)
@@ -137,7 +137,7 @@ def nack(
     delay_seconds: float | None,
     charge: Charge,
     attempt: AttemptRecord | None,
-    tell: Tell = nobody,
+    tell: Tell = no_hints,
 ) -> Settled:
     """Give a job back; without a delay it returns to the place it had."""
     changes = _given_back(clock, delay_seconds, charge, lease.message.header)
@@ -188,7 +188,7 @@ def _given_back(
 
 
 def nack_all(
-    alias: str, clock: StoreClock, leases: Sequence[Lease], tell: Tell = nobody
+    alias: str, clock: StoreClock, leases: Sequence[Lease], tell: Tell = no_hints
 ) -> list[Settled]:
     """Give jobs back to the places they had; a suspect that was never started stays one."""
     waits = connections[alias].in_atomic_block
@@ -230,7 +230,7 @@ def _take_losses_back(alias: str, lost: Sequence[Lease]) -> None:
 
 
 def abandon(
-    alias: str, clock: StoreClock, lease: Lease, failure: Failure, tell: Tell = nobody
+    alias: str, clock: StoreClock, lease: Lease, failure: Failure, tell: Tell = no_hints
 ) -> Settled:
     """Move a job among the dead letters. A refused one leaves no trace there."""
     shared = keys_of([lease])
@@ -241,7 +241,7 @@ def abandon(
             return Settled.LOST
         keys.wake()
         dead = failed_job_of(lease, failure, clock.read(connection))
-        bury(alias, dead)
+        add_dead_letter(alias, dead)
         if failure.attempt is not None:
             _keep(alias, lease, failure.attempt)
         return Settled.SETTLED
@@ -276,7 +276,7 @@ def renew(
     return in_transition(alias, work)
 
 
-def return_claimed(alias: str, clock: StoreClock, token: str, tell: Tell = nobody) -> int:
+def return_claimed(alias: str, clock: StoreClock, token: str, tell: Tell = no_hints) -> int:
     """Give back all that a claim took whose answer did not come; how many.
 
     Without the rows of their keys, which another transaction may hold for longer than a lease:
@@ -287,17 +287,17 @@ def return_claimed(alias: str, clock: StoreClock, token: str, tell: Tell = nobod
     mine = Job.objects.using(alias).filter(
         state=JobState.RUNNING, lease_expires__gt=0, lease_token=token
     )
-    found = in_reading(alias, lambda: list(mine.values_list("pk", *COLUMNS)))
-    if not found:
+    claimed = in_reading(alias, lambda: list(mine.values_list("pk", *COLUMNS)))
+    if not claimed:
         return 0
-    rows = Job.objects.using(alias).filter(pk__in=[pk for pk, *_ in found], lease_token=token)
+    rows = Job.objects.using(alias).filter(pk__in=[pk for pk, *_ in claimed], lease_token=token)
     changes = {**_WITHOUT_LEASE, "state": JobState.READY, "deliveries": F("deliveries") - 1}
     returned = in_transition(alias, lambda _: rows.update(**changes))
-    wake(alias, clock, {key for _, *keys in found for key in keys if key}, tell)
+    wake(alias, clock, {key for _, *keys in claimed for key in keys if key}, tell)
     return returned
 
 
-_TOLD = ("queue", "handler", "attempts", "crashes", "trace_id")
+_EVENT_COLUMNS = ("queue", "handler", "attempts", "crashes", "trace_id")
 
 
 def reap_expired(
@@ -306,7 +306,7 @@ def reap_expired(
     backend: str,
     queue: str | None,
     limit: int,
-    tell: Tell = nobody,
+    tell: Tell = no_hints,
 ) -> int:
     """Return jobs whose lease ended without a verdict, the longest ended first."""
     expired = Job.objects.using(alias).filter(
@@ -349,12 +349,12 @@ def _reap(
             # By primary key alone: given more, PostgreSQL likes to read all expired ones.
             rows, still = rows.select_for_update(skip_locked=True), Job.objects.using(alias)
         columns = rows.annotate(now=clock.now()).values(
-            "pk", "suspect", "lease_expires", "now", *_TOLD
+            "pk", "suspect", "lease_expires", "now", *_EVENT_COLUMNS
         )
-        found = [row for row in columns if (row["lease_expires"] or row["now"] + 1) <= row["now"]]
+        lost = [row for row in columns if (row["lease_expires"] or row["now"] + 1) <= row["now"]]
         # Where rows were not locked, one may have been renewed or settled since. A column stands
         # behind those that are made of it, because MySQL lets assignments see earlier ones.
-        reaped = still.filter(pk__in=[row["pk"] for row in found]).update(
+        reaped = still.filter(pk__in=[row["pk"] for row in lost]).update(
             state=_if_charged(Value(JobState.SCHEDULED), Value(JobState.READY)),
             due=_if_charged(_due_after_crash(clock), F("due")),
             crashes=Least(F("crashes"), Value(FULL)) + _if_charged(Value(1), Value(0)),
@@ -364,12 +364,14 @@ def _reap(
             **_WITHOUT_LEASE,
         )
         keys.wake()
-        return reaped, found
+        return reaped, lost
 
-    reaped, found = in_transition(alias, work, sees_commits=bool(shared))
-    for row in found:
+    reaped, lost = in_transition(alias, work, sees_commits=bool(shared))
+    for row in lost:
         if row["suspect"]:
-            crash_events.tell_charged(str(row["pk"]), **{name: row[name] for name in _TOLD})
+            crash_events.tell_charged(
+                str(row["pk"]), **{name: row[name] for name in _EVENT_COLUMNS}
+            )
     return reaped
 
 

@@ -30,7 +30,7 @@ from django_jobs.backends.database.wait import queues_with_endless
 from django_jobs.backends.ended_jobs import fingerprint_without_error, fit, id_of_dead
 from django_jobs.clock import to_microseconds
 from django_jobs.db.clock import for_people
-from django_jobs.db.dead_letters import bury
+from django_jobs.db.dead_letters import add_dead_letter
 from django_jobs.db.transactions import in_reading, in_transition, is_refusal
 from django_jobs.models import FailedJob, Job, JobState
 from django_jobs.telemetry import events
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 REASON, ERROR_TYPE = "rejected-malformed", "CorruptEntry"
 _CENTURY_SECONDS = 3_200_000_000
-_TOLD = (*ROW_FIELDS[: ROW_FIELDS.index("due")],)
+_RAW_COLUMNS = (*ROW_FIELDS[: ROW_FIELDS.index("due")],)
 
 
 class Rows(NamedTuple):
@@ -89,14 +89,14 @@ def readable(rows: Rows, fields: Sequence[str], of: Callable[[Any], T]) -> list[
     except Exception as error:
         if not is_of_a_row(error):
             raise
-    found: list[T] = []
+    results: list[T] = []
     for address in _addresses(rows):
         try:
-            found += read(_at(rows.jobs, [address]))
+            results += read(_at(rows.jobs, [address]))
         except Exception as error:
             if not is_of_a_row(error):
                 raise
-    return found
+    return results
 
 
 def of_known_kinds(jobs: QuerySet[Job]) -> QuerySet[Job]:
@@ -108,15 +108,15 @@ def of_known_kinds(jobs: QuerySet[Job]) -> QuerySet[Job]:
 
 @cache
 def _known_kinds() -> str:
-    told = []
+    conditions = []
     for field in Job._meta.concrete_fields:
         column = f'"{Job._meta.db_table}"."{field.column}"'
         kinds = "integer" if isinstance(field, IntegerField | BooleanField) else "text"
-        known = f"typeof({column}) = '{kinds}'"
+        condition = f"typeof({column}) = '{kinds}'"
         if isinstance(field, UUIDField):
-            known += f" AND length({column}) = 32 AND {column} NOT GLOB '*[^0-9a-f]*'"
-        told.append(f"({known} OR {column} IS NULL)" if field.null else f"({known})")
-    return f"({' AND '.join(told)})"
+            condition += f" AND length({column}) = 32 AND {column} NOT GLOB '*[^0-9a-f]*'"
+        conditions.append(f"({condition} OR {column} IS NULL)" if field.null else f"({condition})")
+    return f"({' AND '.join(conditions)})"
 
 
 def end_endless(alias: str, clock: StoreClock, limit: int) -> int:
@@ -138,27 +138,27 @@ def end_endless(alias: str, clock: StoreClock, limit: int) -> int:
 
 def _put_away(alias: str, clock: StoreClock, rows: Rows) -> int:
     """Make dead letters of rows that cannot be read, and mend full counters; how many were."""
-    told: list[FailedJob] = []
+    letters: list[FailedJob] = []
     keys: set[str] = set()
 
     def work(connection: BaseDatabaseWrapper) -> int:
-        told.clear()
+        letters.clear()
         skips = connection.features.has_select_for_update_skip_locked
         addresses = _addresses(Rows(rows.jobs.select_for_update(skip_locked=skips), rows.limit))
         jobs = Job.objects.using(alias)
         for address, error in _unreadable(jobs, addresses):
             raw = _raw(_at(jobs, [address]), connection)
             dead = _dead_letter(raw, error, for_people(clock.read(connection)))
-            bury(alias, dead)
+            add_dead_letter(alias, dead)
             _at(jobs, [address])._raw_delete(alias)  # noqa: SLF001 - no signals, no collector
             keys.update(key for name in COLUMNS if (key := raw[name]))
-            told.append(dead)
+            letters.append(dead)
         full = _at(jobs, addresses).filter(deliveries__gt=FULL)
-        return len(told) + full.update(deliveries=FULL)
+        return len(letters) + full.update(deliveries=FULL)
 
     changed = in_transition(alias, work)
     wake(alias, clock, keys)
-    for dead in told:
+    for dead in letters:
         events.emit(
             events.JobDied(
                 job_id=str(dead.job_id),
@@ -224,9 +224,9 @@ def _quoted_id(alias: str) -> str:
 def _raw(job: QuerySet[Job], connection: BaseDatabaseWrapper) -> dict[str, str | None]:
     """What is written in a row, as text."""
     kind = BinaryField() if connection.vendor == "sqlite" else TextField()
-    texts = {f"raw_{name}": Cast(name, kind) for name in _TOLD}
+    texts = {f"raw_{name}": Cast(name, kind) for name in _RAW_COLUMNS}
     (row,) = job.annotate(**texts).values_list(*texts)
-    return dict(zip(_TOLD, map(_text, row), strict=True))
+    return dict(zip(_RAW_COLUMNS, map(_text, row), strict=True))
 
 
 def _text(value: str | bytes | None) -> str | None:

@@ -131,7 +131,7 @@ class Watch:
         return False
 
     @property
-    def is_told(self) -> bool:
+    def gets_hints(self) -> bool:
         """Whether new jobs wake this thread."""
         return self._listener is not None and self._listener.listens
 
@@ -218,16 +218,16 @@ _NAMES_BY_GROUPS = "WITH names (name) AS (SELECT {queue} FROM {job} GROUP BY {qu
 
 # Of the queues those that have such a job: one statement for all of them.
 _NAMES_WHERE_BLOCKED = (
-    "{names}SELECT {told} FROM names WHERE (SELECT {state} FROM {job} WHERE {queue} = {name} "
+    "{names}SELECT {text} FROM names WHERE (SELECT {state} FROM {job} WHERE {queue} = {name} "
     "AND {state} = {BLOCKED} LIMIT 1) = {BLOCKED}"
 )
 _NAMES_WHERE_ENDLESS = (
-    "{names}SELECT {told} FROM names WHERE (SELECT {state} FROM {job}{in_turn} "
+    "{names}SELECT {text} FROM names WHERE (SELECT {state} FROM {job}{in_turn} "
     "WHERE {queue} = {name} AND {state} = {RUNNING} AND {lease_expires} IS NULL "
     "LIMIT 1) = {RUNNING}"
 )
 _NAMES_WHERE_DUE = (
-    "{names}SELECT {told} FROM names WHERE (SELECT {due} FROM {job}{by_due} WHERE {queue} = {name} "
+    "{names}SELECT {text} FROM names WHERE (SELECT {due} FROM {job}{by_due} WHERE {queue} = {name} "
     "AND {state} = {SCHEDULED} ORDER BY {due} LIMIT 1) <= {now}"
 )
 
@@ -355,14 +355,14 @@ def _by_queue(rows: Sequence[Any], asked: Sequence[str] | None) -> list[tuple[st
     # On SQLite a name and a moment may be of any kind, if they were written by somebody else.
     return [
         (name, ready, due if isinstance(due, int) else None)
-        for told, ready, due in rows
-        if (name := text_of(told)) is not None
+        for stored, ready, due in rows
+        if (name := text_of(stored)) is not None
     ]
 
 
 def _of_all(connection: BaseDatabaseWrapper, now: str, backend: str) -> tuple[str, list[str]]:
     """A row for each queue, and one without a name where there is none."""
-    columns = f"SELECT {now}, ({_NEXT_LEASE_END}), ({_NEXT_RESULT_END}), {{told}}"
+    columns = f"SELECT {now}, ({_NEXT_LEASE_END}), ({_NEXT_RESULT_END}), {{text}}"
     dues = f"({_READY_JOB}), ({_NEXT_JOB})"
     sql = f"{_names(connection)}{columns}, {dues} FROM (SELECT 1 AS one) AS one LEFT JOIN names"
     return f"{sql} ON 1 = 1".format(**_words(connection), name="names.name"), [backend] * 4
@@ -388,25 +388,25 @@ def _names(connection: BaseDatabaseWrapper) -> str:
 
 def all_queues(alias: str) -> list[str]:
     """The queues that hold live jobs, of whatever backend."""
-    return _told(alias, "{names}SELECT {told} FROM names WHERE name IS NOT NULL")
+    return _queue_names(alias, "{names}SELECT {text} FROM names WHERE name IS NOT NULL")
 
 
 def queues_with_due(alias: str, clock: StoreClock) -> list[str]:
     """The queues in which a job that was scheduled is due."""
-    return _told(alias, _NAMES_WHERE_DUE, now=clock.sql(connections[alias].vendor))
+    return _queue_names(alias, _NAMES_WHERE_DUE, now=clock.sql(connections[alias].vendor))
 
 
 def queues_with_blocked(alias: str) -> list[str]:
     """The queues in which a job waits for a key."""
-    return _told(alias, _NAMES_WHERE_BLOCKED)
+    return _queue_names(alias, _NAMES_WHERE_BLOCKED)
 
 
 def queues_with_endless(alias: str) -> list[str]:
     """The queues in which a job runs whose lease has no end."""
-    return _told(alias, _NAMES_WHERE_ENDLESS)
+    return _queue_names(alias, _NAMES_WHERE_ENDLESS)
 
 
-def _told(alias: str, sql: str, now: str = "") -> list[str]:
+def _queue_names(alias: str, sql: str, now: str = "") -> list[str]:
     connection = connections[alias]
     words = _words(connection)
     names = _names(connection).format(**words)
@@ -414,8 +414,8 @@ def _told(alias: str, sql: str, now: str = "") -> list[str]:
     def work() -> list[str]:
         with connection.cursor() as cursor:
             cursor.execute(sql.format(**words, names=names, name="names.name", now=now))
-            found = [text_of(told) for (told,) in cursor.fetchall()]
-            return sorted(name for name in found if name is not None)
+            readable = [text_of(stored) for (stored,) in cursor.fetchall()]
+            return sorted(name for name in readable if name is not None)
 
     return in_reading(alias, work)
 
@@ -449,7 +449,7 @@ def _words(connection: BaseDatabaseWrapper) -> dict[str, Any]:
         "SCHEDULED": _SCHEDULED,
         "RUNNING": _RUNNING,
         "BLOCKED": _BLOCKED,
-        "told": _TEXT_AS_BYTES if connection.vendor == "sqlite" else "names.name",
+        "text": _TEXT_AS_BYTES if connection.vendor == "sqlite" else "names.name",
         # In a subquery MariaDB sorts all jobs of a queue, among millions, to find the first one.
         "in_turn": " FORCE INDEX (dj_job_claim)" if connection.vendor == "mysql" else "",
         "by_due": " FORCE INDEX (dj_job_promote)" if connection.vendor == "mysql" else "",

@@ -22,7 +22,7 @@ from django_jobs.clock import LATEST
 from django_jobs.conf import get_settings
 from django_jobs.db.cleanup import Sweeper
 from django_jobs.db.clock import StoreClock
-from django_jobs.db.dead_letters import bury_all
+from django_jobs.db.dead_letters import add_dead_letters
 from django_jobs.db.transactions import is_refusal
 from django_jobs.models import JobAttempt
 from django_jobs.routers import job_databases
@@ -234,7 +234,7 @@ def _insert(database: str, parked: Sequence[Parked], attempts: Mapping[str, list
         records = attempts_of(attempts.get(letter.lease.id, []))
         runs[dead.job_id] = [attempt_of(lease, record) for record in records]
     with transaction.atomic(using=database):
-        new = bury_all(database, list(rows.values()))
+        new = add_dead_letters(database, list(rows.values()))
         mine = [run for dead in new for run in runs[dead.job_id]]
         for run in mine:
             fit(run)
