@@ -328,9 +328,9 @@ def job(
     ``key`` is the name messages carry; by default the dotted path. Give one to be free
     to move the function or class while jobs wait.
     """
-    given: dict[str, Any] = dict(options)
-    conduct_options = {name: given.pop(name) for name in _CONDUCT if name in given}
-    checked = Options().declared(**given)
+    remaining: dict[str, Any] = dict(options)
+    conduct_options = {name: remaining.pop(name) for name in _CONDUCT if name in remaining}
+    checked = Options().declared(**remaining)
     conduct = conduct_of(conduct_options, checked)
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -356,23 +356,23 @@ def job(
 _CONDUCT = ("retry_on", "discard_on", "before", "after")
 
 
-def conduct_of(given: dict[str, Any], options: Options) -> Conduct:
+def conduct_of(conduct_options: dict[str, Any], options: Options) -> Conduct:
     """What a decorator says of the code it stands on, checked; raises InvalidOption."""
     for name in ("retry_on", "discard_on"):
-        if name in given:
-            given[name] = _exceptions(name, given[name])
+        if name in conduct_options:
+            conduct_options[name] = _exceptions(name, conduct_options[name])
     for name in ("before", "after"):
-        hook = given.get(name)
+        hook = conduct_options.get(name)
         if hook is not None and not callable(hook):
             raise InvalidOption(f"{name} is {hook!r}; give a function")
-    return Conduct(**given, retry=options.retry)
+    return Conduct(**conduct_options, retry=options.retry)
 
 
 def _exceptions(name: str, value: Any) -> tuple[type[BaseException], ...]:
     classes = value if isinstance(value, tuple | list) else (value,)
-    for one in classes:
-        if not (isinstance(one, type) and issubclass(one, BaseException)):
-            raise InvalidOption(f"{name} holds {one!r}; it takes exception classes")
+    for exception in classes:
+        if not (isinstance(exception, type) and issubclass(exception, BaseException)):
+            raise InvalidOption(f"{name} holds {exception!r}; it takes exception classes")
     return tuple(classes)
 
 

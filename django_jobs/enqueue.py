@@ -101,24 +101,24 @@ def _check_times(options: Options) -> None:
     if options.expires is None:
         return
     now = _clock.now()
-    expires_at, told = _expires_at(options, now) or 0, _told_moment(options.expires)
+    expires_at, moment = _expires_at(options, now) or 0, _moment_text(options.expires)
     if expires_at <= now:
         raise InvalidOption(
-            f"expires {told} is over already: the job would never run; give a later moment, or a "
+            f"expires {moment} is over already: the job would never run; give a later moment, or a "
             "number of seconds from now"
         )
     due = from_datetime(options.run_at) if options.run_at else 0
     due = now + to_microseconds(options.delay) if options.delay else due
     if expires_at <= due:
-        given = "delay" if options.delay else "run_at"
+        option = "delay" if options.delay else "run_at"
         raise InvalidOption(
-            f"expires {told} is over before the job may run ({given} "
-            f"{_told_moment(options.delay or options.run_at or 0)}): it would never run; let it "
+            f"expires {moment} is over before the job may run ({option} "
+            f"{_moment_text(options.delay or options.run_at or 0)}): it would never run; let it "
             "expire later. Seconds count from the enqueue"
         )
 
 
-def _told_moment(value: datetime | float | None) -> str:
+def _moment_text(value: datetime | float | None) -> str:
     return value.isoformat() if isinstance(value, datetime) else f"{value:g}"
 
 
@@ -132,8 +132,8 @@ def _check_atomic(
             f"atomic=True needs jobs in the handler's own database; the backend "
             f"{backend.alias!r} ({type(backend).__name__}) keeps them elsewhere"
         )
-    given = options.timeout
-    timeout = settings.effective_timeout(queue) if given is UNSET else given
+    requested = options.timeout
+    timeout = settings.effective_timeout(queue) if requested is UNSET else requested
     limit = backend.longest_atomic(settings.effective_lease(queue))
     if limit is not None and (timeout is None or timeout >= limit):
         raise InvalidOption(
@@ -224,9 +224,9 @@ class Plan:
     def resolve(self) -> tuple[Backend, Seal, JobsSettings]:
         """The backend and the seal of this plan's jobs; raises InvalidJob."""
         settings = get_settings()
-        known = self._resolved
-        if known is not None and known[0] is settings:
-            return known[1], known[2], settings
+        cached = self._resolved
+        if cached is not None and cached[0] is settings:
+            return cached[1], cached[2], settings
         queue = self.options.queue or DEFAULT_QUEUE
         if problem := settings.queue_problem(queue):
             raise QueueRefused(problem)
@@ -345,14 +345,14 @@ def _in_parts(jobs: Sequence[PreparedJob[Any]]) -> SharesTransactions | None:
     answers = {plan.options.on_conflict for plan in plans}
     if len(jobs) <= SEALED_AT_ONCE and len(answers) == 1:
         return None
-    found: set[SharesTransactions | None] = set()
+    targets: set[SharesTransactions | None] = set()
     for plan in plans:
         backend, seal, settings = plan.resolve()
         is_direct = way(settings, backend, seal.terms.queue) == Way()
         if not (is_direct and isinstance(backend, SharesTransactions)):
             return None
-        found.add(backend if backend.enqueues_in_parts else None)
-    return found.pop() if len(found) == 1 else None
+        targets.add(backend if backend.enqueues_in_parts else None)
+    return targets.pop() if len(targets) == 1 else None
 
 
 def _enqueue_parts(jobs: Sequence[PreparedJob[Any]], *, again: bool) -> list[Handle[Any]]:
@@ -388,7 +388,9 @@ def _enqueue_mixed(
     handles: dict[int, Handle[Any]] = {}
     for route, members in groups.items():
         places = [place for place, _ in members]
-        stored = route.send([one for _, one in members], [some[place] for place in places], jobs)
+        stored = route.send(
+            [message for _, message in members], [some[place] for place in places], jobs
+        )
         handles.update(zip(places, _handles(route.backend, stored), strict=True))
     return [handles[place] for place in range(len(some))]
 

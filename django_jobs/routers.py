@@ -37,8 +37,8 @@ class JobsRouter:
         aliases = job_databases(_settings())
         # A row of a second job database stays where it came from.
         state = getattr(hints.get("instance"), "_state", None)
-        known = getattr(state, "db", None)
-        return known if known in aliases else aliases[0]
+        alias = getattr(state, "db", None)
+        return alias if alias in aliases else aliases[0]
 
     db_for_write = db_for_read
 
@@ -71,7 +71,7 @@ def tell_of_tables_not_made(
 
     Django reports a migration as OK, and records it, also where it did nothing.
     """
-    mine = any(one.app_label == APP_LABEL and not backwards for one, backwards in plan)
+    mine = any(migration.app_label == APP_LABEL and not backwards for migration, backwards in plan)
     if verbosity < 1 or not mine or router.allow_migrate(using, APP_LABEL):
         return
     homes = job_databases(_settings())
@@ -99,10 +99,10 @@ def job_databases(settings: JobsSettings) -> tuple[str, ...]:
             shipped_parent(config.path) == "sync",
         )
     )
-    found = [alias for config in configs if (alias := database_of(config)) is not None]
-    found = found or [DEFAULT_DB_ALIAS]
+    databases = [alias for config in configs if (alias := database_of(config)) is not None]
+    databases = databases or [DEFAULT_DB_ALIAS]
     named = [config.outbox for config in configs if isinstance(config.outbox, str)]
-    return tuple(dict.fromkeys([*found, *named]))
+    return tuple(dict.fromkeys([*databases, *named]))
 
 
 def tables_beside(home: str | None, settings: JobsSettings) -> str:
@@ -138,10 +138,10 @@ def shipped_parent(path: str) -> str | None:
     if path.startswith(_SHIPPED):
         return path.removeprefix(_SHIPPED).partition(".")[0]
     try:
-        found = import_string(path)
+        backend_class = import_string(path)
     except ImportError:
         return None
-    for parent in getattr(found, "__mro__", ()):
+    for parent in getattr(backend_class, "__mro__", ()):
         name = parent.__module__.removeprefix(_SHIPPED).partition(".")[0]
         if parent.__module__.startswith(_SHIPPED) and name != "base":
             return str(name)

@@ -82,14 +82,14 @@ class Route(NamedTuple):
 
     def _into_outbox(self, home: str, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
         """Its relay leaves alone what has been there before; the look is for the answer."""
-        known: set[str] = set()
+        existing: set[str] = set()
         if self.again:
-            jobs = {one.id: one.terms.queue for one in outgoing}
-            known = outbox.known(home, self.backend, jobs)
-        new = [one for one in outgoing if one.id not in known]
+            jobs = {message.id: message.terms.queue for message in outgoing}
+            existing = outbox.known(home, self.backend, jobs)
+        new = [message for message in outgoing if message.id not in existing]
         if new:
             outbox.write(home, self.backend.alias, new)
-        return [Enqueued(one.id, created=one.id not in known) for one in outgoing]
+        return [Enqueued(message.id, created=message.id not in existing) for message in outgoing]
 
     def _send_later(self, outgoing: Sequence[Outgoing], mine: Sequence[Any]) -> list[Enqueued]:
         for message in outgoing:
@@ -240,10 +240,10 @@ def way(settings: JobsSettings, backend: Backend, queue: str) -> Way:
         home = outbox_database(settings, config.alias)
         if home is not None:
             return Way(outbox=home)
-    said = config.on_commit
-    if said is None:
-        said = not backend.capabilities.transactional_enqueue
-    after = DEFAULT_DB_ALIAS if said is True else said or None
+    setting = config.on_commit
+    if setting is None:
+        setting = not backend.capabilities.transactional_enqueue
+    after = DEFAULT_DB_ALIAS if setting is True else setting or None
     return Way(after=None if after is None or backend.joins(after) else after)
 
 

@@ -137,11 +137,12 @@ class Backend(ABC):
         """
         ended: set[str] = set()
         if isinstance(self, Inspects) and self.capabilities.results:
-            ended = {one.id for one in outgoing if self.result(one.id) is not None}
-        left = [one for one in outgoing if one.id not in ended]
+            ended = {message.id for message in outgoing if self.result(message.id) is not None}
+        left = [message for message in outgoing if message.id not in ended]
         stored = iter(self.enqueue(left, on_conflict=on_conflict) if left else ())
         return [
-            Enqueued(one.id, created=False) if one.id in ended else next(stored) for one in outgoing
+            Enqueued(message.id, created=False) if message.id in ended else next(stored)
+            for message in outgoing
         ]
 
     def known(self, jobs: Mapping[str, str]) -> set[str]:
@@ -300,15 +301,15 @@ class Inspects(Backend):
         What nothing is known of is left out. This default asks for each job.
         """
         can = self.capabilities
-        found: dict[str, str | None] = {}
+        statuses: dict[str, str | None] = {}
         for job_id in job_ids:
             ended = self.result(job_id) if can.results else None
             lives = ended is None and can.peek and self.find(job_id) is not None
             if ended is None and not lives and can.results:
                 ended = self.result(job_id)  # it may have ended between the two looks
             if lives or ended is not None:
-                found[job_id] = None if ended is None else ended.status
-        return found
+                statuses[job_id] = None if ended is None else ended.status
+        return statuses
 
 
 class Cancels(Backend):
@@ -335,7 +336,7 @@ class Cancels(Backend):
 class KeepsBreakers(Backend):
     """Holds queues back, and keeps the circuit breakers that its workers share."""
 
-    def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
+    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
         """Count for the breakers what settled deliveries say of their queues and handlers."""
 
     def held_back(self, queues: Sequence[str]) -> str | None:

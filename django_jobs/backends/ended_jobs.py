@@ -163,7 +163,7 @@ def failed_runs_of(alias: str, backend: str, job_id: str, failed: int) -> tuple[
     if not failed:
         return ()
     rows = JobAttempt.objects.using(alias).filter(job_id=job_id, backend=backend)
-    told = rows.order_by("number", "id").values_list(
+    attempts = rows.order_by("number", "id").values_list(
         "number", "outcome", "started_at", "finished_at", "error_type", "error_message",
         "traceback", "worker",
     )  # fmt: skip
@@ -178,7 +178,7 @@ def failed_runs_of(alias: str, backend: str, job_id: str, failed: int) -> tuple[
             traceback=traceback,
             worker=worker,
         )
-        for number, outcome, started, finished, error_type, message, traceback, worker in told
+        for number, outcome, started, finished, error_type, message, traceback, worker in attempts
     )
 
 

@@ -121,12 +121,12 @@ class MemoryBackend(base.Inspects, base.Cancels):
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
     ) -> list[Enqueued]:
         with self._lock:
-            over = {one.id for one in outgoing if one.id in self.ended}
-            left = [one for one in outgoing if one.id not in over]
+            over = {message.id for message in outgoing if message.id in self.ended}
+            left = [message for message in outgoing if message.id not in over]
             stored = iter(self._store_all(left, on_conflict))
             return [
-                Enqueued(one.id, created=False) if one.id in over else next(stored)
-                for one in outgoing
+                Enqueued(message.id, created=False) if message.id in over else next(stored)
+                for message in outgoing
             ]
 
     def known(self, jobs: Mapping[str, str]) -> set[str]:
@@ -137,7 +137,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
         before = dict(self.jobs)
         self._replaced = {}
         try:
-            stored = [self._store(one, on_conflict) for one in outgoing]
+            stored = [self._store(message, on_conflict) for message in outgoing]
         except DuplicateJob:
             self.jobs = before
             raise
@@ -177,9 +177,9 @@ class MemoryBackend(base.Inspects, base.Cancels):
         with self._lock:
             expires_at = self.clock.now() + to_microseconds(lease_seconds)
             for queue in queues:
-                if found := self._next(self._ready(queue), limit):
+                if jobs := self._next(self._ready(queue), limit):
                     token = self._token()
-                    return [self._lease(job, token, expires_at) for job in found]
+                    return [self._lease(job, token, expires_at) for job in jobs]
             return []
 
     def _ready(self, queue: str) -> list[Job]:
@@ -196,7 +196,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
             return [job for job in ready[:1] if limit > 0 and self._has_place(job, [])]
         chosen: list[Job] = []
         for job in takewhile(lambda job: not job.suspect, ready):
-            if sum(len(one.body) for one in chosen) >= CLAIM_BYTES:
+            if sum(len(taken.body) for taken in chosen) >= CLAIM_BYTES:
                 break
             if len(chosen) < limit and self._has_place(job, chosen):
                 chosen.append(job)
@@ -206,7 +206,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
         now = self.clock.now()
         done_by, until = self.done.get(job.index["idempotency_key"], ("", 0))
         job.done_by = done_by if until > now else ""
-        running = [one for one in self.jobs.values() if one.state == RUNNING]
+        running = [other for other in self.jobs.values() if other.state == RUNNING]
         return has_place(job, [*running, *chosen])
 
     def _token(self) -> str:

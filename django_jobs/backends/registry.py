@@ -41,9 +41,9 @@ class Backends:
         if alias not in configured:
             near = difflib.get_close_matches(alias, configured, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            known = ", ".join(sorted(configured))
+            aliases = ", ".join(sorted(configured))
             raise InvalidBackend(
-                f"there is no backend {alias!r}{hint}; DJANGO_JOBS['BACKENDS'] has {known}"
+                f"there is no backend {alias!r}{hint}; DJANGO_JOBS['BACKENDS'] has {aliases}"
             )
         with self._lock:
             return self._built.setdefault(alias, build(configured[alias]))
@@ -63,17 +63,17 @@ def build(config: BackendConfig) -> Backend:
             "'django_jobs' is not in INSTALLED_APPS; add it, and run manage.py migrate"
         )
     try:
-        found = import_string(config.path)
+        backend_class = import_string(config.path)
     except ImportError as error:
         raise InvalidBackend(
             f"the backend {config.alias!r} is {config.path!r}, which cannot be imported: {error}"
         ) from error
-    if not (isinstance(found, type) and issubclass(found, Backend)):
+    if not (isinstance(backend_class, type) and issubclass(backend_class, Backend)):
         raise InvalidBackend(
             f"the backend {config.alias!r} is {config.path!r}, "
             "which is no subclass of django_jobs.backends.base.Backend"
         )
-    backend = found(config.alias, config.options)
+    backend = backend_class(config.alias, config.options)
     for claim, needed in unfounded(backend).items():
         raise InvalidBackend(
             f"the backend {config.alias!r} ({config.path}) claims {claim!r}, which it can only "

@@ -144,18 +144,20 @@ class SharedBreakers(ABC):
             passes.update((lease.id, lease) for lease in alike)
         return [passes[lease.id] for lease in leases if lease.id in passes]
 
-    def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
+    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
         """Count what settled deliveries say, where a breaker has something to count."""
         self._look()
-        if not self._seen and not any(lease.probe or said in _BAD for lease, said in told):
+        if not self._seen and not any(
+            lease.probe or evidence in _BAD for lease, evidence in observations
+        ):
             return
-        for lease, said in told:
-            if said is not Evidence.NOTHING:
+        for lease, evidence in observations:
+            if evidence is not Evidence.NOTHING:
                 queue = rule_of_queue(lease.queue)
-                self._count(queue, lease, failed=said is Evidence.REFUSED)
-            if said in {Evidence.WORKED, Evidence.FAILED}:
+                self._count(queue, lease, failed=evidence is Evidence.REFUSED)
+            if evidence in {Evidence.WORKED, Evidence.FAILED}:
                 handler = rule_of_handler(_handler_of(lease))
-                self._count(handler, lease, failed=said is Evidence.FAILED)
+                self._count(handler, lease, failed=evidence is Evidence.FAILED)
 
     def _count(self, rule: Rule | None, lease: Lease, *, failed: bool) -> None:
         if rule is None or not (failed or lease.probe or self._circuit_of(rule).failures):

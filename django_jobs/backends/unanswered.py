@@ -44,7 +44,7 @@ class Unheard(Generic[T]):
         """These claims may have happened."""
         now = time.monotonic()
         self._claims += [
-            _Claim(one, now, Backoff(FIRST_PAUSE), now + lease_seconds) for one in claims
+            _Claim(claim, now, Backoff(FIRST_PAUSE), now + lease_seconds) for claim in claims
         ]
 
     def give_back(self) -> None:
@@ -55,13 +55,13 @@ class Unheard(Generic[T]):
         is raised, or the store would seem to work.
         """
         now = time.monotonic()
-        for one in [one for one in self._claims if one.ask_at <= now]:
-            found = self._found(one.claim)
-            self._claims.remove(one)
-            if not found and now < one.until:
-                self._claims.append(one._replace(ask_at=now + one.backoff.next()))
+        for pending in [pending for pending in self._claims if pending.ask_at <= now]:
+            returned = self._give_one_back(pending.claim)
+            self._claims.remove(pending)
+            if not returned and now < pending.until:
+                self._claims.append(pending._replace(ask_at=now + pending.backoff.next()))
 
-    def _found(self, claim: T) -> int:
+    def _give_one_back(self, claim: T) -> int:
         try:
             return self._give_back(claim)
         except StoreUnavailable as error:

@@ -44,10 +44,10 @@ def configured(place: Place, value: object) -> tuple[SigningKey, ...]:
             f"Leave it out to derive a key from SECRET_KEY, or fill it. {_WAY_OUT}",
             Kind.NO_KEY,
         )
-    found: dict[str, SigningKey] = {}
+    parsed: dict[str, SigningKey] = {}
     for index, item in enumerate(value):
-        place.collect(found, str(index), place.inside(index), item, _one)
-    keys = tuple(found.values())
+        place.collect(parsed, str(index), place.inside(index), item, _signing_key)
+    keys = tuple(parsed.values())
     _report_duplicates(place, keys)
     return keys
 
@@ -79,7 +79,7 @@ def from_secret_key(
     return tuple({key.key_id: key for key in reversed(keys)}.values())[::-1]
 
 
-def _one(place: Place, item: object) -> SigningKey:
+def _signing_key(place: Place, item: object) -> SigningKey:
     if isinstance(item, str | bytes):
         return SigningKey.unnamed(_secret(place, item))
     if not isinstance(item, list | tuple) or len(item) != _PAIR:

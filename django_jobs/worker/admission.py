@@ -109,8 +109,8 @@ class Gatekeeper:
         try:
             handler = self._handler(lease, envelope)
         except JobTimeout as over:
-            told = f"{over}: it went into importing the module of {envelope.terms.job!r}"
-            return Refused(Failed(ErrorText("JobTimeout", told), timed_out=True), envelope)
+            detail = f"{over}: it went into importing the module of {envelope.terms.job!r}"
+            return Refused(Failed(ErrorText("JobTimeout", detail), timed_out=True), envelope)
         if handler is None:
             unknown_handler = _unknown_handler(envelope)
             return self._not_judged(lease, now, *unknown_handler, envelope)
@@ -137,11 +137,11 @@ class Gatekeeper:
     ) -> Rejected | Cancelled | Skipped | Snoozed | None:
         """What has been decided about the job before anybody asks for its handler."""
         if lease.replayed:
-            told = "a job of this id has ended already; somebody put its message back"
-            return Rejected("rejected-replayed", told)
+            detail = "a job of this id has ended already; somebody put its message back"
+            return Rejected("rejected-replayed", detail)
         if not lease.keyed and _has_keys(envelope.terms):
-            told = "its keys were asked of nobody: the store was led to believe that it has none"
-            return Rejected("rejected-mismatch", told)
+            detail = "its keys were asked of nobody: the store was led to believe that it has none"
+            return Rejected("rejected-mismatch", detail)
         if lease.cancelled:
             return Cancelled(ASKED_TO_STOP)
         if over := self._over(envelope, header, now):
@@ -149,15 +149,15 @@ class Gatekeeper:
         if lease.done_by:
             return Skipped(f"the job {lease.done_by} did the work of its idempotency key")
         if not self.runs_delayed and (early := early_by(envelope, now)):
-            told = "it was leased before its signed time, and waits for the rest of it"
-            return Snoozed(min(early / SECOND, LONGEST_DELAY), told)
+            detail = "it was leased before its signed time, and waits for the rest of it"
+            return Snoozed(min(early / SECOND, LONGEST_DELAY), detail)
         return None
 
     def _handler(self, lease: Lease, envelope: Envelope) -> Handler | None:
         """A key that is not registered is looked for further only where it may be believed."""
         key = envelope.terms.job
-        if (known := self.registry.get(key)) is not None:
-            return known
+        if (handler := self.registry.get(key)) is not None:
+            return handler
         allowed = self.settings.queue(lease.queue).handlers
         if not self.opener.verify_signatures or not (allowed is None or key in allowed):
             return None
@@ -181,8 +181,8 @@ class Gatekeeper:
         if disallowed := self._disallowed(terms.job, lease.queue):
             return disallowed
         if terms.atomic and handler.is_coroutine:
-            told = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
-            return Rejected("rejected-atomic", told)
+            detail = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
+            return Rejected("rejected-atomic", detail)
         return _unfit(handler, envelope)
 
     def _over(self, envelope: Envelope, header: Header, now: int) -> Rejected | None:
@@ -192,8 +192,8 @@ class Gatekeeper:
         if header.crashes >= crashes_allowed:
             # Whether processes died, or leases only ended, is not known of each of them.
             times = "once" if header.crashes == 1 else f"{header.crashes} times"
-            told = f"its lease ended {times} without a verdict while it was to run alone"
-            return Rejected("crashed", told)
+            detail = f"its lease ended {times} without a verdict while it was to run alone"
+            return Rejected("crashed", detail)
         if header.attempts > terms.max_retries:
             return Rejected("exhausted", f"all {header.attempts} attempts were made")
         if terms.expires_at is not None and now >= terms.expires_at:
@@ -296,10 +296,10 @@ class _Unusable:
 
 def _make(path: str) -> RetryPolicy:
     try:
-        found = import_string(path)
+        policy_or_class = import_string(path)
     except ImportError as error:
         raise SettingsError(f"the retry policy {path!r} cannot be imported: {error}") from error
-    policy = found() if isinstance(found, type) else found
+    policy = policy_or_class() if isinstance(policy_or_class, type) else policy_or_class
     if not isinstance(policy, RetryPolicy):
         raise SettingsError(f"the retry policy {path!r} has no delay(retry_number)")
     return policy

@@ -142,13 +142,13 @@ def build_asker(settler: Settler) -> Asker:
 
 def build_relay(backend: Backend, settings: JobsSettings, home: str | None = None) -> Relay | None:
     """What moves the outbox of a backend; None where it has none. ``home``: even so, from there."""
-    found = home or outbox_database(settings, backend.alias)
-    if found is None:
+    database = home or outbox_database(settings, backend.alias)
+    if database is None:
         return None
     opener = build_opener(backend, settings)
     return Relay(
         backend,
-        found,
+        database,
         opener,
         lease_seconds=settings.lease_seconds,
         patience=settings.unknown_patience,

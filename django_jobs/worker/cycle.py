@@ -66,27 +66,27 @@ class Cycle:
     def settings(self) -> JobsSettings:
         return self.executor.settings
 
-    def once(self, queues: Sequence[str], *, patiently: bool = True) -> Report:
+    def once(self, queues: Sequence[str], *, exhaustive: bool = True) -> Report:
         """Process one message of the first queue that has any.
 
-        Where many are to be passed over first, as those of a broken handler: not ``patiently``
+        Where many are to be passed over first, as those of a broken handler: not ``exhaustive``
         only some are, and the caller comes again. A claim that was answered too late for a start
         is tried again, for it may take longer each time: what does so in each process that lives
         for one message would never run it.
         """
-        report = self._once(queues, patiently=patiently)
+        report = self._once(queues, exhaustive=exhaustive)
         for _ in range(MOST_LATE_CLAIMS):
             if (report.status, report.reason) != ("requeued", TOO_LATE.reason):
                 break
-            report = self._once(queues, patiently=patiently)
+            report = self._once(queues, exhaustive=exhaustive)
         return report
 
-    def _once(self, queues: Sequence[str], *, patiently: bool) -> Report:
+    def _once(self, queues: Sequence[str], *, exhaustive: bool) -> Report:
         failed: Exception | None = None
         for queue in queues:
             lease_seconds = self.settings.effective_lease(queue)
             try:
-                asked_at, leases = self._fetched(queue, lease_seconds, patiently=patiently)
+                asked_at, leases = self._fetched(queue, lease_seconds, exhaustive=exhaustive)
             except Exception as error:
                 if not spares_others(error):
                     raise
@@ -105,13 +105,13 @@ class Cycle:
         return EMPTY
 
     def _fetched(
-        self, queue: str, lease_seconds: float, *, patiently: bool
+        self, queue: str, lease_seconds: float, *, exhaustive: bool
     ) -> tuple[float, list[Lease] | None]:
         """When it was asked, and what came; None where there is more to pass over."""
         fetch = partial(self.backend.fetch, [queue], 1, lease_seconds)
         asked_at, leases = time.monotonic(), fetch()
         while not leases and self.backend.fetch_ended_early:  # there is none to renew meanwhile
-            if not patiently:
+            if not exhaustive:
                 return asked_at, None
             asked_at, leases = time.monotonic(), fetch()
         return asked_at, leases

@@ -80,9 +80,9 @@ class DutyRunner:
         except Exception as error:
             if isinstance(error, Error | OSError) and trouble_of(error) is Trouble.STORE:
                 raise
-            known = duty in self._failed_at
+            repeated = duty in self._failed_at
             self._failed_at[duty] = time.monotonic()
-            if not known:
+            if not repeated:
                 about = {"backend": self._backend.alias, "duty": duty}
                 events.emit(DutyFailed(**about, error=error))
             return None
@@ -206,25 +206,25 @@ class Presence:
         self._concurrency = concurrency
         self._running = running
         self._id = uuid.uuid4()
-        self._told_at = float("-inf")
+        self._written_at = float("-inf")
 
     def tell(self) -> None:
         """Register, or refresh when it is time to."""
-        if self._database is None or time.monotonic() < self._told_at + self._pause():
+        if self._database is None or time.monotonic() < self._written_at + self._pause():
             return
         try:
-            self._tell(self._database)
+            self._write(self._database)
         except Error as error:
             if self._database == self._backend.home:
                 raise
             emit(WorkerUnseen(backend=self._backend.alias, error=error))
             connections[self._database].close_if_unusable_or_obsolete()
-        self._told_at = time.monotonic()
+        self._written_at = time.monotonic()
 
     def _pause(self) -> float:
         return SEEN_EVERY_SECONDS * (1 if self._running() else IDLE_FACTOR)
 
-    def _tell(self, alias: str) -> None:
+    def _write(self, alias: str) -> None:
         clock = _clock_of(self._backend, alias)
         workers = Worker.objects.using(alias)
         mine = workers.filter(pk=self._id)
@@ -274,12 +274,12 @@ class Ledger:
 
     def __init__(self, backend: Backend) -> None:
         self._database: str | None = backend.home
-        self._told_at = time.monotonic()
+        self._written_at = time.monotonic()
 
     def tell(self) -> None:
         """Add what was counted, when it is time to."""
-        if time.monotonic() >= self._told_at + EVERY_SECONDS:
-            self._told_at = time.monotonic()
+        if time.monotonic() >= self._written_at + EVERY_SECONDS:
+            self._written_at = time.monotonic()
             # Whose jobs are elsewhere goes on without a database, and tells it later.
             with suppress(Error) if self._database is None else nullcontext():
                 self._add()
@@ -306,7 +306,7 @@ class Ledger:
 # It is for charts: a worker that is killed takes the counts of its last seconds along.
 
 
-TOLD_EVERY_SECONDS = 10.0
+WRITE_EVERY_SECONDS = 10.0
 # What a delivery counts as, by the status of its report; all others were only claimed.
 _COUNTED = {
     "acked": ("succeeded",),
@@ -325,7 +325,7 @@ class Tally:
         self._home = None if backend.home is None else tables_beside(backend.home, get_settings())
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
         self._lock = threading.Lock()
-        self._tell_at = time.monotonic() + TOLD_EVERY_SECONDS
+        self._write_at = time.monotonic() + WRITE_EVERY_SECONDS
 
     def done(self, settled: Iterable[tuple[Run, Outcome, Verdict]]) -> None:
         """Deliveries were settled; those that were only given back do not count."""
@@ -360,12 +360,12 @@ class Tally:
 
     def tell_now_and_then(self) -> None:
         """Tell when it is time to."""
-        if self._counts and time.monotonic() >= self._tell_at:
+        if self._counts and time.monotonic() >= self._write_at:
             self.tell()
 
     def tell(self) -> None:
         """Add what was counted to the minute that it is in the store."""
-        self._tell_at = time.monotonic() + TOLD_EVERY_SECONDS
+        self._write_at = time.monotonic() + WRITE_EVERY_SECONDS
         if self._home is None or not self._counts:
             return
         with self._lock:

@@ -51,12 +51,12 @@ def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> l
             about |= {"crashes": run.crashes + 1, "reason": verdict.reason, "delay": verdict.delay}
             return [events.JobCrashed(**about)]
         case _:
-            told: dict[str, Any] = {
+            fields: dict[str, Any] = {
                 "delay": verdict.delay,
                 "reason": verdict.reason,
                 "status": report.status,
             }
-            return [events.JobReturned(**about, **told)]
+            return [events.JobReturned(**about, **fields)]
 
 
 def tell_claimed(leases: Iterable[Lease]) -> None:

@@ -70,7 +70,7 @@ class InProcessWorker:
         )
         self._conditions = EndConditions(self.stop, limits)
         self._empty_looks = 0
-        self._may_be_work, self._told = True, False
+        self._may_be_work, self._woken = True, False
         self._restraint = Restraint(poll_interval)
         asker.hurried = lambda: self.stop.urgent
 
@@ -110,7 +110,7 @@ class InProcessWorker:
         if not (self._duties.step() or self._may_be_work):
             return EMPTY
         self._duties.do("look for queues", self._queues.refresh)
-        return self._cycle.once(self._queues.next(), patiently=False)
+        return self._cycle.once(self._queues.next(), exhaustive=False)
 
     def _after(self, report: Report) -> str | None:
         """What a cycle's report means for the loop; a reason when it was the last."""
@@ -118,7 +118,7 @@ class InProcessWorker:
             self._duties.relay.hurry()  # what was just processed may have enqueued
             self.processed += 1
             self._duties.tally.ended(report.queue, report.status, report.seconds)
-            self._empty_looks, self._told = 0, False
+            self._empty_looks, self._woken = 0, False
             self._restraint.end()
             if self._on_report is not None:
                 self._on_report(report)
@@ -131,7 +131,7 @@ class InProcessWorker:
     def _after_nothing(self) -> str | None:
         self._empty_looks += 1
         if not self._limits.until_empty:
-            if self._told:  # of a job in a queue that is new, or that another worker has
+            if self._woken:  # of a job in a queue that is new, or that another worker has
                 self._queues.look_again()
             self.stop.unless_asked(self._wait)
         elif self._store.call(self._still_comes) is not False:  # it may be away
@@ -164,10 +164,10 @@ class InProcessWorker:
         if self._cron is not None:
             seconds = min(seconds, self._cron.seconds_left())
         began = time.monotonic()
-        told = self._store.call(lambda: backend.wait(self._queues.watched, seconds))
-        if told:
+        woken = self._store.call(lambda: backend.wait(self._queues.watched, seconds))
+        if woken:
             time.sleep(self._restraint.pause_after(time.monotonic() - began))
-        self._may_be_work, self._told = told is not False, bool(told)
+        self._may_be_work, self._woken = woken is not False, bool(woken)
 
 
 def shortest_lease(settings: JobsSettings) -> float:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Backend, Lease
 
-    Told = tuple[Lease, Evidence]
+    Observation = tuple[Lease, Evidence]
     from django_jobs.conf import JobsSettings
     from django_jobs.execution.retry import RetrySpec
     from django_jobs.wire.envelope import Envelope
@@ -65,22 +65,24 @@ def goes_back(outcome: Outcome) -> TypeGuard[Interrupted]:
     return isinstance(outcome, Interrupted) and not outcome.suspect and outcome.delay is None
 
 
-def learn_of_probes(backend: Backend, told: Sequence[Told]) -> None:
+def learn_of_probes(backend: Backend, observations: Sequence[Observation]) -> None:
     """Before the settle, which frees the probe's place: another one would be let pass."""
     if not isinstance(backend, KeepsBreakers):
         return
-    if probes := [one for one in told if one[0].probe]:
+    if probes := [observation for observation in observations if observation[0].probe]:
         backend.learn(probes)
 
 
-def learn_of_others(backend: Backend, told: Sequence[Told], answers: Sequence[Settled]) -> None:
+def learn_of_others(
+    backend: Backend, observations: Sequence[Observation], answers: Sequence[Settled]
+) -> None:
     """Of those whose settle counted, and goes on counting should the breakers not be told."""
     if not isinstance(backend, KeepsBreakers):
         return
     settled = [
-        one
-        for one, answer in zip(told, answers, strict=True)
-        if answer is Settled.SETTLED and not one[0].probe
+        observation
+        for observation, answer in zip(observations, answers, strict=True)
+        if answer is Settled.SETTLED and not observation[0].probe
     ]
     if settled:  # to ask the store now would hide that the settle broke its connection
         _unless_it_breaks(backend, lambda: backend.learn(settled))
@@ -112,21 +114,23 @@ def _unless_it_breaks(backend: Backend, note: Callable[[], None]) -> None:
             raise  # nothing counts yet, and the transaction may be broken
 
 
-def learned(backend: Backend, run: Run, outcome: Unended, settle: Callable[[], Verdict]) -> Verdict:
+def settle_and_learn(
+    backend: Backend, run: Run, outcome: Unended, settle: Callable[[], Verdict]
+) -> Verdict:
     """Settle a job that is not acked, and let the breakers learn of it."""
-    told = [(run.lease, of(run, outcome))]
-    learn_of_probes(backend, told)
+    observations = [(run.lease, evidence_of(run, outcome))]
+    learn_of_probes(backend, observations)
     verdict = settle()
-    learn_of_others(backend, told, [verdict.answer])
+    learn_of_others(backend, observations, [verdict.answer])
     return verdict
 
 
-def of_ack(status: str) -> Evidence:
+def evidence_of_ack(status: str) -> Evidence:
     """Skipped and cancelled jobs were believed, but their handlers did not do their work."""
     return Evidence.WORKED if status == "acked" else Evidence.BELIEVED
 
 
-def of(run: Run, outcome: Unended) -> Evidence:
+def evidence_of(run: Run, outcome: Unended) -> Evidence:
     """Whether the message was believed, and whether its handler failed."""
     if isinstance(outcome, Rejected) and outcome.reason.startswith(REFUSAL):
         return Evidence.REFUSED
@@ -247,7 +251,7 @@ class Settler:
         def settle() -> Verdict:
             return self._unended(run, outcome, recorded=recorded)
 
-        return learned(self.backend, run, outcome, settle)
+        return settle_and_learn(self.backend, run, outcome, settle)
 
     def _unended(self, run: Run, outcome: Unended, *, recorded: bool) -> Verdict:
         match outcome:
@@ -322,8 +326,8 @@ class Settler:
 
     def _abandon(self, run: Run, status: str, failure: Failure) -> Verdict:
         answer = self.backend.abandon(run.lease, failure)
-        told = ": ".join(part for part in (failure.reason, failure.error_message) if part)
-        return Verdict(status, answer, reason=told, dead=True)
+        reason = ": ".join(part for part in (failure.reason, failure.error_message) if part)
+        return Verdict(status, answer, reason=reason, dead=True)
 
     def _give_back(
         self,
@@ -334,9 +338,9 @@ class Settler:
         charge: Charge = Charge.NOTHING,
     ) -> Verdict:
         if delay and not self.backend.capabilities.delay:
-            told = f"this backend cannot wait {delay:g} seconds for a later run: {reason}"
+            detail = f"this backend cannot wait {delay:g} seconds for a later run: {reason}"
             return self._abandon(
-                run, "dead-lettered", Failure(reason="cannot-wait", error_message=told)
+                run, "dead-lettered", Failure(reason="cannot-wait", error_message=detail)
             )
         answer = self.backend.nack(run.lease, delay, charge=charge)
         return Verdict(status, answer, delay or 0.0, reason)
@@ -363,18 +367,18 @@ class Settler:
                 for run, ending in endings
                 if ending.record.ttl_seconds > 0
             }
-        told = [(run.lease, of_ack(ending.status)) for run, ending in endings]
-        learn_of_probes(self.backend, told)
-        undone = [lease.id for lease, learned in told if learned is not Evidence.WORKED]
+        observations = [(run.lease, evidence_of_ack(ending.status)) for run, ending in endings]
+        learn_of_probes(self.backend, observations)
+        undone = [lease.id for lease, evidence in observations if evidence is not Evidence.WORKED]
         leases = [run.lease for run, _ in endings]
         answers = self.backend.ack(leases, kept or None, undone=undone)
-        learn_of_others(self.backend, told, answers)
+        learn_of_others(self.backend, observations, answers)
         return answers
 
-    def _record(self, run: Run, status: str, told: str, value: str = "null") -> ResultRecord:
+    def _record(self, run: Run, status: str, output: str, value: str = "null") -> ResultRecord:
         ttl = run.terms.result_ttl if run.terms else None
         ttl = self.settings.result_ttl if ttl is None else ttl
-        return ResultRecord(status, value, told, run.started_at, run.finished_at, run.worker, ttl)
+        return ResultRecord(status, value, output, run.started_at, run.finished_at, run.worker, ttl)
 
 
 def _attempt(run: Run, failed: Failed) -> AttemptRecord:

@@ -82,7 +82,7 @@ class _Batch:
         if len(places) < 2 or self._silent or time.monotonic() > self._until:  # noqa: PLR2004 - one is not a batch
             return
         try:
-            answered = settle(self._asker.settler, [self._items[place] for place in places])
+            verdicts = settle(self._asker.settler, [self._items[place] for place in places])
         except Exception as error:  # noqa: BLE001 - whatever it is, one of them may be at fault
             if trouble_of(error) is Trouble.STORE:
                 self._asker.outage.begins(error)
@@ -93,16 +93,16 @@ class _Batch:
             self._together(settle, places[:half])
             self._together(settle, places[half:])
             return
-        self._hear(places, answered)
+        self._collect(places, verdicts)
 
-    def _hear(self, places: Sequence[int], answered: Sequence[Verdict]) -> None:
-        unheard = self._asker.unheard()
-        broke = unheard is UNANSWERED and any(x.answer is Settled.UNKNOWN for x in answered)
+    def _collect(self, places: Sequence[int], verdicts: Sequence[Verdict]) -> None:
+        unknown = self._asker.unknown_verdict()
+        broke = unknown is UNANSWERED and any(x.answer is Settled.UNKNOWN for x in verdicts)
         if not broke:
             self._asker.outage.ends()
-        for place, verdict in zip(places, answered, strict=True):
+        for place, verdict in zip(places, verdicts, strict=True):
             if verdict.answer is Settled.UNKNOWN:
-                self._keep(place, unheard)
+                self._keep(place, unknown)
             elif not (verdict.answer is Settled.LOST and place in self._again):
                 self._keep(place, verdict)
 
@@ -130,10 +130,10 @@ def _ended(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verdict]:
 
 def _given_back(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verdict]:
     backend = settler.backend
-    told = [(run.lease, settle.of(run, outcome)) for run, outcome in items]
-    settle.learn_of_probes(backend, told)
+    observations = [(run.lease, settle.evidence_of(run, outcome)) for run, outcome in items]
+    settle.learn_of_probes(backend, observations)
     answers = backend.nack_all([run.lease for run, _ in items])
-    settle.learn_of_others(backend, told, answers)
+    settle.learn_of_others(backend, observations, answers)
     settle.return_starts(backend, items, answers)
     return [
         Verdict("requeued", answer, reason=outcome.reason)
@@ -144,9 +144,9 @@ def _given_back(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verd
 def _as_failed(asker: Asker, run: Run, outcome: Outcome, error: Exception) -> Verdict:
     """Settle as a failure what cannot be settled as what it is, once."""
     text = error_text(error)
-    told = f"its {type(outcome).__name__} could not be settled: {text.message}"
+    message = f"its {type(outcome).__name__} could not be settled: {text.message}"
     # Work that was done is not done again for it.
-    failed = Failed(replace(text, message=told), retryable=not isinstance(outcome, ENDINGS))
+    failed = Failed(replace(text, message=message), retryable=not isinstance(outcome, ENDINGS))
     try:
         return asker.settle(run, failed, 0.0)
     except Exception as again:  # noqa: BLE001 - as above; when its lease has ended somebody else has it

@@ -73,7 +73,7 @@ def look(
     if not (isinstance(backend, Inspects) and backend.capabilities.peek):
         return Looked(0, [])
     until, seen = time.monotonic() + seconds, 0
-    found: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    by_cause: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for queue in (backend.queues() if queues is None else queues)[:QUEUES_AT_MOST]:
         if time.monotonic() >= until:
             break
@@ -83,12 +83,14 @@ def look(
                 # What a rejection says is of one message; the others are of all alike.
                 rejected = refused.reason.startswith("rejected-")
                 cause = (refused.reason, "" if rejected else refused.detail)
-                found[cause].append((queue, refused.detail))
+                by_cause[cause].append((queue, refused.detail))
     causes = [
         Unfit(reason, them[0][1], len(them), tuple(sorted({queue for queue, _ in them})))
-        for (reason, _), them in found.items()
+        for (reason, _), them in by_cause.items()
     ]
-    return Looked(seen, sorted(causes, key=lambda one: (-one.messages, one.reason, one.detail)))
+    return Looked(
+        seen, sorted(causes, key=lambda unfit: (-unfit.messages, unfit.reason, unfit.detail))
+    )
 
 
 def warn_at_start(backend: Backend, gatekeeper: Gatekeeper, queues: Sequence[str] | None) -> None:
