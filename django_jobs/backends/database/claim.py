@@ -129,14 +129,14 @@ _DUE = (
 _PAUSED = (
     "EXISTS (SELECT 1 FROM django_jobs_queuecontrol WHERE backend = %s AND queue = %s AND paused)"
 )
-_FOUND = (
+_CANDIDATES = (
     "SELECT ctid, suspect, octet_length(body) AS size FROM django_jobs_job "  # noqa: S608 - constants of ours
     f"WHERE queue = %s AND state = {_READY} AND backend = %s AND NOT {_PAUSED}"
     "{behind}{unless_due} ORDER BY rank, due, id LIMIT {limit} FOR UPDATE SKIP LOCKED"
 )
 _NUMBERED = (
     "SELECT ctid, suspect, row_number() OVER () AS place, "
-    "sum(size) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before FROM found"
+    "sum(size) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before FROM candidates"
 )
 # A suspect is to run alone: it is the only one that is taken, or the first that is not.
 _CHOSEN = (
@@ -153,7 +153,7 @@ _CLAIMED = (
     f"WHERE ctid = ANY (ARRAY({_CHOSEN})) RETURNING job.ctid::text, {_COLUMNS}"
 )
 _CLAIM = (
-    f"WITH due AS MATERIALIZED ({_DUE}), found AS MATERIALIZED ({_FOUND}), "  # noqa: S608 - constants of ours
+    f"WITH due AS MATERIALIZED ({_DUE}), candidates AS MATERIALIZED ({_CANDIDATES}), "  # noqa: S608 - constants of ours
     f"numbered AS MATERIALIZED ({_NUMBERED}), "
     f"claimed AS ({_CLAIMED}) "
     "SELECT due.any_due, (SELECT count(*) FROM numbered), "
@@ -170,14 +170,14 @@ _order = itemgetter(*(_BEFORE + ROW_FIELDS.index(name) for name in ("rank", "due
 class Taken(NamedTuple):
     """What came of it: leases in their order, where the last one stood, what else is due.
 
-    ``found`` jobs of which none was taken were changed since the statement began, and are
+    ``candidates`` of which none was taken were changed since the statement began, and are
     there all the same. ``passed`` index entries were of jobs that are gone.
     """
 
     leases: list[Lease]
     last: Place | None
     any_due: bool
-    found: int
+    candidates: int
     passed: int
 
 
@@ -202,9 +202,9 @@ def take(
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
-    any_due, found, read, _ = rows[0][:_BEFORE]
+    any_due, candidates, read, _ = rows[0][:_BEFORE]
     if rows[0][_ID] is None:
-        return Taken([], None, any_due, found, read - found)
+        return Taken([], None, any_due, candidates, read - candidates)
     rows.sort(key=_order)
     token, expires_at = claim.token, rows[0][_LEASE_EXPIRES]
     leases = [
@@ -217,7 +217,7 @@ def take(
         )
         for row in rows
     ]
-    return Taken(leases, Place(*_order(rows[-1])), any_due, found, read - found)
+    return Taken(leases, Place(*_order(rows[-1])), any_due, candidates, read - candidates)
 
 
 PROMOTED_PER_CLAIM = 100
@@ -285,7 +285,7 @@ class Claim:
             return in_transition(self.alias, promoted_first) if taken.any_due else taken
 
         taken, tries = once(), 1
-        while taken.found and not taken.leases and tries < _TRIES:
+        while taken.candidates and not taken.leases and tries < _TRIES:
             taken, tries = once(), tries + 1
         return taken
 
@@ -352,8 +352,8 @@ class Claim:
         return ready.filter(~Exists(paused)).order_by("rank", "due", "id")
 
     def _read(self, candidates: QuerySet[Job]) -> tuple[list[Any], int]:
-        found = candidates.annotate(store_now=self.clock.now())
-        rows = list(found.values_list(*ROW_FIELDS, "store_now")[: self._count(candidates)])
+        annotated = candidates.annotate(store_now=self.clock.now())
+        rows = list(annotated.values_list(*ROW_FIELDS, "store_now")[: self._count(candidates)])
         return _until_suspect(rows), (rows[0][-1] if rows else 0)
 
     def _count(self, candidates: QuerySet[Job]) -> int:

@@ -88,20 +88,20 @@ class Listener:
         self._socket = own.fileno()
         self._selector.register(self._socket, EVENT_READ)
 
-    def heard(self, queues: Sequence[str] | None) -> bool:
+    def has_hint(self, queues: Sequence[str] | None) -> bool:
         """Whether one of the hints that came is about these queues; about any, if None."""
         if self._own is None:
             return False
-        told = set()
+        payloads = set()
         try:
             self._own.pgconn.consume_input()
             while (notification := self._own.pgconn.notifies()) is not None:
-                told.add(notification.extra.decode())
+                payloads.add(notification.extra.decode())
         except (self._driver.Error, OSError):
             self.close()
         if queues is None:
-            return any(one.startswith(payload(self._backend, "")) for one in told)
-        return any(payload(self._backend, queue) in told for queue in queues)
+            return any(text.startswith(payload(self._backend, "")) for text in payloads)
+        return any(payload(self._backend, queue) in payloads for queue in queues)
 
     def close(self) -> None:
         """Listen no more, for now."""

@@ -122,7 +122,7 @@ class Watch:
                 left = min(left, self._changes.every)
             rung = self._selector.select(left)
             if self._listener is not None and rung:
-                if self._listener.heard(queues):
+                if self._listener.has_hint(queues):
                     return True
                 if not self._listener.listens:
                     return False

@@ -338,8 +338,8 @@ class RedisBackend(
         key = self.store.layout.base(queue) + "rate"
         return bool(self.store.connection.ask(lambda client: client.delete(key)))
 
-    def learn(self, told: Sequence[tuple[Lease, Evidence]]) -> None:
-        self._claims.breakers.learn(told)
+    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
+        self._claims.breakers.learn(observations)
 
     def held_back(self, queues: Sequence[str]) -> str | None:
         return self._claims.held_back(queues)
