@@ -1,8 +1,8 @@
 """Ack: jobs that need no further run leave the table, and their results stay.
 
-On PostgreSQL it is one statement: what is still held by its token is deleted, and its
-columns go straight into the results without a way through here. Elsewhere the rows are
-locked, judged, kept and deleted in one transaction. Both mean the same.
+On PostgreSQL this is one statement: it deletes the rows that their tokens still hold, and
+copies their columns into the results without sending them through here. Elsewhere one
+transaction locks, checks, copies and deletes the rows. The outcome is the same.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from django_jobs.backends.database.keys import Tell
     from django_jobs.db.clock import StoreClock
 
-# A row is where it was put when it was claimed, unless it was renewed or cancelled since.
-# There it is found without an index, whatever the planner believes about the table; with a
-# cast, the id is a condition that no index can serve.
+# A row stays where the claim wrote it, unless it was renewed or cancelled since. Its ctid
+# finds it without an index, whatever the planner believes about the table; the cast keeps
+# the planner from using an index on the id.
 _GONE_FROM_PLACE = (
     "DELETE FROM django_jobs_job AS job WHERE job.ctid = ANY (%s::tid[]) "
     "AND job.id::text = ANY (%s::text[]) AND job.lease_token = ANY (%s::text[])"
@@ -62,9 +62,9 @@ _KEPT = (
     "%s::bigint[], %s::bigint[], %s::bigint[]) AS done(id, status, value, output, worker, "
     "started, finished, ttl) ON done.id = gone.id ON CONFLICT DO NOTHING)"
 )
-# The ids come along once more as the text that is stored: to put that together out of what is
-# gone takes the server as long as the rest of the statement. An id whose lease was lost is
-# noted too; its job was enqueued, and that is all that anyone asks of the note.
+# The ids are sent a second time as the text that is stored: building it from the deleted rows
+# takes the server as long as the rest of the statement. An id whose lease was lost is noted
+# too; its job was enqueued, and the note has to say no more.
 _NOTED = (
     ", noted AS (INSERT INTO django_jobs_endedids (start, ids, expires) "
     "SELECT start, ids, {now} + {life} FROM unnest(%s::text[], %s::text[]) AS ended(start, ids) "
@@ -86,7 +86,7 @@ def ack(
     undone: Collection[str],
     tell: Tell = no_hints,
 ) -> list[Settled]:
-    """Delete what is still held, and keep its results."""
+    """Delete the jobs whose leases are still held, and keep their results."""
     step = _Ack(alias, clock, results, undone, tell)
     waits = connections[alias].in_atomic_block
     if connections[alias].vendor == "postgresql":
@@ -101,7 +101,7 @@ def ack(
 
 
 class _Ack(NamedTuple):
-    """What all jobs have in common that are settled in one step."""
+    """What the jobs of one step share."""
 
     alias: str
     clock: StoreClock
@@ -110,7 +110,7 @@ class _Ack(NamedTuple):
     tell: Tell
 
     def at_once(self, leases: Sequence[Lease]) -> set[str]:
-        """In a statement of its own, if nothing is shared."""
+        """Settle with a single statement, inside a transaction only if the jobs have keys."""
         shared = keys_of(leases)
 
         def alone(connection: BaseDatabaseWrapper) -> set[str]:
@@ -129,7 +129,7 @@ class _Ack(NamedTuple):
         return in_transition(self.alias, work, sees_commits=True)
 
     def locking(self, leases: Sequence[Lease], *, waits: bool) -> list[Settled]:
-        """Row locks first, so that what others have locked can be left out."""
+        """Lock the rows first, so that rows locked by others can be left out."""
         shared = keys_of(leases)
         once = self._once(leases) if shared else ()
 
@@ -145,7 +145,7 @@ class _Ack(NamedTuple):
 
     def _once(self, leases: Sequence[Lease]) -> set[str]:
         if connections[self.alias].in_atomic_block:
-            return set()  # keys before jobs: to meet another settle would be the caller's trouble
+            return set()  # lock keys before jobs: a deadlock would break the caller's transaction
         keys = ((x.message.index.get("idempotency_key"), x) for x in leases)
         return {key for key, x in keys if key and not x.done_by and x.id not in self.undone}
 
@@ -177,7 +177,7 @@ def _gone_with_results(
 
 
 def _without_result(leases: Sequence[Lease], results: Mapping[str, ResultRecord]) -> list[str]:
-    """The ids of leases of which no result tells for as long as an ended id is known."""
+    """The ids of leases whose result, if any, is kept for less time than an ended id."""
     lasting = {job_id for job_id, record in results.items() if record.ttl_seconds >= ENDED_SECONDS}
     return [lease.id for lease in leases if lease.id not in lasting]
 
@@ -189,10 +189,10 @@ def _note_ended(alias: str, clock: StoreClock, ids: Iterable[str]) -> None:
 
 
 def _by_start(ids: Iterable[str]) -> list[tuple[str, str]]:
-    """Ids as they are kept: how some begin, and what is left of each."""
+    """Ids as they are stored: a common start, and the rest of each."""
     some = sorted(ids)
     start = start_of(some[0]) if some else ""
-    # As a rule all were made within a minute. Then one replacement does, as no id has a blank.
+    # As a rule all were made within a minute; then one replace() is enough, as no id has a space.
     if some and some[-1].startswith(start):
         return [(start, " ".join(some)[len(start) :].replace(" " + start, " "))]
     return [
@@ -207,7 +207,7 @@ def _keep_row_by_row(
     results: Mapping[str, ResultRecord],
     now: int,
 ) -> None:
-    """Without a server to ask, many small statements cost a fraction of one that is built."""
+    """On SQLite, without a server, many small statements cost a fraction of one large one."""
     store: Any = connection.ops.adapt_datetimefield_value
     records = [(lease.id.replace("-", ""), results.get(lease.id)) for lease in leases]
     rows = [
@@ -259,7 +259,7 @@ def _gone(
     leases: Sequence[Lease],
     results: Mapping[str, ResultRecord],
 ) -> set[str]:
-    """Send a statement that deletes; the ids of what it deleted, whose results are kept."""
+    """Run a statement that deletes jobs and keeps their results; the ids of the deleted jobs."""
     parts, columns = "", "job.id"
     if results:
         parts, columns, params = _KEPT, "job.*", params + _result_arrays(leases, results)

@@ -1,4 +1,4 @@
-"""The database backend: the verbs of the contract, each a call into the file of its SQL."""
+"""The database backend: each verb of the contract calls the module that has its SQL."""
 
 from __future__ import annotations
 
@@ -72,13 +72,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TURNS = 5
-"""Claims of one fetch of which nothing may run. Each puts off or parks what it met in bulk."""
+"""The claims that one fetch may spend without a job that may run.
+
+Each of them puts off or parks many of the jobs in its way at once.
+"""
 
 LOCKED_SECONDS = 2.0
-"""So long a queue is left alone of which a row was locked for too long."""
+"""How long a queue is left alone after a row in it was locked for too long."""
 
 LONGEST_WAIT_SECONDS = HORIZON_SECONDS
-"""What is due later than that was enqueued without a hint."""
+"""A job that is due later than this was enqueued without a hint."""
 
 
 class DatabaseBackend(
@@ -151,7 +154,7 @@ class DatabaseBackend(
 
     @clock.setter
     def clock(self, clock: StoreClock) -> None:
-        """What judges time by it is made anew, so that a test moves time for all of it."""
+        """Rebuild everything that reads the clock, so that a test moves time for all of it."""
         self._clock = clock
         self._meters = Meters(self.database, clock, self.alias, self._closed)
         self._breakers = Breakers(self.database, clock, self.alias, self._closed, self._tell)
@@ -192,7 +195,7 @@ class DatabaseBackend(
             try:
                 admitted = self._admitted(queue, limit, lease_seconds)
             except Error as error:
-                # A key's row that is locked for long keeps nobody from the other queues.
+                # A key's row that is locked for long must not block the other queues.
                 if connections[self.database].in_atomic_block or not is_row_locked(error):
                     raise
                 self._locked[queue], locked = (time.monotonic() + LOCKED_SECONDS, error), error
@@ -205,7 +208,7 @@ class DatabaseBackend(
         return []
 
     def _admitted(self, queue: str, limit: int, lease_seconds: float) -> list[Lease]:
-        """Leases of a queue that may run; whatever fails after a claim, they go back."""
+        """Leases of a queue that may run. If anything fails after a claim, it is given back."""
         tokens: list[str] = []
         try:
             while not self._closed.left(queue) and self._turns:
@@ -219,7 +222,7 @@ class DatabaseBackend(
                     return admitted
                 tokens.clear()
         except BaseException:
-            # The claim may have happened, and nobody is going to run what it took.
+            # The claim may have happened, and no worker is going to run its jobs.
             self._unheard.add(tokens, lease_seconds)
             raise
         return []
@@ -238,7 +241,7 @@ class DatabaseBackend(
         """Claim from a queue, past rows that cannot be read."""
 
         def met() -> list[Rows]:
-            for token in tokens:  # a claim may have happened before its rows could not be read
+            for token in tokens:  # a claim may have happened before reading its rows failed
                 settle.return_claimed(self.database, self.clock, token, self._tell)
             return self._claim(limit, lease_seconds).met(queue)
 
@@ -375,7 +378,7 @@ class DatabaseBackend(
         return self._meters.rated(queues)
 
     def withholds(self, queues: Sequence[str] | None) -> bool:
-        """Not of what a breaker closes as well, which may take long."""
+        """Leave out queues that a breaker closes as well: that may take long."""
 
         def is_ready(some: list[str]) -> bool:
             return bool(some) and glance(self.database, self.clock, self.alias, some).ready
@@ -443,13 +446,13 @@ class DatabaseBackend(
             yield connections[self.database]
 
     def longest_atomic(self, lease_seconds: float) -> float | None:
-        """SQLite's one write lock is the handler's for as long as it runs."""
+        """On SQLite the handler holds the only write lock for as long as it runs."""
         return lease_seconds / 3 if connections[self.database].vendor == "sqlite" else None
 
     def works_from_threads(self) -> bool:
-        """Not inside a transaction, which another connection cannot see into.
+        """Not inside a transaction: another connection cannot see what it wrote.
 
-        Nor with a SQLite database in memory, which is this connection's own.
+        Nor with a SQLite database in memory, which belongs to this connection alone.
         """
         connection: Any = connections[self.database]
         if connection.in_atomic_block:
@@ -474,9 +477,9 @@ class DatabaseBackend(
 
 
 def _sum_of_each(*steps: Callable[[], int | None]) -> int:
-    """Take each step, though another one fails; raises what the first that failed has raised.
+    """Take every step, even if one fails; then raise the first error.
 
-    Where the database serves nobody the others would wait for it too.
+    If the database is unavailable stop at once: the other steps would wait for it too.
     """
     done, failed = 0, None
     for step in steps:

@@ -1,7 +1,6 @@
 """Circuit breakers in the database.
 
-A breaker has a row as soon as there is something to count, and is decided upon with the
-row locked.
+A breaker gets a row with the first failure it counts. Decisions are made with the row locked.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Breakers(SharedBreakers):
         self._closed = closed
 
     def let_one_pass(self, queue: str, take: Callable[[int], list[Lease]]) -> list[Lease]:
-        """Of an open breaker: a probe when it is time for one, and nothing else."""
+        """Let an open breaker's probe through if it is due, and nothing else."""
         rule = rule_of_queue(queue)
         if rule is None:
             return take(1)
@@ -113,13 +112,13 @@ class Breakers(SharedBreakers):
         off: set[str] = set()
         passed_on: set[str] = set()
         passes = in_transition(self._alias, work, sees_commits=True)
-        # Who is parked just now because these ran is seen under the locks of their keys only.
+        # A job parked just now, because these ran, can only be seen with their keys locked.
         wake(self._alias, self._clock, off, self._tell)
         self._wake_others(rule.name, passed_on)
         return passes
 
     def _put_off(self, leases: Sequence[Lease], due: int) -> None:
-        """As if they had never been leased, but due later."""
+        """Undo their leases, and make them due later."""
         rows = Job.objects.using(self._alias).filter(
             pk__in=sorted(lease.id for lease in leases),
             lease_token__in={lease.token for lease in leases},
@@ -134,11 +133,11 @@ class Breakers(SharedBreakers):
         )
 
     def _put_off_next(self, handler: str, queue: str, now: int, due: int) -> set[str]:
-        """Let those of a handler be due later that claims would meet next; the keys of them.
+        """Put off the handler's jobs that the next claims would take; return their keys.
 
-        Looked at are so many jobs that are ready, and so many that have become due, whosever
-        they are: what other handlers have waiting in front of the rest is claimed first. A claim
-        for each of them, only to put it off, would cost a hundred times as much.
+        Looks at the first PUT_OFF_AT_ONCE jobs that are ready and as many that are due, of any
+        handler: jobs of other handlers that stand before the rest are claimed first. Claiming
+        each of them only to put it off would cost a hundred times as much.
         """
         jobs = Job.objects.using(self._alias)
         here = jobs.filter(queue=queue)
@@ -150,7 +149,7 @@ class Breakers(SharedBreakers):
             for pk, *whose in rows.values_list("pk", "handler", "backend")[:PUT_OFF_AT_ONCE]
             if whose == [handler, self._backend]
         ]
-        # By primary key alone, see held.py; what somebody has claimed meanwhile is left out.
+        # By primary key alone, see settle.py; jobs claimed meanwhile are left out.
         skips = connections[self._alias].features.has_select_for_update_skip_locked
         rows = jobs.filter(pk__in=next_ones).order_by("pk").select_for_update(skip_locked=skips)
         candidates = rows.values_list("pk", "state", "due", *COLUMNS)
@@ -163,9 +162,9 @@ class Breakers(SharedBreakers):
         return {key for _, keys in waiting for key in keys if key}
 
     def _wake_others(self, handler: str, keys: Collection[str]) -> None:
-        """What was put off had perhaps been the next in line for a key, and others wait for that.
+        """Wake jobs that wait for a key behind a job that was put off.
 
-        Those of its own handler go on waiting: they would only be put off in their turn.
+        Jobs of the same handler go on waiting: they would only be put off in their turn.
         """
         others = Job.objects.using(self._alias).filter(state=JobState.BLOCKED)
         others = others.exclude(handler=handler).filter(blocked_by__in=keys)
@@ -217,7 +216,7 @@ class Breakers(SharedBreakers):
         row.save(using=self._alias)
 
     def _probe_began(self, row: Breaker, now: int) -> int | None:
-        """Since when the probe is leased, if it still is."""
+        """When the probe was leased, if it still is."""
         if row.probe_job is None:
             return None
         probe = Job.objects.using(self._alias).filter(

@@ -1,4 +1,4 @@
-"""Ending jobs on somebody's word: at once what waits, by asking what runs."""
+"""Cancelling jobs: a waiting job is removed at once, a running one is asked to stop."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 def remove_waiting(
     alias: str, clock: StoreClock, job_id: str, reason: str, tell: Tell = no_hints
 ) -> bool:
-    """Cancel a job that is scheduled, ready or blocked, keeping the fact as its result.
+    """Cancel a job that is scheduled, ready or blocked, and record that as its result.
 
-    It may be the one that was woken for a place of its keys; then that goes to the next in line.
-    In a transaction of the caller this happens after the commit: the keys would be held until
-    then, and every worker would wait that has a job with one of them.
+    If it had been woken for a free place of its keys, the place goes to the next in line. In a
+    transaction of the caller this happens after the commit: the keys would stay locked until
+    then, and every worker with a job of the same keys would wait.
     """
     jobs = Job.objects.using(alias).filter(pk=job_id)
     stored_keys = in_reading(alias, lambda: jobs.values_list(*COLUMNS).first())
@@ -59,14 +59,14 @@ def remove_waiting(
 
 
 def ask_to_stop(alias: str, backend: str, job_id: str) -> bool:
-    """Note in a running job's row that it is to stop, once."""
+    """Mark a running job's row as asked to stop; False if it does not run, or is marked already."""
     running = Job.objects.using(alias).filter(pk=job_id, backend=backend, state=JobState.RUNNING)
     asked = running.filter(cancel_requested=False)
     return in_transition(alias, lambda _: bool(asked.update(cancel_requested=True)))
 
 
 def asked_to_stop(alias: str, leases: Sequence[Lease]) -> set[str]:
-    """The ids of leases whose row says that the job is to stop."""
+    """The ids of leases whose job was asked to stop."""
     rows = Job.objects.using(alias).filter(
         pk__in=[lease.id for lease in leases], cancel_requested=True
     )

@@ -1,10 +1,9 @@
 """Claim: due jobs become leases, each given to one claimer only.
 
-On PostgreSQL that is one statement, see ``claim_statement``. Where another database can skip
-locked rows, they are locked first and then updated by
-primary key; elsewhere they are picked without a lock and taken by an UPDATE that only
-succeeds for rows that are still ready. Which of the two is decided by Django's feature
-flag. On SQLite the transaction has the database's one write lock from its start.
+On PostgreSQL this is a single statement. Other databases that can skip locked rows, according to
+Django's feature flag, first lock the rows and then update them by primary key. The rest pick rows
+without a lock and take them by an UPDATE that only matches rows that are still ready. On SQLite
+the transaction holds the only write lock from its start.
 """
 
 from __future__ import annotations
@@ -38,24 +37,21 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.db.clock import StoreClock
 
+# ------------------------------------------------------------------------------- cursors
 
-# Where claims go on, so that each does not read the same dead index entries again.
+# While an old transaction is open, PostgreSQL cannot remove the index entries of jobs that were
+# claimed since: every claim would read all of these dead entries, and add more. So after a claim
+# that read many of them from the start of the index, the next claims start after the last job
+# taken, for a multiple of the time that the claim took.
 #
-# While an old transaction is open, PostgreSQL can remove no index entry of a job that was
-# claimed since: every claim would read all of them, and there are more after each. So when
-# a claim from the start of the index passed many such entries, those after it go on behind
-# the last job that was taken, for a while that is a multiple of what it took.
-#
-# What that means for the order: a job that comes to stand before that place (a higher
-# priority, a retry that returned) is seen by the next claim from the start. A claim that
-# finds nothing looks from the start before it says so. Where dead entries can be removed,
-# every claim starts at the start.
-
+# A job that gets a place before the cursor (a higher priority, a returned retry) is seen by the
+# next claim from the start. A claim that finds nothing also looks from the start. Where dead
+# entries can be removed, every claim starts at the start.
 
 MANY = 20_000
-"""To read so many takes about as long as half a claim."""
+"""Reading so many entries takes about as long as half a claim."""
 GOES_ON_FOR = 4
-"""How many times what that claim took. It bounds the share of time that such claims take."""
+"""A cursor lasts so many times as long as the claim that set it, which bounds their overhead."""
 LONGEST_SECONDS = 5.0
 
 
@@ -73,14 +69,14 @@ class _Cursor(NamedTuple):
 
 
 class Cursors:
-    """The places of the queues that have many dead entries at their start."""
+    """The cursors of queues that have many dead index entries at their start."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._cursors: dict[str, _Cursor] = {}
 
     def place(self, queue: str) -> Place | None:
-        """Behind which job to look; None for the start."""
+        """The job after which to start; None for the start of the index."""
         cursor = self._cursors.get(queue)
         if cursor is None:
             return None
@@ -90,38 +86,37 @@ class Cursors:
         return cursor.place
 
     def looked(self, queue: str, passed: int, seconds: float, last: Place | None) -> None:
-        """A claim from the start passed so many dead entries; this was the last job it took."""
+        """Note how many dead entries a claim from the start passed, and the last job it took."""
         if passed >= MANY and last is not None:
             until = self._monotonic() + min(GOES_ON_FOR * seconds, LONGEST_SECONDS)
             self._cursors[queue] = _Cursor(until, last)
 
     def went_on(self, queue: str, last: Place | None) -> None:
-        """A claim from a place took jobs up to this one, or found none."""
+        """Note the last job that a claim from a cursor took; None if it found none."""
         if last is None:
             del self._cursors[queue]
         else:
             self._cursors[queue] = self._cursors[queue]._replace(place=last)
 
 
-# The claim as one statement, for PostgreSQL: a single round trip, parsed and committed once.
-#
-# Jobs are locked in order, those that somebody else has locked are skipped, and what was
-# locked is updated by primary key, all as of one snapshot. Jobs that were scheduled and are
-# due by now may belong before those that are ready. So where there are any, the statement
-# takes nothing and says so, and the caller promotes them first.
+# ------------------------------------------------------------------ PostgreSQL's statement
 
+# The claim as one statement: a single round trip, parsed and committed once. It locks jobs in
+# order, skips those locked by others, and updates the locked rows, all as of one snapshot.
+# Scheduled jobs that are due by now may belong before the ready ones: if there are any, the
+# statement takes nothing and reports that, and the caller promotes them first.
 
 _READY, _RUNNING, _SCHEDULED = (
     int(state) for state in (JobState.READY, JobState.RUNNING, JobState.SCHEDULED)
 )
-# The driver makes text of an id at a fraction of what a UUID and then its text would cost.
+# Reading an id as text costs a fraction of making a UUID and then its text.
 _COLUMNS = ", ".join(
     f"job.{name}::text" if name in {"id", "replay_of"} else f"job.{name}" for name in ROW_FIELDS
 )
-# What this session has read from the index so far, dead entries that must stay included.
+# How many index entries this transaction has read so far, dead ones included.
 _ENTRIES_READ = "coalesce(pg_stat_get_xact_tuples_returned(to_regclass('dj_job_claim')), 0)"
-# The first one tells. Asked for any with due <= now, PostgreSQL reads all of the queue's, for
-# it drops the state that is implied by the index, and with it the way to due.
+# The first scheduled job is enough. For "any with due <= now" PostgreSQL would read all of the
+# queue: it drops the condition on the state, which the index implies, and then cannot use due.
 _DUE = (
     f"SELECT coalesce((SELECT due <= {{now}} FROM django_jobs_job WHERE queue = %s "  # noqa: S608 - constants of ours
     f"AND state = {_SCHEDULED} ORDER BY due LIMIT 1), false) AS any_due, {_ENTRIES_READ} AS read"
@@ -136,16 +131,17 @@ _CANDIDATES = (
 )
 _NUMBERED = (
     "SELECT ctid, suspect, row_number() OVER () AS place, "
-    "sum(size) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before FROM candidates"
+    "sum(size) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before "
+    "FROM candidates"
 )
-# A suspect is to run alone: it is the only one that is taken, or the first that is not.
+# A suspect runs alone: either it is the only job taken, or the first that is not taken.
 _CHOSEN = (
     "SELECT ctid FROM numbered WHERE place < greatest(2, "  # noqa: S608 - constants of ours
     f"coalesce((SELECT min(place) FROM numbered WHERE suspect OR bytes_before >= {CLAIM_BYTES}), "
     "{limit} + 1))"
 )
-# The rows are locked, so they stay where they are. By primary key the planner may read
-# all of the index above, which has the id too, when it believes that there is no row.
+# The rows are locked, so their ctid does not change. By primary key the planner may read the
+# whole index above, which has the id too, if it expects no rows.
 _CLAIMED = (
     f"UPDATE django_jobs_job AS job SET state = {_RUNNING}, lease_token = %s, worker = %s, "  # noqa: S608 - constants of ours
     "leased_at = {now}, lease_expires = {now} + {lease}, "
@@ -168,7 +164,7 @@ _order = itemgetter(*(_BEFORE + ROW_FIELDS.index(name) for name in ("rank", "due
 
 
 class Taken(NamedTuple):
-    """What came of it: leases in their order, where the last one stood, what else is due.
+    """What a claim took: leases in order, the place of the last one, and whether more is due.
 
     ``candidates`` of which none was taken were changed since the statement began, and are
     there all the same. ``passed`` index entries were of jobs that are gone.
@@ -221,7 +217,7 @@ def take(
 
 
 PROMOTED_PER_CLAIM = 100
-FEW = 64  # so many bodies may come unseen
+FEW = 64  # up to so many bodies are read without asking for their sizes
 _TRIES = 10
 _SUSPECT = ROW_FIELDS.index("suspect")
 
@@ -258,7 +254,7 @@ class Claim:
         return in_transition(self.alias, lambda _: self._locking(queue))
 
     def keeps_what_it_read(self, connection: BaseDatabaseWrapper) -> bool:
-        """Whether rows read in a transition stay free for its UPDATE, without waiting."""
+        """Whether rows read in a transaction can be updated in it without waiting."""
         skips = connection.features.has_select_for_update_skip_locked
         return skips or connection.vendor == "sqlite"
 
@@ -274,7 +270,7 @@ class Claim:
         return taken.leases
 
     def _taken(self, queue: str, behind: Place | None) -> Taken:
-        """What one statement takes; more and a transaction where scheduled jobs became due."""
+        """Claim with one statement, or in a transaction if scheduled jobs have to be promoted."""
 
         def promoted_first(connection: BaseDatabaseWrapper) -> Taken:
             _promote(self.alias, self.clock, queue, PROMOTED_PER_CLAIM)
@@ -294,13 +290,13 @@ class Claim:
         return self._lease(self._ready(queue))
 
     def only(self, job_id: str) -> list[Lease]:
-        """A lease of one given job, unless it runs or is gone; whether it is due is not asked."""
+        """A lease of this job, due or not, unless it runs or is gone."""
         waiting = self._jobs().filter(pk=job_id, backend=self.backend)
         waiting = waiting.exclude(state=JobState.RUNNING)
         return in_transition(self.alias, lambda _: self._lease(waiting))
 
     def _lease(self, candidates: QuerySet[Job]) -> list[Lease]:
-        # Where rows cannot be skipped, one waits for the row and asks it once more.
+        # Where rows cannot be skipped, the claim waits for the lock and checks the row again.
         skips = connections[self.alias].features.has_select_for_update_skip_locked
         rows, now = self._read(candidates.select_for_update(skip_locked=skips))
         if not rows:
@@ -322,7 +318,7 @@ class Claim:
         return []
 
     def _take(self, seen: Sequence[Any], now: int) -> list[Lease]:
-        """Lease what is still as it was seen; each row lets one claimer through."""
+        """Lease the rows that have not changed since; of each row only one claimer succeeds."""
         keys = [row[0] for row in seen]
         suspect = seen[0][_SUSPECT]
         free = self._jobs().filter(pk__in=keys, state=JobState.READY, suspect=suspect)
@@ -357,7 +353,7 @@ class Claim:
         return _until_suspect(rows), (rows[0][-1] if rows else 0)
 
     def _count(self, candidates: QuerySet[Job]) -> int:
-        """How many of them may come: fewer where they are large, which a driver cannot know."""
+        """How many rows to read: fewer if their bodies are large."""
         if self.limit <= FEW:
             return self.limit
         sizes = candidates.values_list(Length("body"), flat=True)[: self.limit]
@@ -377,7 +373,7 @@ class Claim:
 
 
 def promote(alias: str, clock: StoreClock, queue: str | None, limit: int) -> int:
-    """Make due jobs of a queue ready, or of each in turn; the longest due first; how many."""
+    """Make due jobs of one queue, or of all, ready, the longest due first; return how many."""
     promoted = 0
     for name in wait.queues_with_due(alias, clock) if queue is None else [queue]:
         left = limit - promoted
@@ -393,7 +389,7 @@ def promote(alias: str, clock: StoreClock, queue: str | None, limit: int) -> int
 
 
 def _scheduled(alias: str, queue: str) -> QuerySet[Job]:
-    """In their order; of those that are due at one moment, in that of their ids, as claims do."""
+    """The scheduled jobs of a queue in the order in which they become due."""
     scheduled = Job.objects.using(alias).filter(queue=queue, state=JobState.SCHEDULED)
     return scheduled.order_by("due", "id")
 
@@ -402,7 +398,7 @@ def _promote(alias: str, clock: StoreClock, queue: str, limit: int) -> int:
     jobs = Job.objects.using(alias)
     due = _scheduled(alias, queue).filter(due__lte=clock.now())
     if connections[alias].features.has_select_for_update_skip_locked:
-        # By primary key alone, see held.py: the index of scheduled jobs may seem small.
+        # By primary key alone, see settle.py: the index of scheduled jobs may seem small.
         due, still = due.select_for_update(skip_locked=True), jobs
     else:
         still = jobs.filter(state=JobState.SCHEDULED)
@@ -411,7 +407,7 @@ def _promote(alias: str, clock: StoreClock, queue: str, limit: int) -> int:
 
 
 def _until_suspect(rows: list[Any]) -> list[Any]:
-    """Suspects run alone, so a claim holds one of them and nothing else, or none."""
+    """Cut the rows so that a suspect, which runs alone, is the only one or not among them."""
     for place, row in enumerate(rows):
         if row[_SUSPECT]:
             return rows[: max(place, 1)]

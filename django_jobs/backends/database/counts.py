@@ -1,8 +1,8 @@
-"""How many jobs each queue holds, at a price that does not grow with them.
+"""How many jobs each queue holds, at a price that does not grow with their number.
 
-Nothing is counted further than the caller asks for. What is in no index, the backend of a job, is
-read of the first jobs of a queue only, and taken for that of the others where one backend alone
-keeps its jobs in the database.
+Counting stops at the limit that the caller gives. The backend of a job is in no index: it is read
+from the first jobs of a queue only, and where a single backend keeps its jobs in the database,
+the others are taken to be of the same one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 LOOKED_AT = 100
-MIXED_AT_MOST = 1_000  # whole rows are read, which is slow where they are in no memory
+MIXED_AT_MOST = 1_000  # reads whole rows, which is slow when they are not cached
 COMPILED_FROM = 100_000
 WHOLE_AT_MOST = 10_000
 PARTS_AT_ONCE = 100  # SQLite takes 500 in one statement
-_GREATEST_RANK = 32_767  # on SQLite, what is no number is greater
+_GREATEST_RANK = 32_767  # on SQLite, anything that is no number sorts after it
 
 _ALL_NAMES = (
     "SELECT MIN({queue}) FROM {job} UNION ALL SELECT (SELECT MIN({queue}) FROM {job} "
@@ -48,7 +48,7 @@ _BANDS_BY_STEPS = (
     "WHERE {queue} = bands.queue AND {state} = bands.state AND {rank} = bands.place) "
     "FROM bands WHERE bands.place IS NOT NULL"
 )
-# Their loose scan is of their own making; a subquery would be read from its start.
+# MariaDB and MySQL do a loose scan for GROUP BY; a subquery they would read from its start.
 _BANDS_BY_GROUPS = (
     "SELECT {queue}, {state}, {rank}, MIN({due}) FROM {job}{these} "
     "GROUP BY {queue}, {state}, {rank}"
@@ -80,7 +80,7 @@ _DUE_BEFORE = (
     "FROM {job}{in_turn} WHERE {queue} = %s AND {state} = {of_state} AND {rank} = {of_rank} "
     "AND {due} < {before} ORDER BY {due}, {id} LIMIT {limit}) AS seen GROUP BY {backend}"
 )
-# Those that wait, and those that run: the index of leases has both, and of others few.
+# Waiting and running ones apart: the index of leases has both, and few other jobs.
 _SUSPECTS = (
     "SELECT {columns} FROM (SELECT {read} FROM {job}{of_leases} WHERE {is_suspect} "
     "AND {lease_expires} IS NULL LIMIT {limit}) AS waiting UNION ALL "
@@ -94,7 +94,7 @@ _OPEN_NAMES_BY_STEPS = (
     "AND {queue} > names.name) FROM names WHERE names.name IS NOT NULL) "
     "SELECT name FROM names WHERE name IS NOT NULL"
 )
-# For an equality MariaDB would leave its loose scan, and read all of the index that is equal.
+# With "=" MariaDB would give up its loose scan and read every matching index entry.
 _OPEN_NAMES_BY_GROUPS = (
     "SELECT {queue} FROM {failed} WHERE {resolution} <= '' GROUP BY {resolution}, {queue}"
 )
@@ -141,12 +141,12 @@ class Letters(NamedTuple):
 
 
 def bands(alias: str, queue: str | None = None) -> list[Band]:
-    """What is in a queue, or in all there are: one look into an index for each band."""
+    """The bands of one queue, or of all: one index lookup for each band."""
     connection = connections[alias]
     words = _words(connection)
     named = [] if queue is None else [queue]
     if connection.vendor == "mysql":
-        # For an equality it would leave its loose scan, and read all of the queue.
+        # With "=" it would give up its loose scan and read the whole queue.
         these = f" WHERE {words['queue']} >= %s AND {words['queue']} <= %s" if named else ""
         sql, named = _BANDS_BY_GROUPS.format(**words, these=these), named * 2
     else:
@@ -163,8 +163,8 @@ def bands(alias: str, queue: str | None = None) -> list[Band]:
 def counts(alias: str, of: Iterable[Band], most: int) -> list[Count]:
     """Count the jobs of queues by backend and state, up to ``most`` of each.
 
-    The due of the oldest one is exact, but where backends share the name of a queue: of
-    those it is exact for the one whose job is the oldest.
+    The due time of the oldest job is exact. Where backends share the name of a queue it is exact
+    only for the backend that has the oldest job.
     """
     first: dict[tuple[str, int], Band] = {}
     for band in of:
@@ -179,7 +179,7 @@ def counts(alias: str, of: Iterable[Band], most: int) -> list[Count]:
 
 
 def _whole(alias: str, most: int) -> list[Count] | None:
-    """All that is in the table, where that is little: thousands of queues often hold no more."""
+    """Count the whole table if it is small: thousands of queues often hold few jobs."""
     words = _words(connections[alias])
     rows = _rows(alias, _WHOLE.format(**words, limit=WHOLE_AT_MOST + 1), [])
     if sum(jobs for *_, jobs, _ in rows) > WHOLE_AT_MOST:
@@ -194,7 +194,7 @@ def _whole(alias: str, most: int) -> list[Count] | None:
 
 
 def _of_one_backend(alias: str, there: Sequence[Band], most: int) -> tuple[list[Count], list[Band]]:
-    """Counted from an index alone; and those that have jobs of several backends."""
+    """Count from an index alone; also return the bands with jobs of several backends."""
     counted, mixed = [], []
     answers = _parts(alias, _COUNT, there, limit=most + 1, looked_at=LOOKED_AT)
     for band, jobs, least, greatest in answers:
@@ -208,7 +208,7 @@ def _of_one_backend(alias: str, there: Sequence[Band], most: int) -> tuple[list[
 
 
 def _by_backend(alias: str, mixed: Sequence[Band], most: int) -> list[Count]:
-    """Where a queue may be of several backends: of the first jobs alone."""
+    """Count the first jobs of bands that several backends may share."""
     jobs = Counter[tuple[Band, str]]()
     total = Counter[Band]()
     oldest: dict[tuple[Band, str], int | None] = {}
@@ -262,7 +262,7 @@ def keys_of_suspects(alias: str, most: int) -> list[str]:
 
 
 def queues_of_open_dead_letters(alias: str) -> list[str]:
-    """The names of queues with dead letters that nobody has looked after."""
+    """The names of queues that have unresolved dead letters."""
     connection = connections[alias]
     mysql = connection.vendor == "mysql"
     names = _OPEN_NAMES_BY_GROUPS if mysql else _OPEN_NAMES_BY_STEPS
@@ -298,7 +298,7 @@ def _is_shared(alias: str) -> bool:
 
 
 def _parts(alias: str, part: str, of: Sequence[Band], **figures: int) -> Iterator[Any]:
-    """What one statement says of many bands, each answer behind its band."""
+    """Query many bands in one statement; each row follows its band."""
     words = _words(connections[alias])
     for start in range(0, len(of), PARTS_AT_ONCE):
         some = of[start : start + PARTS_AT_ONCE]
@@ -327,7 +327,7 @@ def _rows(alias: str, sql: str, params: list[str], *, reads_much: bool = False) 
         step = transaction.atomic(alias, savepoint=False) if quiet else nullcontext()
         with step, connection.cursor() as cursor:
             if quiet:
-                # To compile so many small parts takes longer than all of them run.
+                # Compiling so many small parts takes longer than running them.
                 cursor.execute("SET LOCAL jit = off")
             cursor.execute(sql, params)
             return list(cursor.fetchall())
@@ -347,7 +347,7 @@ def _words(connection: BaseDatabaseWrapper) -> dict[str, Any]:
     quote = connection.ops.quote_name
     of_jobs = ("id", "queue", "state", "backend", "rank", "due", "lease_expires")
     columns = (*of_jobs, "resolution", "failed_at")
-    # The driver of SQLite gives up at the first text that is not UTF-8.
+    # SQLite's driver fails at the first text that is not UTF-8.
     sqlite, mysql = connection.vendor == "sqlite", connection.vendor == "mysql"
     text = "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) END" if sqlite else "{0}"
     number = "CASE typeof({0}) WHEN 'integer' THEN {0} END" if sqlite else "{0}"
@@ -362,9 +362,9 @@ def _words(connection: BaseDatabaseWrapper) -> dict[str, Any]:
         "own_state": number.format(quote("state")),
         "its_queue": text.format("bands.queue"),
         "its_rank": number.format("bands.place"),
-        # What a subquery says is looked at once more to see its kind.
+        # The type of a subquery's value has to be checked too.
         "first_due": number.format(f"MIN({quote('due')})"),
-        # In the words of the index, and not as MariaDB reads a bare column: without one.
+        # Written as in the index: for a bare column MariaDB would not use it.
         "is_suspect": quote("suspect") + ("" if connection.vendor == "postgresql" else " = 1"),
         "of_leases": " FORCE INDEX (dj_job_reap)" if mysql else "",
         "in_turn": " FORCE INDEX (dj_job_claim)" if mysql else "",

@@ -1,8 +1,7 @@
-"""Enqueue: one INSERT that is a no-op for what is there already.
+"""Enqueue: an INSERT that leaves existing jobs alone, and what is done about conflicts.
 
-Every statement names its columns, so that a release that knows fewer of them can write
-to a table that has more. Columns that a job says nothing about are left to the
-database's defaults.
+Every statement names its columns, so that an older release can write to a table that has
+more of them. Columns for which a job has no value get the database's defaults.
 """
 
 from __future__ import annotations
@@ -39,12 +38,7 @@ if TYPE_CHECKING:
     from django_jobs.db.clock import StoreClock
     from django_jobs.wire.envelope import Outgoing, Terms
 
-
-# The text of an INSERT for jobs that share their terms, prepared once.
-#
-# What is the same for all of them is written into the text; ids, bodies and signatures
-# are its parameters. On PostgreSQL that halves the client's work for a single job.
-
+# ------------------------------------------------------------------------ the statement
 
 _SEALED = ("id", "body", "signature")
 _CREATED_AT = Job._meta.get_field("created_at")
@@ -52,7 +46,11 @@ _SCHEDULED, _READY = int(JobState.SCHEDULED), int(JobState.READY)
 
 
 class Statement:
-    """An INSERT into the Job table for messages of the same terms."""
+    """An INSERT into the Job table for messages of the same terms, prepared once.
+
+    On PostgreSQL the shared values are literals in its text, and only ids, bodies and signatures
+    are parameters. That halves the client's work for a single job.
+    """
 
     def __init__(self, connection: BaseDatabaseWrapper, terms: Terms) -> None:
         self.terms = terms
@@ -63,7 +61,7 @@ class Statement:
         columns = (*_SEALED, "key_id", *shared, "created_at", "state", "due")
         names = ", ".join(quote(name) for name in columns)
         self._head = f"INSERT INTO {quote(Job._meta.db_table)} ({names})"
-        # MariaDB and MySQL have no such clause; see the caller.
+        # MariaDB and MySQL have no such clause; see Inserter._chunk.
         self._tail = "" if self._vendor == "mysql" else " ON CONFLICT DO NOTHING"
         if self._vendor == "postgresql":
             self._params: list[Any] = []
@@ -145,10 +143,10 @@ def _shared_columns(connection: BaseDatabaseWrapper, terms: Terms) -> dict[str, 
 def _literal(value: str | int) -> str:
     r"""A value as PostgreSQL reads it in a statement's text, whatever its string settings.
 
-    In an escape string two characters mean more than themselves, and each doubled is itself:
-    ``standard_conforming_strings`` does not reach here, and ``backslash_quote`` would have
-    something against ``\\'``. The percent sign means more to the driver, which looks for its
-    parameters in the same text.
+    In an escape string the backslash and the quote are special, and each is doubled:
+    ``standard_conforming_strings`` has no effect here, and ``backslash_quote`` may forbid
+    ``\\'``. The percent sign is doubled for the driver, which looks for its parameters in the
+    same text.
     """
     if isinstance(value, int):
         return str(int(value))
@@ -156,11 +154,10 @@ def _literal(value: str | int) -> str:
     return f"E'{escaped}'"
 
 
-# What an enqueue does about jobs that are there already.
-#
-# A message whose id is there is left alone: it was enqueued before. A message whose
-# ``unique_key`` is held by another live job follows its ``on_conflict``.
+# --------------------------------------------------------------------------- conflicts
 
+# A message whose id exists was enqueued before and is left alone. A message whose
+# ``unique_key`` another live job holds follows its ``on_conflict``.
 
 # A holder may end between our insert and our look; then the insert is tried again.
 _TRIES = 20
@@ -177,17 +174,17 @@ def resolve_conflicts(
     over: Callable[[Sequence[Outgoing]], set[str]],
     insert_again: Callable[[Sequence[Outgoing]], bool],
 ) -> list[Enqueued]:
-    """Settle one message at a time where an insert found something in its way.
+    """Decide about one message at a time after an insert that met a conflict.
 
-    ``known``: the ids that were there before the insert. ``over``: the ids of those messages
-    whose jobs have ended, so that they get in nobody's way.
+    ``existing``: the ids that were there before the insert. ``over``: returns the ids of those
+    messages whose jobs have ended; they replace no other job.
     """
     stored = signatures_of(connection, outgoing)
     new = set(stored).difference(existing)
     answers = []
     for message in outgoing:
         if message.id in stored:
-            # Two in one batch may share their id, and another process may have been faster.
+            # Two messages of a batch may share an id, or another process may have been faster.
             created = message.id in new and stored[message.id] == message.signature
             new.discard(message.id)
             answers.append(Enqueued(message.id, created))
@@ -199,7 +196,7 @@ def resolve_conflicts(
 
 
 def signatures_of(connection: BaseDatabaseWrapper, outgoing: Sequence[Outgoing]) -> dict[str, str]:
-    """The signatures of those messages that are there, by id."""
+    """The signatures of those messages that are stored, by id."""
     jobs = Job.objects.using(connection.alias)
     signatures: dict[str, str] = {}
     for start in range(0, len(outgoing), _IDS_PER_QUERY):
@@ -236,7 +233,7 @@ def _resolve_conflict(
 
 
 def _holder(connection: BaseDatabaseWrapper, message: Outgoing) -> str | None:
-    """The id of the live job that is in the way of a message."""
+    """The id of the live job that a message conflicts with."""
     key = message.terms.unique
     by_key = None if key is None else _committed(connection, "unique_key", key)
     return by_key or _committed(connection, "id", message.id)
@@ -245,9 +242,9 @@ def _holder(connection: BaseDatabaseWrapper, message: Outgoing) -> str | None:
 def _committed(connection: BaseDatabaseWrapper, column: str, value: str) -> str | None:
     """The id of the job with this value, as it was committed last.
 
-    With REPEATABLE READ a transaction of the caller looks at an old snapshot. Only a read
-    that locks sees there what was in the way of an insert, which has that lock on MariaDB
-    already. It is a shared one of an index that has the id: the job's row stays free.
+    With REPEATABLE READ a transaction of the caller reads an old snapshot. On MariaDB only a
+    locking read sees what the insert conflicted with; the insert holds that lock already. It is
+    a shared lock on an index entry, so the job's row stays free.
     """
     quote = connection.ops.quote_name
     locking = " LOCK IN SHARE MODE" if connection.vendor == "mysql" else ""
@@ -263,7 +260,7 @@ def _committed(connection: BaseDatabaseWrapper, column: str, value: str) -> str 
 
 
 def remove(alias: str, ids: Iterable[str]) -> None:
-    """Take jobs out again that this transaction has stored."""
+    """Delete jobs that this transaction has stored."""
     doomed = list(ids)
     for start in range(0, len(doomed), _IDS_PER_QUERY):
         some = Job.objects.using(alias).filter(pk__in=doomed[start : start + _IDS_PER_QUERY])
@@ -273,7 +270,7 @@ def remove(alias: str, ids: Iterable[str]) -> None:
 T = TypeVar("T")
 
 ROWS_PER_STATEMENT = 1000
-# MariaDB takes statements of 16 MB unless told otherwise, and escaping can double a body.
+# MariaDB accepts statements of 16 MB by default, and escaping can double a body.
 BYTES_PER_STATEMENT = 4 * 1024 * 1024
 _REMEMBERED = 256
 _NOT_ALONE = (
@@ -284,7 +281,7 @@ _NOT_ALONE = (
 
 
 class _ConflictFound(Exception):
-    """Rolls back what was stored beside a conflict, so that what is new can be told."""
+    """Rolls back the messages stored beside a conflict, to start over one by one."""
 
 
 class Inserter:
@@ -315,13 +312,13 @@ class Inserter:
         outgoing: Sequence[Outgoing],
         on_conflict: OnConflict = OnConflict.RETURN,
     ) -> list[Enqueued]:
-        """Store messages, but for those that have ended; see ``Backend.push``."""
+        """Store messages except those that have ended; see ``Backend.push``."""
 
         def over(some: Iterable[Outgoing]) -> set[str]:
             return ended_among(self.alias, backend, [message.id for message in some])
 
         def work(connection: BaseDatabaseWrapper) -> list[Enqueued]:
-            # A job that has ended takes nobody's key, not for the moment either.
+            # A job that has ended must not take a key, not even for a moment.
             keyed = over(message for message in outgoing if message.terms.unique_key is not None)
             left = [message for message in outgoing if message.id not in keyed]
             answers = iter(
@@ -333,9 +330,9 @@ class Inserter:
                 Enqueued(message.id, created=False) if message.id in keyed else next(answers)
                 for message in outgoing
             ]
-            # In this order: an insert waits for a settle that is about to end the same job,
-            # and what that settle left is then to be seen. All are asked for: where an insert
-            # does not tell what it stored, one that lived a moment ago may be stored anew.
+            # In this order: the insert waits for a settle that is about to end the same job, and
+            # then sees what that settle left. All ids are looked up: where an insert does not say
+            # which rows it stored, a job that lived a moment ago may have been stored again.
             late = over(left)
             remove(self.alias, late)
             return [Enqueued(job.id, job.created and job.id not in late) for job in stored]
@@ -350,6 +347,7 @@ class Inserter:
 
     @contextmanager
     def _explaining_errors(self, outgoing: Sequence[Outgoing]) -> Iterator[None]:
+        """Raise EnqueueOutcomeUnknown for a lost connection, and note how to avoid a conflict."""
         try:
             yield
         except Error as error:
@@ -362,7 +360,7 @@ class Inserter:
             raise EnqueueOutcomeUnknown(outgoing, type(error).__name__) from error
 
     def _insert_all_new(self, clock: StoreClock, outgoing: Sequence[Outgoing]) -> bool:
-        """Store messages that find nothing in their way; else store none of them."""
+        """Store all messages if none conflicts with a stored job; otherwise store none."""
         if len(outgoing) == 1:
             return in_statement(self.alias, lambda c: self._chunk(c, clock, outgoing))
 
@@ -409,8 +407,8 @@ class Inserter:
             try:
                 cursor.execute(sql, params)
             except IntegrityError:
-                # InnoDB undoes the statement only. It has no way to skip a duplicate that
-                # does not also hide other errors, so the conflict is told from the error.
+                # InnoDB rolls back the statement only. It cannot skip duplicates without hiding
+                # other errors as well, so the error itself tells of the conflict.
                 if connection.vendor != "mysql":
                     raise
                 return False
@@ -431,7 +429,7 @@ def _shape(message: Outgoing) -> tuple[int, str]:
 
 
 def _chunks(outgoing: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
-    """Runs of messages that share their terms and key, of at most a statement's size."""
+    """Runs of messages with the same terms and signing key, each small enough for a statement."""
     if len(outgoing) == 1:
         yield outgoing
         return
@@ -440,7 +438,7 @@ def _chunks(outgoing: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
 
 
 def statements_of(outgoing: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
-    """Messages as one statement after the other can take them."""
+    """Split messages into parts that fit into one statement each."""
     chunk: list[Outgoing] = []
     size = 0
     for message in outgoing:

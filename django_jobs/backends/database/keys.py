@@ -1,16 +1,16 @@
-"""Jobs that share a key: so many at a time, or the work of it once.
+"""Jobs that share a key: a limited number at a time, or the work of the key only once.
 
-The place that a running job takes is its lease and nothing beside it, held until it is settled,
-given back or reaped. A job for which there is no place is parked as blocked, where claims do not
-see it: it waits in the line of the key that was full. Each queue has a line of its own, and when
-a place is free the first ones of every line are made ready. So waiting costs nothing, nobody
-polls, and a queue that is paused, or that nobody serves, holds up no other. One who is woken and
-comes too late is parked again.
+A running job takes a place of its key by its lease alone, until it is settled, given back or
+reaped. A job without a free place is parked as blocked, where claims do not see it, and waits in
+the line of the key that was full. Each queue has its own line, and when a place becomes free the
+first jobs of every line are made ready. So waiting costs nothing and needs no polling, and a
+paused or unserved queue does not hold up the others. A job that is woken but finds its place
+taken again is parked again.
 
-Whoever changes what a key allows holds the key's row. It is locked before the rows of jobs,
-and several keys in their order, so that no two wait for each other in a ring. Work to be done
-once that nobody else has wanted has no row until it is done: to make that row is to lock it.
-However many leases are admitted or settled at a time, it takes the same number of statements.
+A change to what a key allows needs the lock on the key's row. Keys are locked in order and before
+the rows of jobs, so that there are no deadlocks. The key of work that is to be done once, and
+that no other job has, gets its row only when the work is done: creating the row locks it. The
+number of statements does not depend on how many leases are admitted or settled at once.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _STORED = ("fence", "done_by", "places", "keep_until")
 KEPT_MICROSECONDS = to_microseconds(86_400)
 COLUMNS = ("concurrency_key", "idempotency_key")
 AT_ONCE = 1000
-"""So many are parked or woken in one step, whoever else waits."""
+"""The most jobs that are parked or woken in one step."""
 KEYS_PER_STEP = 100
 LOOK = 10
-"""So many who wait are read at a time, lest a statement is sent for each short line."""
+"""Read at least so many waiting jobs at a time, to need fewer statements for short lines."""
 
 
 class _Row(NamedTuple):
-    """What is known of a key. One that has no row yet is as good as new."""
+    """The state of a key. A key without a row has the defaults."""
 
     fence: int = 0
     done_by: UUID | None = None
@@ -73,7 +73,7 @@ class _Row(NamedTuple):
 
 
 def keys_of(leases: Iterable[Lease], *columns: str) -> list[str]:
-    """The keys of leases, in the order in which they are locked; of these columns, or of all."""
+    """The keys of leases in locking order; those of some columns, or of all."""
     indexes = [lease.message.index for lease in leases]
     return sorted(
         {key for name in columns or COLUMNS for index in indexes if (key := index.get(name))}
@@ -81,7 +81,7 @@ def keys_of(leases: Iterable[Lease], *columns: str) -> list[str]:
 
 
 def no_hints(_: Iterable[str]) -> None:
-    """Tells nobody of queues in which jobs were woken: they are found at the next look."""
+    """Send no hint about queues in which jobs were woken: workers find them at the next poll."""
 
 
 # ---------------------------------------------------------------------------- claims
@@ -94,9 +94,9 @@ def admit(
     lease_seconds: float,
     tell: Tell = no_hints,
 ) -> list[Lease]:
-    """Of leases just given by one claim, those that may run; the others wait in line.
+    """Return the leases of one claim that may run, and park the others.
 
-    One whose work was done comes along with the id of the job that did it.
+    A lease whose work is done already is returned with the id of the job that did it.
     """
     keys = keys_of(leases)
     if not keys:
@@ -115,10 +115,11 @@ def admit(
 
 
 def _are_all_new(alias: str, leases: Sequence[Lease], keys: Sequence[str]) -> bool:
-    """Whether these have work to be done once and no other keys, which nobody else has wanted.
+    """Whether these have idempotency keys only, and no other job has used one of them.
 
-    As of one moment after the claim, and so in one statement: the end of a job and the row that
-    says it is done are seen both or not at all, and who wants the same later sees that it runs.
+    One statement, so that it sees one moment after the claim: either both the end of a job and
+    the row that says its work is done, or neither. A later job with the same key sees this one
+    running.
     """
     wanted = [key for lease in leases if (key := lease.message.index.get("idempotency_key"))]
     limits = keys_of(leases, "concurrency_key")
@@ -160,7 +161,7 @@ class _Admission:
         )
 
     def judged(self, tell: Tell) -> list[Lease] | None:
-        """Those that are admitted; None when somebody made one of the keys meanwhile."""
+        """The admitted leases; None if another process created one of the keys meanwhile."""
         admitted = [
             admissible for lease in self._leases if (admissible := self._judge(lease)) is not None
         ]
@@ -192,10 +193,10 @@ class _Admission:
         return lease._replace(fence=self._fence)
 
     def _make_missing(self, full: Collection[str]) -> bool:
-        """Write the keys that need a row now; False when somebody has made one of them since.
+        """Create the missing rows of keys; False if another process created one of them first.
 
-        Until then nothing held them. Who made one has counted our leases, as we may have missed
-        theirs: so it is all judged again, with the row locked.
+        Nothing was locked until then. The other process has counted our leases, and we may have
+        missed its own: so everything is judged again, with that row locked.
         """
         missing = [key for key in keys_of(self._leases) if key not in self._rows]
         new = {
@@ -213,11 +214,11 @@ class _Admission:
         if granted:
             rows = JobKey.objects.using(self._alias).filter(Among("key", granted))
             kept = self._fence + KEPT_MICROSECONDS
-            # done_by was of a time that is over.
+            # done_by is from a period that has expired.
             rows.update(fence=self._fence, keep_until=Greatest("keep_until", kept), done_by=None)
 
     def _park(self, full: Collection[str]) -> None:
-        # Nobody is parked who allows more than are running.
+        # No job is parked that allows more than are running.
         rows = {key: row for key, row in self._rows.items() if key in full}
         more = {key: self._taken[key] for key, row in rows.items() if self._taken[key] > row.places}
         _note_places(self._alias, more)
@@ -228,7 +229,7 @@ class _Admission:
                 _park_others(self._alias, name, {key: self._taken[key] for key in keys})
 
     def _pass_on(self, tell: Tell) -> None:
-        """Others may wait for places that the parked ones seemed to take."""
+        """Wake jobs that wait for places which the parked leases seemed to take."""
         keys = keys_of(lease for leases in self._parked.values() for lease in leases)
         rows = {key: self._rows[key] for key in keys if key in self._rows}
         open_to = {key: row for key, row in rows.items() if self._taken[key] < row.places}
@@ -241,7 +242,7 @@ def _limit(column: str, concurrency: Any) -> int:
 
 
 def _block(alias: str, column: str, leases: Sequence[Lease]) -> None:
-    """As if they had never been leased, but out of the way of claims."""
+    """Undo their leases, and hide them from claims."""
     rows = Job.objects.using(alias).filter(
         pk__in=sorted(lease.id for lease in leases), lease_token=leases[0].token
     )
@@ -256,18 +257,18 @@ def _block(alias: str, column: str, leases: Sequence[Lease]) -> None:
 
 
 def _park_others(alias: str, column: str, taken: Mapping[str, int]) -> None:
-    """Some of those that are ready and need the same, before each is claimed and parked by itself.
+    """Park ready jobs with the same keys at once, instead of claiming and parking each of them.
 
-    Not those with two keys, of which we may not hold the other.
+    Not those with two keys: the other one may not be locked here.
     """
     ready = Job.objects.using(alias).filter(Among(column, sorted(taken)), state=JobState.READY)
     for other in COLUMNS:
         if other != column:
-            # Written so that MariaDB does not read all that have none, whatever they wait for.
+            # Written so that MariaDB does not read every job without such a key.
             ready = ready.filter(Exact(Coalesce(other, Value("")), ""))
     candidates = ready.values_list("pk", column, "concurrency")[:AT_ONCE]
     chosen = [pk for pk, key, places in candidates if _limit(column, places) <= taken[key]]
-    # By primary key alone: MariaDB locks whatever it reads of an index, and claims deadlock.
+    # By primary key alone: MariaDB locks every index entry that it reads, and claims deadlock.
     rows = Job.objects.using(alias).filter(pk__in=_unlocked(alias, chosen), state=JobState.READY)
     rows.update(state=JobState.BLOCKED, blocked_by=F(column))
 
@@ -276,10 +277,10 @@ def _park_others(alias: str, column: str, taken: Mapping[str, int]) -> None:
 
 
 class Keys:
-    """The keys of leases that are about to be settled, held by the transition that does it.
+    """The keys of leases that are about to be settled, locked by the transition that settles them.
 
-    To be made before any row of a job is locked. Without keys it does nothing. ``once``: those
-    that ``done`` looks after, for mostly nobody else has wanted them and they have no row yet.
+    To be created before any row of a job is locked. Without keys it does nothing. ``once``: keys
+    left to ``done``; mostly no other job has used them, and they have no row yet.
     """
 
     def __init__(
@@ -294,26 +295,26 @@ class Keys:
         self._clock = clock
         self._tell = tell
         needed = [key for key in keys if key not in once]
-        # With those of once that have a row, for all have to be locked in their order.
+        # Including the rows of ``once``: all of them have to be locked in order.
         self._rows = _locked(alias, clock, keys) if needed else {}
         if missing := [key for key in needed if key not in self._rows]:
-            # As a fence the time is above all that were given so far.
+            # As a fence the time is greater than every fence given so far.
             now = clock.read(connections[alias])
             self._make({key: _Row(fence=now, read_at=now) for key in missing}, KEPT_MICROSECONDS)
 
     def _make(self, new: Mapping[str, _Row], kept: int) -> None:
-        """Add rows; of those that somebody else has made meanwhile nothing is changed."""
+        """Add rows; rows that another process created meanwhile are locked and left unchanged."""
         missing = new
         while missing:
             if _write(self._alias, self._clock, missing, kept) == len(missing):
                 self._rows |= missing
                 return
             self._rows |= _locked(self._alias, self._clock, sorted(missing))
-            # One that was in the way may have been swept before we could lock it.
+            # A row that was in the way may have been swept before it could be locked.
             missing = {key: row for key, row in missing.items() if key not in self._rows}
 
     def done(self, leases: Iterable[Lease]) -> None:
-        """The work of these is done, and not to be done again for as long as the site says."""
+        """Record that the work of these jobs is done, for as long as IDEMPOTENCY_TTL says."""
         doers = {
             key: lease
             for lease in leases
@@ -337,9 +338,9 @@ class Keys:
             _write(self._alias, self._clock, existing, ttl, over=("done_by", "keep_until"))
 
     def wake(self, least: Mapping[str, int] | None = None) -> None:
-        """Make ready what there is a place for now. To be called after the settle.
+        """Make ready the jobs that have a place now. To be called after the settle.
 
-        ``least``: for some keys, what somebody is known to wait for whatever their rows say.
+        ``least``: for some keys, the places that a waiting job allows, whatever their rows say.
         """
         more = {key: n for key, n in (least or {}).items() if n > self._rows[key].places}
         _note_places(self._alias, more)
@@ -354,13 +355,13 @@ class Keys:
 
 
 def _sees_old(connection: Any) -> bool:
-    """Whether a transaction of the site may not see who was parked since it began.
+    """Whether a transaction of the site may miss jobs that were parked since it began.
 
-    PostgreSQL says so itself: it does not let a key be locked there that was changed since.
+    PostgreSQL reports this itself: it refuses to lock a key there that was changed since.
     """
     if connection.vendor != "mysql" or connection.isolation_level == READ_COMMITTED.lower():
         return False
-    # Ours is a savepoint there; one of our own has the level that it asked for.
+    # A savepoint means it is the site's transaction; our own have the level they asked for.
     return bool(connection.savepoint_ids) and awaits_commit(connection)
 
 
@@ -371,7 +372,7 @@ def wake(
     tell: Tell = no_hints,
     least: Mapping[str, int] | None = None,
 ) -> None:
-    """Make ready what there is a place for, as a step of its own."""
+    """Make ready the jobs that have a place now, in a transaction of its own."""
 
     def work(_: BaseDatabaseWrapper) -> None:
         Keys(alias, clock, sorted(keys), tell).wake(least)
@@ -384,7 +385,7 @@ def wake(
 
 
 def _locked(alias: str, clock: StoreClock, keys: Sequence[str]) -> dict[str, _Row]:
-    """The rows of keys, those there are, and nobody else's until we end."""
+    """Lock and return the rows of keys, as far as they exist."""
     rows = JobKey.objects.using(alias).filter(Among("key", keys)).order_by("pk")
     locked_rows = rows.select_for_update().annotate(read_at=clock.now())
     return {
@@ -399,9 +400,9 @@ def _write(
     kept: int,
     over: Sequence[str] = (),
 ) -> int:
-    """Add the rows of keys that have none; how many. Of those there are, only write ``over``.
+    """Insert rows of keys; return how many. Of existing rows only the columns ``over`` change.
 
-    They are kept for so long from now on, whatever they say themselves.
+    They are kept for ``kept`` microseconds from now on, whatever their own ``keep_until``.
     """
     connection = connections[alias]
     conflict = OnConflict.UPDATE if over else OnConflict.IGNORE
@@ -444,14 +445,14 @@ def _stored_id(connection: BaseDatabaseWrapper, job_id: UUID | None) -> Any:
 
 
 def _note_places(alias: str, places: Mapping[str, int]) -> None:
-    """What those who wait for keys may hope for: a statement for each number."""
+    """Record how many places the waiting jobs of each key allow: one statement for each number."""
     for count, keys in groupby(sorted(places, key=places.__getitem__), key=places.__getitem__):
         rows = JobKey.objects.using(alias).filter(Among("key", sorted(keys)))
         rows.update(places=count)
 
 
 def _taken(alias: str, keys: Mapping[str, Sequence[str]], but: str = "") -> Counter[str]:
-    """How many run that have these keys, by column, whether they were admitted yet or not.
+    """How many running jobs have each of these keys, given by column; admitted or not.
 
     ``but``: the token of a claim whose own leases do not count.
     """
@@ -473,9 +474,9 @@ def _taken(alias: str, keys: Mapping[str, Sequence[str]], but: str = "") -> Coun
 
 
 def _wake(alias: str, rows: Mapping[str, _Row], now: int) -> set[str]:
-    """Let the first ones go on who wait for keys that we hold; the queues they are in."""
+    """Make ready the first jobs that wait for keys locked here; return their queues."""
     taken = _taken(alias, {name: list(rows) for name in COLUMNS})
-    # What was done needs no place to be skipped.
+    # A job whose work is done needs no place to be skipped.
     done = {key for key, row in rows.items() if row.is_done(now)}
     free = {
         key: AT_ONCE if key in done else min(row.places - taken[key], AT_ONCE)
@@ -493,11 +494,11 @@ def _wake(alias: str, rows: Mapping[str, _Row], now: int) -> set[str]:
     gone_on = {key for (key, _), some in going.items() if some}
     for key, queue in going:
         if key not in gone_on and not taken[key]:
-            # Nobody would come to wake these: rather wait for who has them locked. On MariaDB
-            # a claim locks for a moment rows that it only passes over.
+            # No job would wake these later: rather wait for the lock on the first one. On MariaDB
+            # a claim briefly locks rows that it only passes over.
             going[key, queue] = [lines[key, queue][0][0]]
     if woken := [pk for some in going.values() for pk in some]:
-        # Nobody else wakes them while we hold their key; they may have been cancelled.
+        # Only the holder of their key wakes them; they may have been cancelled.
         blocked = Job.objects.using(alias).filter(pk__in=woken, state=JobState.BLOCKED)
         blocked.update(state=JobState.READY, blocked_by=None)
     waited_for = {key for (key, queue), some in going.items() if len(some) < len(lines[key, queue])}
@@ -513,7 +514,7 @@ def _going(
     taken: int,
     ours: Collection[Any],
 ) -> list[Any]:
-    """Those of one line who go on: the first ones, but for who is locked by somebody else."""
+    """The jobs of one line to make ready: the first ones, without those locked elsewhere."""
     going: list[Any] = []
     for (pk, _), most in zip(waiting, places, strict=True):
         if len(going) == free or taken + len(going) >= most:
@@ -524,10 +525,10 @@ def _going(
 
 
 def _unlocked(alias: str, ids: Sequence[Any]) -> set[Any]:
-    """Those of some jobs that nobody else has locked.
+    """Those of some jobs that no other transaction has locked.
 
-    A job that is replaced in a transaction of the site is locked for as long as that takes, and
-    we hold keys. Whoever replaces it wakes others after the commit.
+    A job that is replaced in a transaction of the site stays locked for as long as that takes,
+    which is too long to hold keys. Replacing it wakes other jobs after the commit.
     """
     if not ids or not connections[alias].features.has_select_for_update_skip_locked:
         return set(ids)
@@ -544,10 +545,10 @@ _NEXT_IN_LINE = (
 
 
 def _lines(alias: str, free: Mapping[str, int]) -> dict[tuple[str, str], list[tuple[Any, int]]]:
-    """Who waits for keys, and how many each allows: of each queue the first ones and one more.
+    """The first jobs of each line, and one more, with the number that each job allows.
 
-    From the first queue to the last, by the index and nothing else, however many wait: each look
-    begins behind the last queue of which enough was seen.
+    Reads the index from the first queue to the last, however many wait: each query begins after
+    the last queue that was read completely.
     """
     lines: dict[tuple[str, str], list[tuple[Any, int]]] = {}
     behind = dict.fromkeys(free, "")
@@ -569,7 +570,7 @@ def _lines(alias: str, free: Mapping[str, int]) -> dict[tuple[str, str], list[tu
 def _looks(
     alias: str, behind: Mapping[str, str], free: Mapping[str, int]
 ) -> dict[str, dict[str, list[tuple[Any, int]]]]:
-    """Of each key the next ones in its lines, by queue."""
+    """The next waiting jobs of each key, by queue."""
     connection = connections[alias]
     quote = connection.ops.quote_name
     columns = ("id", "queue", "rank", "due", "blocked_by", "concurrency_key", "concurrency")
@@ -600,10 +601,10 @@ def _look_size(free: int) -> int:
 
 
 class Forgotten:
-    """Wakes what waits for nobody any more: a holder that was removed by other means.
+    """Wakes jobs that wait for a key without a holder: it was removed by other means.
 
-    Each round looks at so many of the jobs that are blocked, and the next one goes on behind
-    them, so that those who wait for good reasons hide nobody.
+    Each round looks at a limited number of blocked jobs, and the next one goes on after them, so
+    that jobs which wait rightly do not hide the others.
     """
 
     def __init__(self, alias: str, clock: StoreClock, tell: Tell = no_hints) -> None:
@@ -647,13 +648,13 @@ class Forgotten:
         if queue not in self._seen:
             return list(rows[:limit])
         rank, due, pk = self._seen[queue]
-        # In two parts: an OR over the whole place would read the index from its start.
+        # Two queries: one with OR would read the index from its start.
         same_rank = list(rows.filter(rank=rank, due__gte=due).exclude(due=due, pk__lte=pk)[:limit])
         return same_rank + list(rows.filter(rank__gt=rank)[: limit - len(same_rank)])
 
 
 def sweep(alias: str, clock: StoreClock, limit: int) -> int:
-    """Forget keys that nobody asked for in a while, and for which nobody waits."""
+    """Delete keys that were not used for a while, and for which no job waits."""
     old = JobKey.objects.using(alias).filter(keep_until__lt=clock.now())
     expired = in_reading(
         alias, lambda: list(old.order_by("keep_until").values_list("pk", "places")[:limit])

@@ -1,7 +1,7 @@
-"""LISTEN: hearing of new jobs on a PostgreSQL connection kept for nothing else.
+"""Hints of new jobs: LISTEN on a PostgreSQL connection of its own, or SQLite's change counter.
 
-It is a comfort. Without it (another driver, a pooler between, no connection to be had) a
-worker looks as often as its poll interval says, and everything else is the same.
+Hints are optional. Without them (another driver, a pooler in between, no free connection) a
+worker polls as often as its poll interval says, and everything else is the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
 HELD_LONG_ENOUGH = 10.0
 
-# A network that swallows packets is noticed, and hints are missed no longer than this.
+# Notices a network that drops packets, so that hints are missed no longer than this.
 _ALIVE = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -34,11 +34,11 @@ _ALIVE = {
 
 
 class Listener:
-    """Hears hints about the queues of a backend. Used by one thread."""
+    """Receives hints about the queues of a backend. Used by one thread."""
 
     def __init__(self, connection: Any, selector: DefaultSelector, backend: str) -> None:
         self._django = connection
-        # The driver that Django has loaded: no other database has to load it.
+        # The driver that Django has loaded: sites on another database do not load psycopg.
         self._driver = connection.Database
         self._selector = selector
         self._backend = backend
@@ -53,13 +53,13 @@ class Listener:
         return self._own is not None
 
     def tries_in(self) -> float:
-        """Seconds until it will try to begin; endless when it listens, or cannot."""
+        """Seconds until the next attempt to listen; infinite while it listens, or if it cannot."""
         if self._own is not None:
             return float("inf")
         return max(self._try_at - time.monotonic(), 0.0)
 
     def begins(self) -> bool:
-        """Begin to listen, when it does not and it is time to try; whether it has just begun."""
+        """Begin to listen if an attempt is due; whether it has just begun."""
         now = time.monotonic()
         if self._own is not None or now < self._try_at:
             return False
@@ -74,8 +74,8 @@ class Listener:
         try:
             channel, server_pid = own.execute(f"SELECT {CHANNEL}, pg_backend_pid()").fetchone()
             if own.info.backend_pid != server_pid:
-                # A pooler answers. Its sessions are lent to others, and who listens on one
-                # of them hears nothing, while others get what is meant for us.
+                # A pooler answers. It lends its sessions to several clients: a listener on one of
+                # them gets no notifications, and another client gets ours.
                 self._try_at = float("inf")
                 own.close()
                 return
@@ -89,7 +89,7 @@ class Listener:
         self._selector.register(self._socket, EVENT_READ)
 
     def has_hint(self, queues: Sequence[str] | None) -> bool:
-        """Whether one of the hints that came is about these queues; about any, if None."""
+        """Whether one of the received hints is about these queues, or about any if None."""
         if self._own is None:
             return False
         payloads = set()
@@ -115,14 +115,13 @@ class Listener:
         own.close()
 
 
-# SQLite's counter of changes: cheap to read, and moved by every commit of others.
-
+# ---------------------------------------------------------------- SQLite's change counter
 
 EVERY_SECONDS = 0.01
 
 
 class Changes:
-    """Whether the file was changed, by whatever other connection, since ``begin``."""
+    """Whether another connection has committed to the file since ``begin``. Cheap to ask."""
 
     every = EVERY_SECONDS
 
@@ -131,12 +130,12 @@ class Changes:
         self._version: int | None = None
 
     def begin(self) -> None:
-        """Changes count from here. Called before a look, so that none falls in between."""
+        """Count changes from now on. Call it before a poll, so that no change is missed."""
         self._connection.ensure_connection()
         self._version = self._read()
 
     def seen(self) -> bool:
-        """Whether there was a change; also when it cannot be told: then a look tells."""
+        """Whether there was a change, or may have been: then a poll tells."""
         version = self._read()
         return version is None or version != self._version
 
@@ -145,7 +144,7 @@ class Changes:
         if raw is None:
             return None
         try:
-            # Past Django's cursor, which would do ten times the work a hundred times a second.
+            # Without Django's cursor, which would do ten times the work a hundred times a second.
             (version,) = raw.execute("PRAGMA data_version").fetchone()
         except sqlite3.Error:
             return None
@@ -153,5 +152,5 @@ class Changes:
 
 
 def can_see_others(connection: Any) -> bool:
-    """Whether there are others, and nothing hides what they do."""
+    """Whether commits of other connections can be seen on this one."""
     return not (connection.in_atomic_block or connection.is_in_memory_db())

@@ -1,8 +1,7 @@
-"""Queues with a rate limit or a limit of jobs at a time.
+"""Queues with a rate limit or a concurrency limit.
 
-Whoever claims from one holds its meter meanwhile, so that a token is taken for a job that
-was claimed, and for no other. What operators set while workers run counts within half a
-second, in all of them.
+A claim from such a queue locks its meter, so that every claimed job is counted, and no other.
+Limits that operators set while workers run take effect within half a second in all of them.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Meters:
         )
 
     def limits(self, queue: str) -> Limits | None:
-        """What a queue is limited to, if it is."""
+        """The limits of a queue, if it has any."""
         self._look()
         return self._set.get(queue)
 
@@ -63,7 +62,10 @@ class Meters:
         return sorted(self._set if queues is None else set(queues).intersection(self._set))
 
     def lets_go(self, queue: str) -> bool:
-        """Whether a queue's limits let jobs start, or will: not while others have its places."""
+        """Whether a queue's limits let jobs start now or later by themselves.
+
+        They do not while the jobs of other workers have all its places.
+        """
         limits = self.limits(queue)
         if limits is None or limits.concurrency is None:
             return True
@@ -96,13 +98,13 @@ class Meters:
             if count <= 0:
                 full = usage is None or places <= 0
                 pause = FULL_SECONDS if full or usage is None else usage.free_in(now) / SECOND
-                # No longer than the limits are believed, lest the two waits add up.
+                # No longer than the limits are cached, lest the two waits add up.
                 self._closed.shut(queue, min(pause, self._trusted_for()), "rate-limited")
                 return []
             leases = take(count)
             if usage is None or not leases:
                 return leases
-            # As of now, not of then: on a busy machine the claim took its time.
+            # Read the clock again: on a busy machine the claim took its time.
             late, now_here = self._lateness[queue].allowed(usage.rate), time.monotonic()
             counted = self._clock.read(connection) + late
             self._save(meter, usage.added(len(leases), counted))
@@ -112,7 +114,7 @@ class Meters:
         return in_transition(self._alias, work, sees_commits=True)
 
     def admitted(self, queue: str, leases: Sequence[Lease], *, of: Sequence[Lease]) -> None:
-        """Of those that were just claimed these are about to start, and no others."""
+        """Of the leases just claimed (``of``) only these are about to start."""
         if not of[0].counted:
             return
         if leases:
@@ -122,7 +124,7 @@ class Meters:
             self.return_starts(queue, others)
 
     def return_starts(self, queue: str, leases: Sequence[Lease]) -> None:
-        """These were claimed and did not start."""
+        """Take back the counted starts of leases that were claimed and did not start."""
         limits = self.limits(queue)
         if limits is None or (rate := limits.rate) is None:
             return
@@ -149,7 +151,7 @@ class Meters:
         mine = meters.filter(backend=self._backend, queue=queue)
         try:
             meter = mine.select_for_update().first()
-        except (ValueError, TypeError, RecursionError):  # no JSON that anybody can read
+        except (ValueError, TypeError, RecursionError):  # not readable as JSON
             mine.update(told=None)
             meter = mine.select_for_update().first()
         if meter is None:

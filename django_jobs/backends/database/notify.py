@@ -1,11 +1,11 @@
-"""NOTIFY: what tells idle workers on PostgreSQL that there may be work. A hint, and no more.
+"""NOTIFY: hints to idle workers on PostgreSQL that there may be work.
 
-It goes out after the caller's COMMIT, in a statement of its own, and not inside the
-caller's transaction. PostgreSQL lets one transaction with a NOTIFY commit at a time, and
-holds the lock over the write of its log: every commit that enqueues would wait for every
-other. Alone it writes no log, and a decision made after the commit is sound: whoever
-hears the last hint of this process within ``QUIET_SECONDS`` and then looks once more
-after that time, sees the job whose hint was left out.
+A hint is sent after the caller's COMMIT, in a statement of its own, and not inside the
+caller's transaction. PostgreSQL commits transactions with a NOTIFY one at a time and holds
+the lock while it writes its log: every commit that enqueues would wait for every other. A
+NOTIFY alone writes no log. Leaving out hints that follow closely is safe, as that is decided
+after the commit: a worker that receives the last hint of this process, and polls once more
+after ``QUIET_SECONDS``, sees the job whose hint was left out.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 QUIET_SECONDS = 0.02
 HORIZON_SECONDS = 60.0
-"""No worker sleeps longer than this without a look, so what is due later needs no hint."""
+"""No worker sleeps longer than this without polling, so a job due later needs no hint."""
 
-# One channel for a table. Sites that share a database have tables of their own, in
-# schemas of their own; which of them is meant, only the server can tell for sure.
+# One channel for each table. Sites that share a database have their tables in schemas of
+# their own, and only the server knows for sure which table a name means.
 CHANNEL = f"'django_jobs_' || '{Job._meta.db_table}'::regclass::oid"
 
 _clock = SystemClock()
 
 
 class Hints:
-    """Tells of jobs in the queues of one backend, at most so often per process and queue."""
+    """Sends hints about the queues of one backend, at a limited rate per process and queue."""
 
     def __init__(self, database: str, backend: str) -> None:
         self._database = database
@@ -50,16 +50,16 @@ class Hints:
         self._notifiers: dict[str, Callable[[], None]] = {}
 
     def enqueued(self, outgoing: Sequence[Outgoing]) -> None:
-        """Messages were stored; they may wait for the caller's commit."""
+        """Send hints for messages that were stored, after the caller's commit if there is one."""
         self.due(dict.fromkeys(m.terms.queue for m in outgoing if _is_due_soon(m.terms)))
 
     def returned(self, leases: Sequence[Lease], answers: Sequence[Settled]) -> None:
-        """Tell the other workers of jobs that were given back: this one may be stopping."""
+        """Send hints for jobs that were given back: this worker may be stopping."""
         answered = zip(leases, answers, strict=True)
         self.due({lease.queue for lease, answer in answered if answer is Settled.SETTLED})
 
     def due(self, queues: Iterable[str]) -> None:
-        """There are jobs in these queues, once the caller's transaction is committed."""
+        """Send hints for these queues, once the caller's transaction is committed."""
         connection = connections[self._database]
         if connection.vendor != "postgresql":
             return
@@ -69,7 +69,8 @@ class Hints:
                 _after_commit(connection, tell)
             elif connection.get_autocommit():
                 tell()
-            # Who commits by hand gets no hint: a statement that failed would be theirs.
+            # Without autocommit there is no hint: if it failed, it would break the caller's
+            # transaction.
 
     def _notify(self, queue: str) -> None:
         now = time.monotonic()
@@ -80,11 +81,11 @@ class Hints:
             with connections[self._database].cursor() as cursor:
                 cursor.execute(f"SELECT pg_notify({CHANNEL}, %s)", [payload(self._backend, queue)])
         except Error:
-            return  # the job is stored; a worker finds it when it looks
+            return  # the job is stored; a worker finds it at its next poll
 
 
 def payload(backend: str, queue: str) -> str:
-    """What a hint says: no queue's name has a space."""
+    """The text of a hint; no queue's name contains a space."""
     return f"{backend} {queue}"
 
 
@@ -96,8 +97,8 @@ def _is_due_soon(terms: Terms) -> bool:
 
 def _after_commit(connection: BaseDatabaseWrapper, tell: Callable[[], None]) -> None:
     if not awaits_commit(connection):
-        return  # else the test around it might count the callbacks
+        return  # a test around it might count the callbacks
     hooks = connection.run_on_commit
     if hooks and hooks[-1][1] is tell and hooks[-1][0] == set(connection.savepoint_ids):
-        return  # thousands may be enqueued one by one
+        return  # one callback is enough for thousands of jobs enqueued one by one
     transaction.on_commit(tell, using=connection.alias)

@@ -1,4 +1,4 @@
-"""Looking without touching: depth, what comes next, one job, and how a job ended."""
+"""Queries that change nothing: depths, the next messages, one job, and how a job ended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 COUNTED_AT_MOST = 10_000
 IDS_PER_QUERY = 1000
 ENDED_SECONDS = 3600.0
-"""For so long at least it is known of every job that it has ended."""
+"""How long at least the id of every ended job is kept."""
 
 
 def stats(alias: str, clock: StoreClock, backend: str, queue: str) -> QueueStats:
@@ -56,13 +56,13 @@ def stats(alias: str, clock: StoreClock, backend: str, queue: str) -> QueueStats
 
 
 def peek(alias: str, backend: str, queue: str, limit: int) -> list[Glimpse]:
-    """The next messages, ready ones first; not those that cannot be read."""
+    """The next messages, ready ones first, without rows that cannot be read."""
     jobs = Job.objects.using(alias).filter(queue=queue, backend=backend)
     ready = jobs.filter(state=JobState.READY).order_by("rank", "due", "id")
     scheduled = jobs.filter(state=JobState.SCHEDULED).order_by("due")
     seen = readable(Rows(ready, limit), ROW_FIELDS, glimpse_of)
     if len(seen) < limit:
-        # Only by what the index is in order of: MariaDB would sort all that is scheduled.
+        # Ordered only as the index is: otherwise MariaDB would sort all scheduled jobs.
         later = readable(Rows(scheduled, limit - len(seen)), ROW_FIELDS, glimpse_of)
         seen += sorted(later, key=lambda job: (job.due, job.message.index["rank"], job.id))
     return seen
@@ -75,7 +75,7 @@ def find(alias: str, backend: str, job_id: str) -> Glimpse | None:
 
 
 def paused_with_jobs(alias: str, backend: str, queues: Sequence[str]) -> bool:
-    """Whether a job could be had from one of the queues, were it not paused."""
+    """Whether one of the queues has a ready job, but is paused."""
     controls = QueueControl.objects.using(alias).filter(backend=backend, paused=True)
     paused = list(controls.filter(queue__in=queues).values_list("queue", flat=True))
     ready = Job.objects.using(alias).filter(backend=backend, state=JobState.READY)
@@ -103,16 +103,16 @@ def known_among(alias: str, backend: str, job_ids: Sequence[str]) -> set[str]:
         some = job_ids[at : at + IDS_PER_QUERY]
         rows = Job.objects.using(alias).filter(backend=backend, pk__in=some)
         live.update(map(str, rows.values_list("pk", flat=True)))
-    # In this order: a job may end between the two looks.
+    # In this order: a job may end between the two queries.
     return live | ended_among(alias, backend, [job_id for job_id in job_ids if job_id not in live])
 
 
 def outcomes(alias: str, backend: str, job_ids: Sequence[str]) -> dict[str, str | None]:
-    """How some jobs ended; None for one that lives. Without those of which nothing is left."""
+    """How some jobs ended; None for a live one. Jobs without a trace are left out."""
     statuses: dict[str, str | None] = {}
     for at in range(0, len(job_ids), IDS_PER_QUERY):
         some = job_ids[at : at + IDS_PER_QUERY]
-        # The live ones first: what is not among them has ended, and its end can be seen.
+        # The live ones first: a job that is not among them has ended, and its end can be seen.
         live = Job.objects.using(alias).filter(pk__in=some).values_list("pk", flat=True)
         statuses.update(dict.fromkeys(map(str, live)))
         if gone := [job_id for job_id in some if job_id not in statuses]:
@@ -126,7 +126,7 @@ def outcomes(alias: str, backend: str, job_ids: Sequence[str]) -> dict[str, str 
 
 
 def start_of(job_id: str) -> str:
-    """How an id begins that was made within the same minute."""
+    """The start of an id, shared by the ids made within about a minute."""
     return job_id[:8]
 
 
@@ -157,15 +157,10 @@ def ended(alias: str, backend: str, job_id: str) -> Ended | None:
     )
 
 
-# All that the tables know of one job, brought together.
-#
-# The result is looked for first: who asks most likely waits for an end, and then one read by
-# primary key is all it takes.
-
-
 def account_of(alias: str, backend: str, job_id: str) -> Account | None:
     """The account of a job of one backend, or None when there is no trace of it."""
-    # What ended well between the first look and the second is found by the last one.
+    # The result first: most callers wait for the end, and then one read by primary key is enough.
+    # And last once more, for a job that ended well between the first query and the second.
     for look in (_ended_well, _alive, dead_account, _ended_well):
         if account := look(alias, backend, job_id):
             return account
@@ -173,7 +168,7 @@ def account_of(alias: str, backend: str, job_id: str) -> Account | None:
 
 
 def _ended_well(alias: str, backend: str, job_id: str) -> Account | None:
-    # By primary key and no more: neither an order nor a limit, which Django would have to write.
+    # By primary key only: an order or a limit would be more SQL for Django to compile.
     row = next(iter(_results(alias).filter(pk=job_id)), None)
     if row is None or row[0] != backend:
         return None
@@ -197,7 +192,7 @@ def _ended_well(alias: str, backend: str, job_id: str) -> Account | None:
 
 @cache
 def _results(alias: str) -> QuerySet[JobResult, Any]:
-    """Nothing but columns, made once: naming them costs a quarter of a look-up."""
+    """The columns of an account, prepared once: naming them costs a quarter of the query."""
     return JobResult.objects.using(alias).values_list(
         "backend", "queue", "handler", "status", "body", "attempts", "worker", "started_at",
         "finished_at", "value", "output",

@@ -1,4 +1,4 @@
-"""Between rows and the contract's value objects. Nothing here asks the database."""
+"""From rows to the value objects of the contract, without queries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INDEX_FIELDS = (
     "trace_id",
     "replay_of",
 )
-"""The columns that must say what the signed body says."""
+"""The columns that must agree with the signed body."""
 
 ROW_FIELDS = (
     *INDEX_FIELDS,
@@ -48,12 +48,12 @@ ROW_FIELDS = (
     "state",
     "lease_expires",
 )
-"""The columns of a job that is read: for its index, its message, its lease, and the rest."""
+"""The columns that are read of a job: for its index, its message, its lease, and the rest."""
 
 _INDEX_SIZE = len(INDEX_FIELDS)
 _MESSAGE_SIZE = ROW_FIELDS.index("suspect")
 _LEASE_SIZE = ROW_FIELDS.index("state")
-# SQLite keeps whatever it is given, so a column may hold something of another kind.
+# SQLite stores any type in any column.
 _MESSAGE_KINDS = {(str, str, str, int, int, int, int, kind) for kind in (int, NoneType)}
 _TEXTS = frozenset({"backend", "queue", "handler", "name"})
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -66,7 +66,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def _message(row: Sequence[Any], extra_deliveries: int = 0) -> Message:
-    """The message of a row; raises ValueError where that holds what nobody can use."""
+    """The message of a row; raises ValueError for values that cannot be used."""
     index = _index(row[1:_INDEX_SIZE])
     columns = row[_INDEX_SIZE:_MESSAGE_SIZE]
     if tuple(map(type, columns)) not in _MESSAGE_KINDS:
@@ -78,8 +78,8 @@ def _message(row: Sequence[Any], extra_deliveries: int = 0) -> Message:
 
 @lru_cache(maxsize=256)
 def _index(columns: Sequence[Any]) -> dict[str, Any]:
-    """The columns but the id, which comes first. One for all jobs in which they are the same:
-    on its way to a child it is written once for each frame.
+    """The index columns without the id. Jobs with equal columns share one dict: it is written
+    only once into each frame to a child.
     """
     index = dict(zip(INDEX_FIELDS[1:], columns, strict=True))
     for name, value in index.items():
@@ -100,7 +100,7 @@ def lease_of(
     extra_deliveries: int = 1,
     handle: str | None = None,
 ) -> Lease:
-    """The lease of a row that was read before it was claimed: this delivery is added."""
+    """The lease of a row; ``extra_deliveries`` is 1 where it was read before it was claimed."""
     message = _message(row, extra_deliveries)
     suspect, created_at, cancelled = row[_MESSAGE_SIZE:_LEASE_SIZE]
     return Lease(
@@ -117,7 +117,7 @@ def lease_of(
 
 
 def glimpse_of(row: Sequence[Any]) -> Glimpse:
-    """A row as seen without leasing it."""
+    """A glimpse of a row, without leasing it."""
     message = _message(row)
     suspect, created_at, _, state, lease_expires = row[_MESSAGE_SIZE:]
     return Glimpse(

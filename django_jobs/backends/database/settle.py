@@ -1,7 +1,7 @@
-"""Settle: every way out of a lease. Each is one step, and needs the current token.
+"""Settle: every way to end a lease. Each is one transaction and needs the current token.
 
-A lease that ended but was not reaped yet still settles: its token is the current one,
-and to accept it saves a second run.
+A lease that has expired but was not reaped yet can still be settled: its token is the current
+one, and accepting it saves a second run.
 """
 
 from __future__ import annotations
@@ -36,50 +36,46 @@ if TYPE_CHECKING:
     from django_jobs.db.clock import StoreClock
     from django_jobs.wire.envelope import Header
 
-
-# Which rows a lease still holds. Every transition after a claim asks for the exact token.
-#
-# And for nothing but id and token: a row that does not run has none. Were its state named,
-# PostgreSQL might read all running jobs, from the index of their lease's ends, which is
-# the smaller one when it was last analyzed in a quiet hour.
-
+# Every transition after a claim requires the exact token, and filters by id and token only: a
+# row that is not running has none. With the state as a condition PostgreSQL might read all
+# running jobs from the index of lease ends, which seems small if it was analyzed in a quiet hour.
 
 BRIEFLY = (0.005, 0.02, 0.05, 0.1)
-"""Seconds after which a settle looks again whether a locked row is free."""
+"""The pauses, in seconds, after which a settle tries a locked row again."""
 
 
 def held_row(alias: str, lease: Lease) -> QuerySet[Job]:
-    """The row of a lease, if it is still this lease's."""
+    """The row of a lease, if this lease still holds it."""
     return Job.objects.using(alias).filter(pk=lease.id, lease_token=lease.token)
 
 
 def candidates(alias: str, leases: Sequence[Lease]) -> QuerySet[Job]:
-    """The rows of leases, whoever holds them now."""
+    """The rows of leases, whether they still hold them or not."""
     ids = sorted(lease.id for lease in leases)
     return Job.objects.using(alias).filter(pk__in=ids).order_by("pk")
 
 
 def matching(alias: str, leases: Sequence[Lease], rows: QuerySet[Job]) -> set[str]:
-    """The ids whose row shows exactly the token of their own lease."""
+    """The ids of leases whose row has their own token."""
     del alias
     tokens = {str(pk): token for pk, token in rows.values_list("pk", "lease_token")}
     return {lease.id for lease in leases if tokens.get(lease.id) == lease.token}
 
 
 def lock_held(alias: str, leases: Sequence[Lease], *, waits: bool) -> set[str]:
-    """The ids of leases that are still held, whose rows nobody else can settle meanwhile.
+    """Lock the rows of leases that are still held, and return their ids.
 
-    Rows that others have locked are left out where they can be, unless the caller ``waits``,
-    as it has to inside of a transaction that ends as a whole.
+    Rows locked by others are left out where the database can skip them, unless the caller
+    ``waits``, as it has to inside a transaction that ends as a whole.
     """
     skips = connections[alias].features.has_select_for_update_skip_locked and not waits
-    # In the order of their keys, so that two settles never wait for each other in a ring.
+    # In the order of their primary keys, so that two settles cannot deadlock.
     rows = candidates(alias, leases).select_for_update(skip_locked=skips)
     return matching(alias, leases, rows)
 
 
 def locked_by_others(alias: str, leases: Sequence[Lease], held: set[str]) -> set[str]:
-    """The ids of leases that hold, but whose rows ``lock_held`` left out."""
+    """The ids of leases that are still held, but whose rows ``lock_held`` left out."""
     if len(held) == len(leases):
         return set()
     missing = [lease for lease in leases if lease.id not in held]
@@ -89,9 +85,9 @@ def locked_by_others(alias: str, leases: Sequence[Lease], held: set[str]) -> set
 def past_brief_locks(
     settle: Callable[[Sequence[Lease]], list[Settled]], leases: Sequence[Lease]
 ) -> list[Settled]:
-    """What a settle says that leaves out locked rows, and is asked again for those for a moment.
+    """Settle, and for a moment try again the rows that were left out because they were locked.
 
-    On MariaDB a claim locks a row that it passes over, until it has seen that it has to.
+    On MariaDB a claim briefly locks rows that it then passes over.
     """
     answers = settle(leases)
     for pause in BRIEFLY:
@@ -105,7 +101,7 @@ def past_brief_locks(
 
 
 def answers_of(leases: Sequence[Lease], settled: set[str], locked: set[str]) -> list[Settled]:
-    """What a settle says of each lease."""
+    """The answer for each lease."""
     return [
         Settled.SETTLED
         if lease.id in settled
@@ -115,7 +111,7 @@ def answers_of(leases: Sequence[Lease], settled: set[str], locked: set[str]) -> 
 
 
 def delete(alias: str, leases: Sequence[Lease]) -> int:
-    """Remove the rows of leases; with more than one, of such as were locked before."""
+    """Delete the rows of leases. Several rows must have been locked before."""
     ids = [lease.id for lease in leases]
     tokens = {lease.token for lease in leases}
     held = Job.objects.using(alias).filter(pk__in=ids, lease_token__in=tokens)
@@ -158,7 +154,7 @@ def nack(
 
 
 def _put_off_since(clock: StoreClock, charge: Charge) -> Any:
-    """Kept from the first time on; what somebody wrote there is not believed if it is to come."""
+    """The moment of the first put-off. A moment in the future is not believed."""
     if charge is not Charge.PUT_OFF:
         return None
     now = clock.now()
@@ -168,18 +164,18 @@ def _put_off_since(clock: StoreClock, charge: Charge) -> Any:
 def _given_back(
     clock: StoreClock, delay_seconds: float | None, charge: Charge, counted: Header
 ) -> dict[str, Any]:
-    """What becomes of the row."""
+    """The changes to the row of a job that is given back."""
     changes: dict[str, Any] = {**_WITHOUT_LEASE, "state": JobState.READY}
-    # A suspect that was never started, and so returns to its place, stays one.
+    # A suspect that was never started returns to its place, and stays a suspect.
     if charge is not Charge.NOTHING or delay_seconds is not None:
         changes["suspect"] = charge in {Charge.CRASH, Charge.SUSPICION}
         changes["put_off_since"] = _put_off_since(clock, charge)
-        changes["reaped_token"] = None  # what this lease tells counts, and not an earlier loss
+        changes["reaped_token"] = None  # this lease's outcome counts, not an earlier loss
     if delay_seconds is not None:
         due = _no_earlier(clock.now() + to_microseconds(delay_seconds))
         waits = When(GreaterThan(due, clock.now()), then=Value(JobState.SCHEDULED))
         changes |= {"state": Case(waits, default=Value(JobState.READY)), "due": due}
-    # A counter that somebody has set to its end stays there.
+    # A counter that was set to its maximum stays there.
     if charge is Charge.ATTEMPT and counted.attempts < FULL:
         changes["attempts"] = F("attempts") + 1
     elif charge is Charge.CRASH and counted.crashes < FULL:
@@ -218,21 +214,21 @@ def _give_back_all(alias: str, leases: Sequence[Lease], *, waits: bool) -> list[
 
 
 def _take_losses_back(alias: str, lost: Sequence[Lease]) -> None:
-    """Who gives back what was reaped lives: its loss was no crash, and makes no suspect."""
+    """Undo what reaping made of these losses: their worker is alive, so there was no crash."""
     by_token: dict[str, list[str]] = {}
     for lease in lost:
         by_token.setdefault(lease.token, []).append(lease.id)
     for token, ids in by_token.items():
         reaped = Job.objects.using(alias).filter(pk__in=ids, reaped_token=token)
         reaped.filter(reap_charged=False).update(suspect=False, reaped_token=None)
-        # Those were suspects before, and stay so.
+        # These were suspects before, and stay suspects.
         reaped.filter(reap_charged=True).update(crashes=F("crashes") - 1, reaped_token=None)
 
 
 def abandon(
     alias: str, clock: StoreClock, lease: Lease, failure: Failure, tell: Tell = no_hints
 ) -> Settled:
-    """Move a job among the dead letters. A refused one leaves no trace there."""
+    """Move a job to the dead letters, if its lease is still held."""
     shared = keys_of([lease])
 
     def work(connection: BaseDatabaseWrapper) -> Settled:
@@ -250,7 +246,7 @@ def abandon(
 
 
 def _keep(alias: str, lease: Lease, attempt: AttemptRecord) -> None:
-    """Remember a run that did not succeed; of a job that fails for ever, the latest ones."""
+    """Record a failed run. Of a job that fails for ever only the latest runs are kept."""
     row = attempt_of(lease, attempt)
     row.save(using=alias, force_insert=True)
     if attempt.number > ATTEMPTS_KEPT:
@@ -261,11 +257,11 @@ def _keep(alias: str, lease: Lease, attempt: AttemptRecord) -> None:
 def renew(
     alias: str, clock: StoreClock, leases: Sequence[Lease], lease_seconds: float
 ) -> list[Settled]:
-    """Move the end of held leases. One that is locked just now is being settled."""
+    """Extend held leases. A lease whose row is locked is just being settled."""
 
     def work(connection: BaseDatabaseWrapper) -> list[Settled]:
         held = matching(alias, leases, candidates(alias, leases))
-        # Where rows cannot be skipped, it waits for the settle and finds the lease lost.
+        # Where rows cannot be skipped, this waits for the settle and then finds the lease lost.
         skips = connection.features.has_select_for_update_skip_locked
         free = candidates(alias, leases).select_for_update(skip_locked=skips)
         renewable = matching(alias, leases, free)
@@ -277,13 +273,13 @@ def renew(
 
 
 def return_claimed(alias: str, clock: StoreClock, token: str, tell: Tell = no_hints) -> int:
-    """Give back all that a claim took whose answer did not come; how many.
+    """Give back all jobs of a claim whose answer did not arrive; return how many.
 
-    Without the rows of their keys, which another transaction may hold for longer than a lease:
-    nothing is admitted by mistake where a place is free, and others are woken afterwards, or when
-    these jobs have run.
+    Does not lock the rows of their keys, which another transaction may hold for longer than a
+    lease: a place that becomes free admits no job by mistake, and waiting jobs are woken
+    afterwards, or when these jobs have run.
     """
-    # Among what runs, for which there is an index; the token has none.
+    # Among running jobs, for which there is an index; the token has none.
     mine = Job.objects.using(alias).filter(
         state=JobState.RUNNING, lease_expires__gt=0, lease_token=token
     )
@@ -308,7 +304,7 @@ def reap_expired(
     limit: int,
     tell: Tell = no_hints,
 ) -> int:
-    """Return jobs whose lease ended without a verdict, the longest ended first."""
+    """Return jobs whose lease ended without a verdict; those that ended first come first."""
     expired = Job.objects.using(alias).filter(
         backend=backend, state=JobState.RUNNING, lease_expires__lte=clock.now()
     )
@@ -322,7 +318,7 @@ def reap_expired(
         free = [pk for pk, *keys in seen if not any(keys)]
         keyed = [pk for pk, *keys in seen if any(keys)]
         reaped = 0
-        # Apart, so that a key that is locked holds up no job that has none.
+        # Separately, so that a locked key does not hold up jobs without keys.
         for chosen, keys in ((free, []), (keyed, shared)):
             if chosen:
                 reaped += _reap(alias, clock, expired, chosen, keys, tell)
@@ -346,14 +342,14 @@ def _reap(
         keys = Keys(alias, clock, shared, tell)
         rows, still = Job.objects.using(alias).filter(pk__in=chosen), expired
         if connection.features.has_select_for_update_skip_locked:
-            # By primary key alone: given more, PostgreSQL likes to read all expired ones.
+            # By primary key alone: with more conditions PostgreSQL may read all expired leases.
             rows, still = rows.select_for_update(skip_locked=True), Job.objects.using(alias)
         columns = rows.annotate(now=clock.now()).values(
             "pk", "suspect", "lease_expires", "now", *_EVENT_COLUMNS
         )
         lost = [row for row in columns if (row["lease_expires"] or row["now"] + 1) <= row["now"]]
-        # Where rows were not locked, one may have been renewed or settled since. A column stands
-        # behind those that are made of it, because MySQL lets assignments see earlier ones.
+        # Rows that were not locked may have been renewed or settled since. A column is assigned
+        # after those computed from it, because on MySQL an assignment sees the earlier ones.
         reaped = still.filter(pk__in=[row["pk"] for row in lost]).update(
             state=_if_charged(Value(JobState.SCHEDULED), Value(JobState.READY)),
             due=_if_charged(_due_after_crash(clock), F("due")),
@@ -376,7 +372,7 @@ def _reap(
 
 
 def _if_charged(then: Any, otherwise: Any) -> Case:
-    """What depends on whether the loss of a lease is a crash: it is the loss of a suspect."""
+    """One value where the loss of the lease is a crash, as it is for a suspect, or the other."""
     return Case(When(suspect=True, then=then), default=otherwise)
 
 

@@ -1,8 +1,8 @@
-"""Rows that cannot be read: somebody wrote them past us, and every claim meets them again.
+"""Rows that cannot be read: written by other means, they would make every claim fail again.
 
-When a statement fails, and not for the store's sake, the rows it was about are read one by one.
-What cannot be read becomes a dead letter, made of what is left of it, and a counter that is full
-is held to its range. Nothing of this is asked while all goes well.
+When a statement fails, and the database itself is not the cause, its rows are read one by one.
+An unreadable row becomes a dead letter made of what is left of it, and a counter that is too
+large is cut to its range. As long as all goes well this costs nothing.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ _RAW_COLUMNS = (*ROW_FIELDS[: ROW_FIELDS.index("due")],)
 
 
 class Rows(NamedTuple):
-    """So many rows, in the order in which a statement meets them."""
+    """The rows that a statement reads, in its order, up to a limit."""
 
     jobs: QuerySet[Job]
     limit: int
 
 
 def is_of_a_row(error: Exception) -> bool:
-    """Whether a row may be at fault, and neither the store nor the way to it."""
+    """Whether a row may be the cause, rather than the database or the connection to it."""
     return is_refusal(error) if isinstance(error, Error) else not isinstance(error, OSError)
 
 
 def past_unreadable(
     alias: str, clock: StoreClock, work: Callable[[], T], met: Callable[[], Iterable[Rows]]
 ) -> T:
-    """Do some work; where a row keeps it from being done, put that away and do it after all.
+    """Do some work; if a row makes it fail, move that row away and try again.
 
-    ``met``: what rows the work has met.
+    ``met``: returns the rows that the work reads.
     """
     while True:
         try:
@@ -79,7 +79,7 @@ def past_unreadable(
 
 
 def readable(rows: Rows, fields: Sequence[str], of: Callable[[Any], T]) -> list[T]:
-    """What is made of rows, without those that cannot be read."""
+    """The objects that ``of`` makes of rows, without the rows that cannot be read."""
 
     def read(jobs: QuerySet[Job]) -> list[T]:
         return [of(row) for row in jobs.values_list(*fields)]
@@ -100,7 +100,7 @@ def readable(rows: Rows, fields: Sequence[str], of: Callable[[Any], T]) -> list[
 
 
 def of_known_kinds(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Those of which objects can be made: SQLite keeps what is of another kind than its column."""
+    """Jobs whose columns have the right types: SQLite stores any type in any column."""
     if connections[jobs.db].vendor != "sqlite":
         return jobs
     return jobs.filter(RawSQL(_known_kinds(), (), BooleanField()))  # noqa: S611 - names of our columns
@@ -120,10 +120,10 @@ def _known_kinds() -> str:
 
 
 def end_endless(alias: str, clock: StoreClock, limit: int) -> int:
-    """Let leases end that never would, so that their jobs are reaped; how many there were."""
+    """Expire leases that would never end, so that their jobs are reaped; return how many."""
     running = Job.objects.using(alias).filter(state=JobState.RUNNING)
     far = running.filter(lease_expires__gt=clock.now() + to_microseconds(_CENTURY_SECONDS))
-    # MariaDB and MySQL have no index of what runs alone: there all that waits has no end either.
+    # MariaDB and MySQL have no index of running jobs alone, and waiting jobs have no end either.
     endless = running.filter(lease_expires=None)
     apart = connections[alias].vendor == "mysql"
     names = queues_with_endless(alias) if apart else ()
@@ -137,7 +137,7 @@ def end_endless(alias: str, clock: StoreClock, limit: int) -> int:
 
 
 def _put_away(alias: str, clock: StoreClock, rows: Rows) -> int:
-    """Make dead letters of rows that cannot be read, and mend full counters; how many were."""
+    """Make dead letters of unreadable rows and repair too large counters; return how many."""
     letters: list[FailedJob] = []
     keys: set[str] = set()
 
@@ -173,7 +173,7 @@ def _put_away(alias: str, clock: StoreClock, rows: Rows) -> int:
 
 
 def _unreadable(jobs: QuerySet[Job], addresses: Sequence[Any]) -> list[tuple[Any, Exception]]:
-    """Those of some rows that no claim could read, each with why, found by halving."""
+    """The rows that no claim could read, each with its error; found by halving."""
     if not addresses:
         return []
     try:
@@ -189,7 +189,7 @@ def _unreadable(jobs: QuerySet[Job], addresses: Sequence[Any]) -> list[tuple[Any
 
 
 def _read(jobs: QuerySet[Job]) -> None:
-    """Raise where rows cannot be read, or would not be found again by what was read."""
+    """Raise if rows cannot be read, or cannot be found again by the id that was read."""
     for row in jobs.values_list(*ROW_FIELDS):
         lease_of(row, token="", expires_at=0)
     if not connections[jobs.db].features.has_native_uuid_field:
@@ -200,7 +200,7 @@ def _read(jobs: QuerySet[Job]) -> None:
 
 
 def _addresses(rows: Rows) -> list[Any]:
-    """Where rows are to be found, whatever is written in them."""
+    """Identifiers of rows that work whatever the rows contain."""
     return list(_addressed(rows.jobs).values_list("address", flat=True)[: rows.limit])
 
 
@@ -222,7 +222,7 @@ def _quoted_id(alias: str) -> str:
 
 
 def _raw(job: QuerySet[Job], connection: BaseDatabaseWrapper) -> dict[str, str | None]:
-    """What is written in a row, as text."""
+    """The columns of a row as text."""
     kind = BinaryField() if connection.vendor == "sqlite" else TextField()
     texts = {f"raw_{name}": Cast(name, kind) for name in _RAW_COLUMNS}
     (row,) = job.annotate(**texts).values_list(*texts)
@@ -234,7 +234,7 @@ def _text(value: str | bytes | None) -> str | None:
 
 
 def _dead_letter(raw: dict[str, str | None], error: Exception, now: Any) -> FailedJob:
-    """A dead letter of what can be told of a row."""
+    """A dead letter made of what can be read of a row."""
     handler = raw["handler"] or ""
     dead = FailedJob(
         backend=raw["backend"] or "",

@@ -1,8 +1,8 @@
-"""Waiting for work: asleep until a job is due or something tells that one may be.
+"""Waiting for work: sleep until a job is due or a hint says that one may be.
 
-Each thread that waits has a ``Watch`` of its own. Between looks it sleeps on what its
-database offers: notifications on PostgreSQL, the counter of changes on SQLite, the clock
-on MariaDB and MySQL. All of them are hints; what is due, a look tells.
+Each waiting thread has its own ``Watch``. Between polls it sleeps on what the database offers:
+notifications on PostgreSQL, the change counter on SQLite, a timeout on MariaDB and MySQL. All
+of them are hints; only a poll, called a glance here, tells what is due.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 
 SURE_FACTOR = 2.0
-"""Who is told of new jobs looks by itself so much less often."""
+"""A worker that gets hints polls so many times less often."""
 
-# Hints come at most so often (see hints.py): the job that follows one closely has none of
-# its own. So a hint is followed by looks, in pauses that begin above that and grow.
+# Hints are limited in rate (see notify.py): a job that follows closely after another has none of
+# its own. So after a hint the worker polls, first after slightly more than that, then less often.
 FIRST_LOOK_AFTER_HINT = 0.03
 LOOKS_GROW = 3.0
 STOP_PATIENCE = 0.2
 
 
 class Watch:
-    """One thread's waiting on one backend's queues."""
+    """Waits for work in the queues of one backend, for one thread."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class Watch:
             self._listener = Listener(connection, self._selector, backend)
         elif connection.vendor == "sqlite" and can_see_others(connection):
             self._changes = Changes(connection)
-        # Also when a thread ends, or a test, without a word.
+        # Also when the thread or the test ends without calling stop().
         ends = (self._selector, self._alarm, self._bell)
         self._close = weakref.finalize(self, _close, self._listener, *ends)
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
-        """Whether there may be work; False when the time is over and none was seen."""
+        """Whether there may be work; False if none was seen until the timeout."""
         with self._waits:
             try:
                 return self._until_work(queues, time.monotonic() + timeout)
@@ -91,8 +91,8 @@ class Watch:
             if left <= 0:
                 return False
             if self._listener is not None and self._listener.begins():
-                # Nobody told what came before it listened, and it may have missed a hint
-                # for which the next ones were left out.
+                # Jobs enqueued before it listened sent it no hint, and it may have missed a
+                # hint after which the next ones were left out.
                 self._look_in = FIRST_LOOK_AFTER_HINT
                 continue
             pause = self._pause(left, seen.due_in)
@@ -100,7 +100,7 @@ class Watch:
                 self._look_in = FIRST_LOOK_AFTER_HINT
                 return True
             if pause == left and time.monotonic() >= deadline:
-                return False  # the next wait begins with a look
+                return False  # the next wait begins with a poll
         return False
 
     def _pause(self, left: float, due_in: float | None) -> float:
@@ -115,7 +115,7 @@ class Watch:
         return min(pauses)
 
     def _sleep(self, queues: Sequence[str] | None, seconds: float) -> bool:
-        """Whether a hint came. It may end before its time for other reasons."""
+        """Whether a hint came. May return early for other reasons."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self.stopped:
             if self._changes is not None:
@@ -132,13 +132,13 @@ class Watch:
 
     @property
     def gets_hints(self) -> bool:
-        """Whether new jobs wake this thread."""
+        """Whether notifications of new jobs wake this thread."""
         return self._listener is not None and self._listener.listens
 
     def stop(self) -> None:
-        """Let a wait that is under way end, and close what waiting holds. For any thread."""
+        """End a wait that is under way, and close its resources. For any thread."""
         self.stopped = True
-        with contextlib.suppress(OSError):  # closed just now
+        with contextlib.suppress(OSError):  # already closed
             self._bell.send(b"!")
         if self._waits.acquire(timeout=STOP_PATIENCE):  # else it hangs, and ends with its process
             self._close()
@@ -181,18 +181,17 @@ class Watches:
             self._all.discard(watch)
 
 
-# All that an idle worker has to know, in one statement that changes nothing.
-#
-# Whether a job is due, when the next one will be, when the first lease and the first result
-# end, and the store's own time. However many jobs wait, a few index entries per queue are
-# read: names of queues are found by a loose scan, from each to the next greater one.
+# ------------------------------------------------------------------------------ the poll
 
+# One read-only statement tells an idle worker whether a job is due, when the next one will be,
+# when the first lease and the first result end, and the store's time. However many jobs wait, it
+# reads a few index entries per queue: queue names are found by a loose scan of the index.
 
 _READY, _SCHEDULED, _RUNNING, _BLOCKED = (
     int(state) for state in (JobState.READY, JobState.SCHEDULED, JobState.RUNNING, JobState.BLOCKED)
 )
-# Ordered as the index is: a planner that expects to find a ready job anywhere would
-# otherwise read the whole table to find none.
+# Ordered as the index is: otherwise a planner that expects to find a ready job anywhere would
+# read the whole table to find none.
 _READY_JOB = (
     "SELECT {due} FROM {job}{in_turn} WHERE {queue} = {name} AND {state} = {READY} "
     "AND {backend} = %s AND NOT EXISTS (SELECT 1 FROM {control} WHERE {control}.{backend} = %s "
@@ -212,11 +211,10 @@ _NAMES_BY_STEPS = (
     "SELECT (SELECT MIN({queue}) FROM {job} WHERE {queue} > names.name) FROM names "
     "WHERE names.name IS NOT NULL) "
 )
-# Their loose scan is of their own making; a subquery would be read from its start.
+# MariaDB and MySQL do a loose scan for GROUP BY; a subquery they would read from its start.
 _NAMES_BY_GROUPS = "WITH names (name) AS (SELECT {queue} FROM {job} GROUP BY {queue}) "
 
-
-# Of the queues those that have such a job: one statement for all of them.
+# The queues that have such a job, in one statement.
 _NAMES_WHERE_BLOCKED = (
     "{names}SELECT {text} FROM names WHERE (SELECT {state} FROM {job} WHERE {queue} = {name} "
     "AND {state} = {BLOCKED} LIMIT 1) = {BLOCKED}"
@@ -231,16 +229,16 @@ _NAMES_WHERE_DUE = (
     "AND {state} = {SCHEDULED} ORDER BY {due} LIMIT 1) <= {now}"
 )
 
-# The driver of SQLite gives up at the first text that is not UTF-8.
+# SQLite's driver fails at the first text that is not UTF-8.
 _TEXT_AS_BYTES = "CASE typeof(names.name) WHEN 'text' THEN CAST(names.name AS BLOB) END"
 
 LATELY_SECONDS = 2.5
 
 
 class Glance(NamedTuple):
-    """What was to be seen, in microseconds on the store's clock.
+    """The answer of one poll. Moments are microseconds on the store's clock.
 
-    ``moments``: of each queue, where all were looked at, when one of its jobs is due.
+    ``moments``: if all queues were polled, when the next job of each is due.
     """
 
     now: int
@@ -252,7 +250,7 @@ class Glance(NamedTuple):
     moments: Mapping[str, int] = {}
 
     def chores(self) -> Chores:
-        """What there is to do for everybody."""
+        """The housekeeping that is due."""
         return Chores(
             reap=self._is_over(self.lease_ends),
             tidy=self._is_over(self.due) or self._is_over(self.result_ends),
@@ -262,12 +260,12 @@ class Glance(NamedTuple):
         return moment is not None and moment <= self.now
 
     def queues_due(self) -> list[str]:
-        """Where something is due, closed ones among them: claims know how long they are."""
+        """The queues with a due job. Closed ones too: claims know how long they stay closed."""
         return [name for name, moment in self.moments.items() if moment <= self.now]
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until a job can be had; 0 when one can, None when none waits."""
+        """Seconds until a job can be claimed; 0 if one can be now, None if none waits."""
         if self.ready:
             return 0.0
         due_in = None if self.due is None else max(self.due - self.now, 0) / SECOND
@@ -275,7 +273,7 @@ class Glance(NamedTuple):
 
 
 class LastGlance:
-    """What was seen last of all queues, for those to whom a second or two is all the same."""
+    """The last glance at all queues, for callers that do not mind an age of a second or two."""
 
     def __init__(self) -> None:
         self._last: tuple[float, Glance] | None = None
@@ -287,14 +285,14 @@ class LastGlance:
         return seen
 
     def taken(self) -> Glance | None:
-        """Once: who did something because of it has to look again. Its clock went on meanwhile."""
+        """The last glance, brought up to now; only once, as its caller may change what it saw."""
         last, self._last = self._last, None
         if last is None or time.monotonic() - last[0] > LATELY_SECONDS:
             return None
         return _as_of_now(*last)
 
     def since(self, moment: float) -> Glance | None:
-        """What was seen by a look that began no earlier than that, as often as it is asked for."""
+        """The last glance if it began no earlier than ``moment``, brought up to now."""
         last = self._moments
         return None if last is None or last[0] < moment else _as_of_now(*last)
 
@@ -310,9 +308,9 @@ def glance(
     queues: Sequence[str] | None = None,
     closed: Mapping[str, float] | None = None,
 ) -> Glance:
-    """Look at some queues of a backend, or at all there are, but those that are closed.
+    """Poll some queues of a backend, or all of them, without the closed ones.
 
-    ``closed``: seconds until something can be had from a queue again.
+    ``closed``: seconds until a queue opens again.
     """
     shut = {name: left for name, left in (closed or {}).items() if queues is None or name in queues}
     asked = None if queues is None else [name for name in queues if name not in shut]
@@ -348,11 +346,11 @@ def glance(
 
 
 def _by_queue(rows: Sequence[Any], asked: Sequence[str] | None) -> list[tuple[str, Any, Any]]:
-    """Of each queue what is ready and when the next job is due."""
+    """For each queue, its ready job and when the next job is due."""
     if asked is not None:
         dues, half = rows[0], len(rows[0]) // 2
         rows = list(zip(asked, dues[:half], dues[half:], strict=True))
-    # On SQLite a name and a moment may be of any kind, if they were written by somebody else.
+    # On SQLite a name and a moment may have any type, if written by other means.
     return [
         (name, ready, due if isinstance(due, int) else None)
         for stored, ready, due in rows
@@ -361,7 +359,7 @@ def _by_queue(rows: Sequence[Any], asked: Sequence[str] | None) -> list[tuple[st
 
 
 def _of_all(connection: BaseDatabaseWrapper, now: str, backend: str) -> tuple[str, list[str]]:
-    """A row for each queue, and one without a name where there is none."""
+    """One row for each queue, or a row without a name if there are none."""
     columns = f"SELECT {now}, ({_NEXT_LEASE_END}), ({_NEXT_RESULT_END}), {{text}}"
     dues = f"({_READY_JOB}), ({_NEXT_JOB})"
     sql = f"{_names(connection)}{columns}, {dues} FROM (SELECT 1 AS one) AS one LEFT JOIN names"
@@ -371,7 +369,7 @@ def _of_all(connection: BaseDatabaseWrapper, now: str, backend: str) -> tuple[st
 def _of(
     connection: BaseDatabaseWrapper, now: str, backend: str, queues: Sequence[str]
 ) -> tuple[str, list[str]]:
-    """One row, with the ready ones of the queues and then the later ones."""
+    """A single row: the ready job of each queue, then the next scheduled job of each."""
     ends = f"SELECT {now}, ({_NEXT_LEASE_END}), ({_NEXT_RESULT_END})"
     parts = [f"({part})" for part in (_READY_JOB, _NEXT_JOB) for _ in queues]
     params = [backend]
@@ -387,7 +385,7 @@ def _names(connection: BaseDatabaseWrapper) -> str:
 
 
 def all_queues(alias: str) -> list[str]:
-    """The queues that hold live jobs, of whatever backend."""
+    """The queues that hold live jobs of any backend."""
     return _queue_names(alias, "{names}SELECT {text} FROM names WHERE name IS NOT NULL")
 
 
@@ -421,7 +419,7 @@ def _queue_names(alias: str, sql: str, now: str = "") -> list[str]:
 
 
 def text_of(value: Any) -> str | None:
-    """A text column; None for what on SQLite is no text that can be read."""
+    """The value of a text column; None if SQLite holds no readable text there."""
     try:
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
@@ -450,7 +448,7 @@ def _words(connection: BaseDatabaseWrapper) -> dict[str, Any]:
         "RUNNING": _RUNNING,
         "BLOCKED": _BLOCKED,
         "text": _TEXT_AS_BYTES if connection.vendor == "sqlite" else "names.name",
-        # In a subquery MariaDB sorts all jobs of a queue, among millions, to find the first one.
+        # In a subquery MariaDB would sort all jobs of a queue to find the first one.
         "in_turn": " FORCE INDEX (dj_job_claim)" if connection.vendor == "mysql" else "",
         "by_due": " FORCE INDEX (dj_job_promote)" if connection.vendor == "mysql" else "",
         **{name: quote(name) for name in columns},
