@@ -1,4 +1,4 @@
-"""``@job``: a function becomes a handler, and gains ``enqueue``.
+"""``@job`` and ``JobHandler``: functions and classes become handlers, and gain ``enqueue``.
 
 The types carry the function's own parameters along, so that a wrong call of ``enqueue``
 is an error in the editor already.
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from django_jobs.handle import Handle
     from django_jobs.handlers.classes import ClassHandler, TypedContext
-
-
-# ``JobHandler``: a handler as a class, with a typed payload.
 
 
 PayloadT = TypeVar("PayloadT")
@@ -165,7 +162,7 @@ class JobFunction(Generic[P, R_co, T_co]):
             return self.function(context, *args, **kwargs)  # type: ignore[no-any-return]  # bound by P and R
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # bound by P and R
 
-    if not TYPE_CHECKING:  # a type checker is to go on finding what is not there
+    if not TYPE_CHECKING:  # type checkers should still report missing attributes
 
         def __getattr__(self, name: str) -> Any:
             if hasattr(type(self), name):  # a property that failed: its own error, not this one
@@ -174,7 +171,7 @@ class JobFunction(Generic[P, R_co, T_co]):
 
     @property
     def task(self) -> Any:
-        """The job as a Task of Django's, to be handed to whatever wants one.
+        """The job as a Task of Django, for code that expects one.
 
         Raises InvalidJob where no alias of TASKS leads to the backend of the job.
         """
@@ -185,7 +182,7 @@ class JobFunction(Generic[P, R_co, T_co]):
             )
         return task_of(self)
 
-    # What code asks of a Task, where a job has no other answer to it.
+    # Attributes of a Task that a job does not have otherwise.
 
     @property
     def func(self) -> Callable[..., Any]:
@@ -250,7 +247,7 @@ class JobFunction(Generic[P, R_co, T_co]):
         return await sync_to_async(self.prepare(*args, **kwargs).enqueue)()
 
     def _context_of_a_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobContext:
-        """What a plain call is shown as its job: there is none, so it is attempt 1 of nothing."""
+        """The context of a plain call, which belongs to no job."""
         payload = {"args": list(args), "kwargs": kwargs}
         queue = self.options.queue or ""
         return JobContext(id="", payload=payload, name=self.options.name or self.key, queue=queue)
@@ -260,7 +257,7 @@ class JobFunction(Generic[P, R_co, T_co]):
 
 
 task_of: Callable[[JobFunction[..., Any, Any]], Any] | None = None
-"""Makes a Task of a job. Set when the app is ready, where Tasks can be had."""
+"""Makes a Task of a job. Set when the app is ready, if Tasks are installed."""
 
 
 class Decorator(Protocol):
@@ -357,7 +354,7 @@ _CONDUCT = ("retry_on", "discard_on", "before", "after")
 
 
 def conduct_of(conduct_options: dict[str, Any], options: Options) -> Conduct:
-    """What a decorator says of the code it stands on, checked; raises InvalidOption."""
+    """The checked options of a decorator about its own code; raises InvalidOption."""
     for name in ("retry_on", "discard_on"):
         if name in conduct_options:
             conduct_options[name] = _exceptions(name, conduct_options[name])
@@ -377,7 +374,7 @@ def _exceptions(name: str, value: Any) -> tuple[type[BaseException], ...]:
 
 
 def checked_key(function: Callable[..., Any], key: Any) -> str:
-    """The key of a function: the given one, or else its dotted path; raises InvalidJob."""
+    """The key of a function: ``key``, or else its dotted path; raises InvalidJob."""
     if isinstance(function, type) or not hasattr(function, "__qualname__"):
         raise InvalidJob(f"@job takes a function or a subclass of JobHandler, not {function!r}")
     return _path_or(key, function)

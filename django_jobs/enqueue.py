@@ -1,4 +1,4 @@
-"""From a definition to a sealed message in a backend.
+"""Enqueueing: from options and a payload to a sealed message in a backend.
 
 Everything that can be known to be wrong is refused here, with an error that names it;
 the worker checks again, because it does not trust what it reads.
@@ -44,12 +44,7 @@ if TYPE_CHECKING:
     from django_jobs.definition import Options
     from django_jobs.handlers.base import Handler
 
-
-# Options become terms: what a job asks for, held against who is to carry it.
-#
-# What a backend, a handler or this site's settings cannot give is refused here, with an
-# error that names it and the way out.
-
+# ------------------------------------------------------------------- from options to terms
 
 MAX_META_BYTES = 16 * 1024
 
@@ -57,7 +52,7 @@ MAX_META_BYTES = 16 * 1024
 def check(
     options: Options, handler: Handler, backend: Backend, settings: JobsSettings, queue: str
 ) -> None:
-    """Raise InvalidJob for what cannot be had."""
+    """Raise InvalidJob for options that the backend, handler or settings do not support."""
     _check_capabilities(options, backend)
     _check_retry(options, handler, settings)
     _check_times(options)
@@ -84,7 +79,7 @@ def _check_capabilities(options: Options, backend: Backend) -> None:
 
 
 def _check_retry(options: Options, handler: Handler, settings: JobsSettings) -> None:
-    """A worker imports no policy that only a message names, so such a one is refused here."""
+    """Refuse a policy that only a message would name: a worker does not import it."""
     spec = options.retry
     if not isinstance(spec, str) or built_in(spec) is not None:
         return
@@ -97,7 +92,7 @@ def _check_retry(options: Options, handler: Handler, settings: JobsSettings) -> 
 
 
 def _check_times(options: Options) -> None:
-    """Refuse a job whose time is over before it may run."""
+    """Refuse a job that expires before it may run."""
     if options.expires is None:
         return
     now = _clock.now()
@@ -145,7 +140,7 @@ def _check_atomic(
 def resolved(
     handler: str, queue: str, options: Options, backend: str, settings: JobsSettings
 ) -> Terms:
-    """The terms that travel, with what the settings decide filled in."""
+    """The terms of a message, completed from the settings."""
     return Terms(
         job=handler,
         queue=queue,
@@ -204,6 +199,8 @@ def _expires_at(options: Options, now: int) -> int | None:
     return now + to_microseconds(options.expires)
 
 
+# ------------------------------------------------------------------- from terms to a backend
+
 T_co = TypeVar("T_co", covariant=True)
 
 DEFAULT_QUEUE = "default"
@@ -236,7 +233,7 @@ class Plan:
         check(self.options, handler, backend, settings, queue)
         sealed_terms = resolved(self.handler, queue, self.options, backend.alias, settings)
         seal = Seal(sealed_terms, _signer(settings))
-        # A length of time that counts from now is sealed anew for every enqueue.
+        # A duration that counts from now is resolved again for every enqueue.
         if not isinstance(self.options.expires, int | float):
             self._resolved = (settings, backend, seal)
         return backend, seal, settings
@@ -246,9 +243,8 @@ class Plan:
 class PreparedJob(Generic[T_co]):
     """A job whose id is fixed: enqueueing it twice makes one job.
 
-    That it was tried before is remembered: the second time it is stored unless it lives or
-    has ended, in one step with the look. A backend remembers for an hour at least what has
-    ended.
+    It remembers that it was tried before: the second time it is stored unless the job is live or
+    has ended, both checked in one step. A backend remembers ended jobs for an hour at least.
     """
 
     id: str
@@ -272,7 +268,7 @@ class DefinedJob:
         self._plan = Plan(handler, options)
         self.payload = payload
 
-    if not TYPE_CHECKING:  # a type checker is to go on finding what is not there
+    if not TYPE_CHECKING:  # type checkers should still report missing attributes
         __getattr__ = no_attribute_of_defined
 
     @property
@@ -323,10 +319,10 @@ async def aenqueue_many(jobs: Iterable[PreparedJob[Any]]) -> list[Handle[Any]]:
 
 @naming_coroutines_way
 def enqueue_prepared(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
-    """Seal and store jobs, grouped by what carries them."""
+    """Seal and store jobs, grouped by their backends."""
     if not jobs:
         return []
-    # If one of them was tried before, all are asked for, so that all or none is kept.
+    # If one of them was tried before, all are checked, to keep the promise of all or none.
     again = any(job.tried for job in jobs)
     for job in jobs:
         job.tried = True
@@ -340,7 +336,7 @@ def enqueue_prepared(jobs: Sequence[PreparedJob[Any]]) -> list[Handle[Any]]:
 
 
 def _in_parts(jobs: Sequence[PreparedJob[Any]]) -> SharesTransactions | None:
-    """The backend that is to be given these jobs in parts, as one step; None for most."""
+    """The backend that stores these jobs in parts, but as one step; None for most enqueues."""
     plans = {id(job.plan): job.plan for job in jobs}.values()
     answers = {plan.options.on_conflict for plan in plans}
     if len(jobs) <= SEALED_AT_ONCE and len(answers) == 1:
@@ -356,7 +352,7 @@ def _in_parts(jobs: Sequence[PreparedJob[Any]]) -> SharesTransactions | None:
 
 
 def _enqueue_parts(jobs: Sequence[PreparedJob[Any]], *, again: bool) -> list[Handle[Any]]:
-    """Part after part, so that never the bodies of all are held."""
+    """Enqueue part after part, so that the bodies of all jobs are never in memory at once."""
     handles: list[Handle[Any]] = []
     for start in range(0, len(jobs), SEALED_AT_ONCE):
         handles += _enqueue_part(jobs[start : start + SEALED_AT_ONCE], jobs, again=again)
@@ -366,7 +362,7 @@ def _enqueue_parts(jobs: Sequence[PreparedJob[Any]], *, again: bool) -> list[Han
 def _enqueue_part(
     some: Sequence[PreparedJob[Any]], jobs: Sequence[PreparedJob[Any]], *, again: bool
 ) -> list[Handle[Any]]:
-    """Some of the jobs that are enqueued together, or all of them."""
+    """Enqueue some of the jobs of an enqueue, or all of them."""
     plan = some[0].plan
     if any(job.plan is not plan for job in some):
         return _enqueue_mixed(some, jobs, again=again)
@@ -404,7 +400,7 @@ def _sealed(job: PreparedJob[Any]) -> tuple[Backend, OnConflict, Outgoing]:
 
 
 def payload_text(handler: str, payload: Any, settings: JobsSettings) -> str:
-    """A payload as it is sealed; raises InvalidPayload for what is not JSON, or too much."""
+    """A payload as JSON; raises InvalidPayload if it cannot be encoded or is too large."""
     try:
         text = strict_json.dumps(payload)
     except strict_json.NotStrictJson as error:

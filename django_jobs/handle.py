@@ -1,4 +1,4 @@
-"""What an enqueue returns: the job's id, and the ways to ask what became of it."""
+"""The handle that an enqueue returns: the job's id, its status and its result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUCCEEDED = "succeeded"
 
 @dataclass(frozen=True, slots=True)
 class Handle(Generic[T_co]):
-    """A job that was enqueued. ``created`` is False when it had been there before."""
+    """A job that was enqueued. ``created`` is False if it existed already."""
 
     id: str
     backend: str
@@ -34,12 +34,12 @@ class Handle(Generic[T_co]):
 
     @property
     def status(self) -> str:
-        """Where the job stands now, asked anew each time.
+        """The current status of the job, read each time.
 
         ``scheduled``, ``ready`` or ``running``; ``succeeded``, ``skipped``, ``cancelled``
-        or ``dead``; ``unknown`` when it never was, or its result is no longer kept.
+        or ``dead``; ``unknown`` if it never existed, or its result is no longer kept.
         """
-        # A job may end between the two looks, so what ended is looked for once more.
+        # A job may end between the first two queries, so the result is looked up once more.
         with naming_missing_tables(self.backend):
             for look in (self._ended_status, self._live_status, self._ended_status):
                 if status := look():
@@ -68,10 +68,10 @@ class Handle(Generic[T_co]):
 
     @property
     def reason(self) -> str:
-        """Why the job is cancelled, skipped or dead, asked anew each time; empty otherwise.
+        """Why the job is cancelled, skipped or dead, read each time; empty otherwise.
 
-        Of one that its handler called off, what ``Cancel`` was given. Of a dead one a stable
-        word; its error is with the dead letter, and with what ``result()`` raises.
+        For a job that its handler cancelled, the argument of ``Cancel``. For a dead job a stable
+        word; its error is in the dead letter, and in the exception of ``result()``.
         """
         with naming_missing_tables(self.backend):
             ended = self._ended()
@@ -101,7 +101,7 @@ class Handle(Generic[T_co]):
         return ended.status if ended else None
 
     def _live_status(self) -> str | None:
-        # It goes from the outbox to the backend, so that it is looked for in this order.
+        # In this order, because the job moves from the outbox to the backend.
         if (state := outbox.state(self.backend, self.id)) is not None:
             return state
         backend = backends[self.backend]

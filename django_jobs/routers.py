@@ -1,4 +1,4 @@
-"""Sends the tables of django_jobs to the database that carries the jobs, and only there."""
+"""A router that keeps the tables of django_jobs in the job databases; and which those are."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _SHIPPED = "django_jobs.backends."
 class JobsRouter:
     """For DATABASE_ROUTERS, when jobs have a database of their own.
 
-    The package's own queries name their alias and need no router. The admin, and
-    ``migrate``, do.
+    The package's own queries name their alias and need no router. The admin and ``migrate``
+    do.
     """
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
         if model._meta.app_label != APP_LABEL:
             return None
         aliases = job_databases(_settings())
-        # A row of a second job database stays where it came from.
+        # A row of another job database stays in that database.
         state = getattr(hints.get("instance"), "_state", None)
         alias = getattr(state, "db", None)
         return alias if alias in aliases else aliases[0]
@@ -51,8 +51,8 @@ class JobsRouter:
 def _settings() -> JobsSettings:
     """The settings, with defaults for those that are wrong.
 
-    What is wrong is for the system checks to say, and they ask the router: an error of its own
-    would end every command before it could.
+    The system checks report what is wrong, and they use the router: an error here would end
+    every command before that.
     """
     try:
         return get_settings()
@@ -67,9 +67,9 @@ def tell_of_tables_not_made(
     stdout: Any = None,
     **_kwargs: Any,
 ) -> None:
-    """Say after ``migrate`` where the tables belong that no router let it make.
+    """Say after ``migrate`` that a router kept it from creating the tables, and where they belong.
 
-    Django reports a migration as OK, and records it, also where it did nothing.
+    Django reports a migration as OK, and records it, even if it did nothing.
     """
     mine = any(migration.app_label == APP_LABEL and not backwards for migration, backwards in plan)
     if verbosity < 1 or not mine or router.allow_migrate(using, APP_LABEL):
@@ -87,12 +87,12 @@ def tell_of_tables_not_made(
 def job_databases(settings: JobsSettings) -> tuple[str, ...]:
     """The database aliases that hold job tables; the first is the one to read by default.
 
-    Without a database backend the dead letters of the others still need a place: that
-    is the default database.
+    Without a database backend, dead letters of the others still need a place: the default
+    database.
     """
     configs = list(settings.backends.values())
-    # A stable sort: the default backend comes first, the others as they are written, but for
-    # sync, whose rows are of runs in this process: what brokers leave belongs to the jobs.
+    # A stable sort: the default backend first, sync last, the others as configured. The rows of
+    # sync are of runs in this process; the rows of brokers belong to real jobs.
     configs.sort(
         key=lambda config: (
             config.alias != settings.default_backend,
@@ -106,7 +106,7 @@ def job_databases(settings: JobsSettings) -> tuple[str, ...]:
 
 
 def tables_beside(home: str | None, settings: JobsSettings) -> str:
-    """The database in which the workers of a backend write of themselves: its own, if it can."""
+    """The database for the rows of a backend's workers: its own, if that holds job tables."""
     databases = job_databases(settings)
     return home if home in databases else databases[0]
 
@@ -114,7 +114,7 @@ def tables_beside(home: str | None, settings: JobsSettings) -> str:
 def outbox_database(settings: JobsSettings, backend: str) -> str | None:
     """The database alias of a backend's outbox; None where it has or needs none.
 
-    A database backend needs none in its own database: there an enqueue is an insert.
+    A database backend needs none in its own database: an enqueue is an insert there.
     """
     config = settings.backends.get(backend)
     if config is None:
@@ -127,7 +127,7 @@ def outbox_database(settings: JobsSettings, backend: str) -> str | None:
 
 
 def database_of(config: BackendConfig) -> str | None:
-    """The database alias that has the rows of a database or sync backend; None for all others."""
+    """The database alias of a database or sync backend; None for all others."""
     if shipped_parent(config.path) not in {"database", "sync"}:
         return None
     return str(config.options.get("DATABASE", DEFAULT_DB_ALIAS))

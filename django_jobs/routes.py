@@ -1,14 +1,14 @@
-"""From sealed jobs to what carries them: at once, after the caller's commit, or by an outbox.
+"""How sealed jobs get to their backend: at once, after the caller's commit, or by an outbox.
 
-A backend that shares the caller's transaction is given its jobs at once. Any other would run
-them before the caller's rows are there, or although these were rolled back; so it is given
-them when the transaction is committed. A process that dies between that commit and the push,
-or a broker that does not answer then, loses them. With an outbox nothing is lost.
+A backend that shares the caller's transaction gets its jobs at once. Any other could run them
+before the caller's rows are committed, or although these are rolled back; so it gets them after
+the commit. If the process dies between the commit and the push, or the broker does not answer,
+the jobs are lost. With an outbox nothing is lost.
 
-Django calls no hook after one that raises. So the pushes of a transaction come before all
-other hooks, which cannot keep them from being done, and raise nothing. What they lost is
-raised where the first of its jobs was enqueued among the other hooks. Each push has a hook
-of its own, with which Django forgets it when its savepoint is rolled back.
+Django stops calling on_commit hooks after one that raises. So the pushes of a transaction run
+before all other hooks, which cannot prevent them, and do not raise. Lost jobs are raised by a
+second hook, which stays among the other hooks where the first job was enqueued. Each push is a
+hook of its own, so that Django discards it when its savepoint is rolled back.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PUSHED_AT_ONCE = 1000
 
 
 class Route(NamedTuple):
-    """Where jobs go, and what is done about others in their place.
+    """Where jobs go, and what happens if a live job holds their unique key.
 
     ``again``: they may have been enqueued before, and may have ended since.
     """
@@ -59,10 +59,10 @@ class Route(NamedTuple):
     def send(
         self, outgoing: Sequence[Outgoing], mine: Sequence[Any], jobs: Sequence[Any]
     ) -> list[Enqueued]:
-        """Store messages, or see to it that they are stored when the caller commits.
+        """Store messages, now or when the caller commits.
 
-        ``mine``: the prepared jobs they were made from; ``jobs``: those and all that were to
-        be enqueued beside them. Raises as ``Backend.enqueue`` does.
+        ``mine``: the prepared jobs of these messages; ``jobs``: all jobs of the same enqueue.
+        Raises as ``Backend.enqueue`` does.
         """
         if self.way.outbox is None and _is_open(self.way.after):
             return self._send_later(outgoing, mine)
@@ -72,16 +72,16 @@ class Route(NamedTuple):
                     return self._into_outbox(self.way.outbox, outgoing)
                 return self.store(outgoing)
         except EnqueueOutcomeUnknown as error:
-            # The backend knows messages; the caller needs the jobs, to enqueue them again: all
-            # of them, since those of other backends may not have been tried.
+            # The caller needs jobs, not messages, to enqueue them again; and all of them, as
+            # those of other backends may not have been tried.
             raise EnqueueOutcomeUnknown(jobs, str(error.__cause__ or error)) from error.__cause__
 
     def store(self, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
-        """Give messages to the backend itself."""
+        """Enqueue messages in the backend itself."""
         return asking_to_enqueue(self.backend, outgoing, self.on_conflict, again=self.again)
 
     def _into_outbox(self, home: str, outgoing: Sequence[Outgoing]) -> list[Enqueued]:
-        """Its relay leaves alone what has been there before; the look is for the answer."""
+        """Write messages to an outbox. Its relay skips known jobs; the check is for the answer."""
         existing: set[str] = set()
         if self.again:
             jobs = {message.id: message.terms.queue for message in outgoing}
@@ -105,11 +105,11 @@ class Route(NamedTuple):
 
 
 def _push_of(connection: BaseDatabaseWrapper, route: Route) -> Push:
-    """The push of the innermost savepoint; one for thousands that are enqueued one by one."""
+    """The push of the innermost savepoint: one for all jobs enqueued there one by one."""
     hooks, savepoints = connection.run_on_commit, set(connection.savepoint_ids)
     last: Any
     if in_test := any(map(_is_of_testcase, connection.atomic_blocks)):
-        # What captures hooks in a test remembers how many there were: none may be moved.
+        # Tests that capture hooks remember how many there were: none may be moved.
         place = len(hooks)
         last = next((hook for _, hook, *_ in reversed(hooks) if isinstance(hook, Push)), None)
     else:
@@ -126,10 +126,10 @@ def _push_of(connection: BaseDatabaseWrapper, route: Route) -> Push:
 
 
 def _is_open(alias: str | None) -> bool:
-    """Whether the caller has a transaction open there.
+    """Whether the caller has an open transaction on a database.
 
-    One that only a test case has open around the test is none: it is never committed, and
-    without it the code under test would run in none.
+    The transaction of a test case does not count: it is never committed, and without it the code
+    under test would run in none.
     """
     if alias is None:
         return False
@@ -142,7 +142,7 @@ def _is_of_testcase(block: object) -> bool:
 
 
 class Push:
-    """Gives jobs to their backend when the transaction in which they were enqueued is committed."""
+    """Enqueues jobs in their backend after the commit of the transaction they belong to."""
 
     def __init__(self, route: Route, savepoints: set[Any], lost: Lost) -> None:
         self.lost = lost
@@ -153,11 +153,11 @@ class Push:
         self._is_done = False
 
     def takes_more(self, route: Route, savepoints: set[Any]) -> bool:
-        """Whether jobs of a route and of these savepoints may go with it."""
+        """Whether jobs of this route and these savepoints may join the push."""
         return not self._is_done and self._route == route and self._savepoints == savepoints
 
     def add(self, outgoing: Sequence[Outgoing], jobs: Sequence[Any]) -> None:
-        """Let more jobs go with it."""
+        """Add jobs to the push."""
         self._outgoing += outgoing
         self._jobs += jobs
 
@@ -170,7 +170,7 @@ class Push:
                     self._route.store(self._outgoing[part])
                     continue
                 error: BaseException = self.lost.stop
-            except BaseException as raised:  # noqa: BLE001 - whatever it is, the jobs are not there
+            except BaseException as raised:  # noqa: BLE001 - whatever it is, the jobs are lost
                 error = raised
             self.lost.add(self._route.backend.alias, self._jobs[part], error)
 
@@ -185,9 +185,9 @@ class Lost:
         self.stop: BaseException | None = None
 
     def add(self, backend: str, jobs: Sequence[Any], error: BaseException) -> None:
-        """Log what was lost, and keep it until it is raised.
+        """Log lost jobs, and keep them until they are raised.
 
-        After a stop, such as the end of a handler's time, nothing more is pushed.
+        After a stop, such as a handler's timeout, nothing more is pushed.
         """
         self._jobs += jobs
         self._backends.append(backend)
@@ -199,7 +199,7 @@ class Lost:
         events.emit(events.PushLost(backend=backend, job_ids=ids, count=len(jobs), error=error))
 
     def raise_once(self) -> None:
-        """Raise one PushFailed for all of them, or what stopped the pushes, the first time."""
+        """The first time, raise one PushFailed for all of them, or what stopped the pushes."""
         if self.stop is not None:
             stop, self.stop, self._error = self.stop, None, None
             raise stop
@@ -216,13 +216,11 @@ def _cause(error: Exception) -> str:
     return str(shown) if isinstance(shown, JobsError) else f"{type(shown).__name__}: {shown}"
 
 
-# Which way a job goes to what carries it, as the settings say.
-
-
 class Way(NamedTuple):
-    """``outbox``: the database alias whose outbox a job goes into, or None.
+    """How a job gets to its backend, according to the settings.
 
-    ``after``: the alias whose open transaction is committed first, or None.
+    ``outbox``: the alias of the database whose outbox it goes through, or None. ``after``: the
+    alias whose open transaction has to be committed first, or None.
     """
 
     outbox: str | None = None
@@ -248,7 +246,7 @@ def way(settings: JobsSettings, backend: Backend, queue: str) -> Way:
 
 
 def check(backend: Backend, unique_key: str | None, result_ttl: float) -> None:
-    """Refuse what cannot be kept when jobs go through an outbox; raises NotSupported."""
+    """Raise NotSupported for options that an outbox cannot honour."""
     if unique_key is not None:
         raise NotSupported(
             f"unique_key={unique_key!r}: whether a live job holds the key is known only to the "

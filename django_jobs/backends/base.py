@@ -1,9 +1,9 @@
-"""The contract between the worker and what carries its jobs.
+"""The contract between the worker and its backends.
 
 A backend moves messages and holds leases. It does not open messages, run handlers or
-decide about retries. ``Backend`` has the verbs that each backend needs, and the facts that
-it declares about itself. What only some stores can do is a small class of its own, which a
-backend derives from: the rest of the package asks whether it did, never which backend it is.
+decide about retries. ``Backend`` has the verbs that every backend needs, and the facts that
+it declares about itself. What only some stores can do is in small classes of its own, from which
+a backend derives: the rest of the package checks for these classes, never for a certain backend.
 The public suite in ``django_jobs.testing`` checks every word.
 """
 
@@ -76,7 +76,7 @@ class Backend(ABC):
 
     capabilities: Capabilities = Capabilities()
     ends_with_process: bool = False
-    """Whether its jobs live in one process, and nobody else can see them."""
+    """Whether its jobs live in one process, and other processes cannot see them."""
     trusted_store: bool = False
     """Whether only the site itself writes to the store: its own database, or this process.
     Elsewhere messages are verified whatever ``VERIFY_SIGNATURES`` says.
@@ -94,14 +94,14 @@ class Backend(ABC):
 
     @property
     def home(self) -> str | None:
-        """The alias of the database its jobs live in; None where they live in none.
+        """The alias of the database that holds its jobs, or None.
 
-        A worker watches over that connection, and shows itself and counts there.
+        A worker watches over that connection, and writes its row and its counts there.
         """
         return None
 
     def joins(self, alias: str) -> bool:
-        """Whether an enqueue belongs to the caller's transaction on a database, and only stores."""
+        """Whether an enqueue only stores, and in the caller's transaction on a database."""
         stores = self.capabilities.transactional_enqueue and not self.runs_at_enqueue
         return stores and alias == self.home
 
@@ -130,10 +130,10 @@ class Backend(ABC):
         with the look at it: a worker may end the job at the same moment. For a prepared job
         that is enqueued again, and for a relay that was killed between its push and the note
         of it. So a backend has to remember for a while which ids have ended, also of jobs
-        that leave no result. What a relay would be refused at every try raises InvalidJob;
-        whatever else is raised is tried again.
+        that leave no result. If a relay would be refused at every try, raise InvalidJob; after
+        any other error it tries again.
 
-        This default looks for results first, which is two steps.
+        This default looks for results first, in two steps.
         """
         ended: set[str] = set()
         if isinstance(self, Inspects) and self.capabilities.results:
@@ -148,8 +148,8 @@ class Backend(ABC):
     def known(self, jobs: Mapping[str, str]) -> set[str]:
         """Those of some jobs, by id with their queues, that live here or are known to have ended.
 
-        As ``push`` would know them. Asked before prepared jobs go into an outbox again, and before
-        a job is cancelled there that may have been pushed. This default asks for each job.
+        As ``push`` would know them. Called before prepared jobs go into an outbox again, and before
+        a job is cancelled there that may have been pushed. This default looks up each job.
         """
         can = self.capabilities
         if not (isinstance(self, Inspects) and (can.peek or can.results)):
@@ -162,16 +162,16 @@ class Backend(ABC):
 
         Within a queue: higher priority, then earlier due, then earlier id. No two
         callers get the same message. A suspect comes alone. When their bodies make
-        ``CLAIM_BYTES`` no more are taken, so that a worker is not given more than it can
-        hold. An empty list means there was nothing, or that ``fetch_ended_early``; trouble
-        is raised.
+        ``CLAIM_BYTES`` no more are taken, so that a worker does not get more than it can
+        hold. An empty list means that there was nothing, or that ``fetch_ended_early``; errors
+        are raised.
         """
 
     @property
     def fetch_ended_early(self) -> bool:
-        """Whether the last fetch gave out nothing because it had passed over enough for one call.
+        """Whether the last fetch returned nothing because it reached the limit of jobs to skip.
 
-        There is more to look at, so ask again: between two calls a worker renews and settles.
+        There is more to look at, so fetch again: between two calls a worker renews and settles.
         """
         return False
 
@@ -202,20 +202,20 @@ class Backend(ABC):
 
         Without a delay it returns to the place it had; with one it is due no earlier than it
         was before, though the clock may have stepped back. With ``Charge.NOTHING`` and the token
-        of the lease that was reaped last the answer is ``lost``, but what reaping made of
-        that loss is taken back: the suspicion, or the crash. Whoever gives back lives.
+        of the lease that was reaped last the answer is ``lost``, but the effect of reaping is
+        undone: the suspicion, or the crash. The worker that gives it back is alive.
         """
 
     def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
-        """Give jobs back that were not run to their end: each to its place, nothing charged.
+        """Give jobs back that were not run to their end, each to its place, without a charge.
 
-        As ``nack`` with ``Charge.NOTHING`` and no delay does, in one step where that can be.
+        Like ``nack`` with ``Charge.NOTHING`` and no delay, in one step where possible.
         """
         return [self.nack(lease, None, charge=Charge.NOTHING) for lease in leases]
 
     @abstractmethod
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
-        """Move a job, body unchanged, among the dead letters; one step."""
+        """Move a job, body unchanged, to the dead letters; one step."""
 
     @abstractmethod
     def renew(self, leases: Sequence[Lease], lease_seconds: float) -> list[Settled]:
@@ -226,35 +226,35 @@ class Backend(ABC):
 
     @abstractmethod
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
-        """Return jobs whose lease ended without a verdict; how many were.
+        """Return jobs whose lease ended without a verdict, and how many there were.
 
         They become suspect. A suspect that is lost again is charged a crash, and waits for
-        ``charged.crash_delay()`` where the backend has delays. Which lease it
-        was is remembered until a verdict comes of a later one; see ``nack``.
+        ``crash_events.crash_delay()`` where the backend has delays. The token of the lost lease
+        is remembered until the verdict of a later one; see ``nack``.
         """
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
         """Return when there may be work in the queues, at the latest after the timeout.
 
-        No queues named (None) means all there are. False only if nothing was due when
-        it looked last; whoever does not look answers True. It leases nothing. A worker
-        calls it from a thread of its own, again and again.
+        ``None`` for the queues means all of them. False only if nothing was due when it looked
+        last; a backend that does not look returns True. It leases nothing. A worker calls it
+        from a thread of its own, again and again.
         """
         del queues
         time.sleep(max(timeout, 0.0))
         return True
 
     def stop_waiting(self) -> None:  # noqa: B027 - most have nothing to stop
-        """Let waits that are under way return soon, and close what they hold. From any thread."""
+        """Make waits that are under way return soon, and close their resources. From any thread."""
 
     @abstractmethod
     def stats(self, queue: str) -> QueueStats:
-        """Count what waits, or as far as can be counted at once; the oldest's age is exact."""
+        """Count the jobs of a queue, perhaps up to a limit; the age of the oldest is exact."""
 
     def confirm_site(self) -> None:  # noqa: B027 - most are no other site's
-        """Raise StoreUnavailable where the store is certain to be another site's.
+        """Raise StoreUnavailable if the store certainly belongs to another site.
 
-        Asked before a worker begins. A store that is away raises nothing here.
+        Called before a worker begins. A store that is away raises nothing here.
         """
 
     def check(self) -> list[Any]:
@@ -274,31 +274,31 @@ class Inspects(Backend):
         raise lacking(self, "peek", job_id)
 
     def held(self, queue: str, limit: int = 20) -> list[Glimpse]:
-        """Some messages of a queue that are leased or wait for a key, where that can be told."""
+        """Some messages of a queue that are leased or wait for a key, where the store knows."""
         del queue, limit
         return []
 
     def latest(self, queue: str | None, limit: int = 20) -> list[Account]:
-        """The latest jobs of each queue of which it keeps a result itself, without attempts."""
+        """The latest ended jobs whose results it keeps itself, without attempts."""
         del queue, limit
         return []
 
     def account(self, job_id: str) -> Account | None:
-        """All that is known of a job, live or ended, from whatever process; or None."""
+        """All that is stored about a job, live or ended, of any process; or None."""
         raise lacking(self, "account for jobs", job_id)
 
     def result(self, job_id: str) -> Ended | None:
-        """How a job ended, while that is kept, or None."""
+        """How a job ended, as long as its result is kept, or None."""
         raise lacking(self, "keep results", job_id)
 
     def queues(self) -> list[str]:
-        """The names of the queues that hold live messages, as far as they can be told."""
+        """The names of the queues that hold live messages, as far as the store knows."""
         return []
 
     def outcomes(self, job_ids: Sequence[str]) -> dict[str, str | None]:
         """How some jobs ended, as ``Ended.status``, or None for one that lives.
 
-        What nothing is known of is left out. This default asks for each job.
+        Unknown jobs are left out. This default looks up each job.
         """
         can = self.capabilities
         statuses: dict[str, str | None] = {}
@@ -306,29 +306,29 @@ class Inspects(Backend):
             ended = self.result(job_id) if can.results else None
             lives = ended is None and can.peek and self.find(job_id) is not None
             if ended is None and not lives and can.results:
-                ended = self.result(job_id)  # it may have ended between the two looks
+                ended = self.result(job_id)  # it may have ended in between
             if lives or ended is not None:
                 statuses[job_id] = None if ended is None else ended.status
         return statuses
 
 
 class Cancels(Backend):
-    """Removes jobs that wait, and may keep a note for one that runs."""
+    """Can remove waiting jobs, and perhaps ask a running one to stop."""
 
     def cancel(self, job_id: str) -> bool:
-        """Remove a job that no one runs; False when it runs or is not there."""
+        """Remove a job that is not running; False if it runs or does not exist."""
         raise lacking(self, "cancel", job_id)
 
     def ask_to_stop(self, job_id: str) -> bool:
-        """Note that a running job is to stop; False when it does not run, or is asked already.
+        """Ask a running job to stop; False if it does not run, or was asked already.
 
-        A backend that has no place for such a note says False.
+        A backend that cannot store this returns False.
         """
         del job_id
         return False
 
     def asked_to_stop(self, leases: Sequence[Lease]) -> set[str]:
-        """The ids of those among some leases whose job is to stop."""
+        """The ids of the leases whose jobs were asked to stop."""
         del leases
         return set()
 
@@ -337,10 +337,10 @@ class KeepsBreakers(Backend):
     """Holds queues back, and keeps the circuit breakers that its workers share."""
 
     def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
-        """Count for the breakers what settled deliveries say of their queues and handlers."""
+        """Count the outcomes of settled deliveries in the breakers of queues and handlers."""
 
     def held_back(self, queues: Sequence[str]) -> str | None:
-        """Why jobs that are ready in the queues are not given out, as far as it is known.
+        """Why ready jobs of the queues are not given out, if that is known.
 
         One of ``paused``, ``circuit-open`` and ``rate-limited``.
         """
@@ -348,72 +348,72 @@ class KeepsBreakers(Backend):
         return None
 
     def open_breakers(self) -> list[Standing]:
-        """The circuit breakers that are open, where the backend itself keeps them."""
+        """The open circuit breakers, if the backend itself keeps them."""
         return []
 
     def forget_breaker(self, kind: str, name: str) -> bool:
-        """Close one of them, and let it count anew; False when it had counted nothing."""
+        """Close and reset a breaker; False if it had counted nothing."""
         del kind, name
         return False
 
 
 class LimitsRates(Backend):
-    """Counts the starts of jobs, for queues that may start so many in a while."""
+    """Counts the starts of jobs, for queues with a rate limit."""
 
     def rate_limited(self, queues: Sequence[str]) -> Collection[str]:
-        """Those of some queues with a rate limit: what is fetched from them has to start at once.
+        """The queues with a rate limit: jobs fetched from them have to start at once.
 
-        Their leases say until when (``Lease.start_by``).
+        Their leases have a deadline (``Lease.start_by``).
         """
         del queues
         return ()
 
     def return_starts(self, leases: Sequence[Lease]) -> None:
-        """Count no start for leases with a ``start_by`` that were given back and not run."""
+        """Undo the counted starts of leases with a ``start_by`` that were given back unrun."""
 
     def forget_rate(self, queue: str) -> bool:
-        """Forget what a queue has started lately, where the backend itself counts it."""
+        """Forget the recent starts of a queue, if the backend itself counts them."""
         del queue
         return False
 
     def withholds(self, queues: Sequence[str] | None) -> bool:
-        """Whether jobs of these queues, or of all, are due and a limit lets them go by itself.
+        """Whether jobs of these queues, or of all, are due but wait for a limit.
 
-        When its rate allows, or when jobs that this process has claimed end; not when it waits
-        for an operator or another worker. Asked by a worker that is to end when nothing is due.
+        Only for a rate, or for jobs of this process to end; not for an operator or another
+        worker. Called by a worker that is to end when nothing is due.
         """
         del queues
         return False
 
 
 class KeepsHouse(Backend):
-    """Has housekeeping of its own, which workers do for it."""
+    """Has housekeeping of its own, which workers do."""
 
     def chores(self) -> Chores:
-        """What has something to do just now; both, where that cannot be told at less cost."""
+        """The housekeeping that is due; both kinds if finding out costs as much as doing it."""
         return Chores(reap=True, tidy=True)
 
     def tidy(self, limit: int = 1000) -> int:
-        """Housekeeping in one bounded step: what is due is readied, what is over dropped."""
+        """Housekeeping in one bounded step: make due jobs ready, and delete what has expired."""
         del limit
         return 0
 
     def purge_results(
         self, older_than: int, queue: str | None = None, *, dry_run: bool = False
     ) -> Iterator[tuple[int, int]]:
-        """Delete the results that it keeps itself of jobs that ended so many microseconds ago.
+        """Delete results that it keeps itself and that are older than so many microseconds.
 
-        Each bounded step tells how many results and how many of their attempts there were.
+        Each bounded step yields the number of results and the number of their attempts.
         """
         del older_than, queue, dry_run
         return iter(())
 
 
 class LooksAhead(Backend):
-    """Sees what is due next, so that workers look less often."""
+    """Knows what is due next, so that workers poll less often."""
 
     def look_every(self, poll_interval: float) -> float:
-        """How long this thread's next wait may last, for a worker that polls so often."""
+        """How long this thread's next wait may last, for a worker with this poll interval."""
         return poll_interval
 
     def next_due_in(self, queues: Sequence[str]) -> float | None:
@@ -422,9 +422,9 @@ class LooksAhead(Backend):
         return None
 
     def queues_due(self, since: float) -> list[str] | None:
-        """The queues in which something may be due, or None where that cannot be told.
+        """The queues in which something may be due, or None if that is unknown.
 
-        As of a look no earlier than ``since``, a moment of ``time.monotonic()``.
+        As of a poll no earlier than ``since``, a moment of ``time.monotonic()``.
         """
         del since
         return None
@@ -434,9 +434,9 @@ class SharesTransactions(Backend):
     """Keeps its jobs in a database of the site, and can share a transaction with its code."""
 
     clock: StoreClock
-    """By which it judges time there."""
+    """The clock of that database."""
     enqueues_in_parts: bool = False
-    """Whether ``as_one`` makes one step of several enqueues."""
+    """Whether ``as_one`` makes several enqueues atomic."""
 
     @abstractmethod
     def joint_transaction(self) -> AbstractContextManager[Any]:
@@ -446,7 +446,7 @@ class SharesTransactions(Backend):
         """
 
     def longest_atomic(self, lease_seconds: float) -> float | None:
-        """The longest run of an ``atomic=True`` job, where a lease cannot be renewed during it."""
+        """The longest run of an ``atomic=True`` job, if its lease cannot be renewed meanwhile."""
         del lease_seconds
         return None
 
@@ -455,35 +455,35 @@ class SharesTransactions(Backend):
         return True
 
     def as_one(self, work: Callable[[], T]) -> T:
-        """Do work that enqueues part after part, as one step: all of them, or none and raise.
+        """Do work that enqueues in several parts as one step: all of them, or none and raise.
 
-        The work may be done more than once. Only asked of a backend that ``enqueues_in_parts``.
+        The work may be done more than once. Only called if ``enqueues_in_parts``.
         """
         return work()
 
 
 class Reconnects(Backend):
-    """Talks to servers that may be away, or may act and not answer."""
+    """Talks to servers that may be away, or may act without answering."""
 
     def misses(self, queues: Sequence[str] | None) -> bool:
-        """Whether some of these queues, or of all, are left alone as their server is away.
+        """Whether some of these queues, or of all, are skipped because their server is away.
 
-        They may hold jobs, so that a worker which is to end when nothing is due goes on.
+        They may hold jobs, so a worker that is to end when nothing is due goes on.
         """
         del queues
         return False
 
     def return_unheard(self) -> None:
-        """Give back what claims have taken whose answers never came: nothing is charged.
+        """Give back, without a charge, the jobs of claims whose answers never arrived.
 
-        A claim whose connection broke may have happened; nobody runs its jobs. Costs nothing
-        where every claim of this process was answered.
+        A claim whose connection broke may have happened, and no worker runs its jobs. Costs
+        nothing if every claim of this process was answered.
         """
 
     def is_connected(self) -> bool:
-        """Whether the last call of this thread left its connection to the store whole.
+        """Whether this thread's connection to the store survived the last call.
 
-        Where it did, an answer that is unknown means that somebody else has the job locked.
+        If it did, an unknown answer means that another transaction has locked the job.
         """
         return False
 
@@ -498,7 +498,7 @@ _NEEDED: dict[str, type] = {
 
 
 def unfounded(backend: Backend) -> dict[str, str]:
-    """The capabilities that a backend claims, each with the class that it would have to be."""
+    """The capabilities that a backend claims without deriving from the class each one needs."""
     return {
         claim: needed.__name__
         for claim, needed in _NEEDED.items()
@@ -507,12 +507,12 @@ def unfounded(backend: Backend) -> dict[str, str]:
 
 
 def works_from_threads(backend: Backend) -> bool:
-    """Whether another thread may use a backend just now, beside a running handler."""
+    """As ``SharesTransactions.works_from_threads``, for any backend."""
     return not isinstance(backend, SharesTransactions) or backend.works_from_threads()
 
 
 def is_connected(backend: Backend) -> bool:
-    """Whether the last call of this thread left the connection to a backend's store whole."""
+    """As ``Reconnects.is_connected``, for any backend."""
     return isinstance(backend, Reconnects) and backend.is_connected()
 
 

@@ -1,4 +1,4 @@
-"""A job that is charged a crash: how long it waits, and what is told when reaping charged it."""
+"""Crashes: how long the job waits, and the event JobCrashed for a crash charged by reaping."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ LOST_ALONE = "its lease ended without a verdict while it was to run alone"
 CRASH_DELAYS = (1.0, 10.0, 60.0)
 """Seconds until a job runs again after its first crash, its second, and each further one.
 
-What kills a process, such as memory that others use up, is often over soon; all crashes of a
-job are not to be spent on it at once. Without jitter: such a job runs alone, so that there is
-no herd to spread.
+The cause of a killed process, such as a lack of memory, is often over soon; a job should not use
+up all its crashes meanwhile. Without jitter: such a job runs alone, so there is no herd to spread.
 """
 
 
 def crash_delay(crashes: int) -> float:
-    """Seconds until a job runs again that had so many crashes before this one."""
+    """Seconds until a job runs again after a crash; ``crashes``: how many it had before."""
     return CRASH_DELAYS[min(crashes, len(CRASH_DELAYS) - 1)]
 
 
 def tell_charged(
     job_id: str, *, queue: str, handler: str, attempts: int, crashes: int, trace_id: str | None
 ) -> None:
-    """Tell of a crash that reaping charged; attempts and crashes as they were before."""
+    """Emit JobCrashed for a crash charged by reaping; ``attempts`` and ``crashes`` before it."""
     events.emit(
         events.JobCrashed(
             job_id=job_id,
@@ -43,7 +42,7 @@ def tell_charged(
 
 
 def tell_of(message: Message) -> None:
-    """The same, of a message as it was before."""
+    """As ``tell_charged``, for a message as it was before the crash."""
     index, header = message.index, message.header
     tell_charged(
         message.id or index["id"],

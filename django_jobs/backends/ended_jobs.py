@@ -1,6 +1,6 @@
-"""What is left of a job that ended, in Django's tables, whichever backend it was in.
+"""The rows that an ended job of any backend leaves in Django's tables.
 
-A result, a dead letter and failed attempts as rows, and a dead letter as an account.
+Makes rows of results, dead letters and failed attempts, and an account of a dead letter.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def results_of(
 
 
 def failed_job_of(lease: Lease, failure: Failure, now: int) -> FailedJob:
-    """The dead letter of a lease: the body as it is, the counters with this charge."""
+    """The dead letter of a lease: its body unchanged, its counters including this charge."""
     message, index = lease.message, lease.message.index
     header = message.header
     return FailedJob(
@@ -89,7 +89,7 @@ def failed_job_of(lease: Lease, failure: Failure, now: int) -> FailedJob:
 
 
 def fit(row: models.Model) -> None:
-    """Hold what may have been written by anybody to what every database takes."""
+    """Make untrusted values fit: every database has to accept them."""
     for field in row._meta.concrete_fields:
         value = getattr(row, field.attname)
         if isinstance(value, str):
@@ -100,7 +100,7 @@ def fit(row: models.Model) -> None:
 
 
 def id_of_dead(job_id: str) -> UUID:
-    """The id of a dead letter; made up for what was no id."""
+    """The id of a dead letter; derived from the text if that is no UUID."""
     return _uuid(job_id) or uuid5(NAMESPACE_OID, job_id)
 
 
@@ -112,12 +112,12 @@ def _uuid(value: object) -> UUID | None:
 
 
 def fingerprint_without_error(handler: str, reason: str) -> str:
-    """For a job that ended without an exception: all of one reason are one group."""
+    """The fingerprint of a job that ended without an exception: one group for each reason."""
     return hashlib.sha256(f"{handler}\n{reason}".encode()).hexdigest()[:32]
 
 
 def attempt_of(lease: Lease, record: AttemptRecord) -> JobAttempt:
-    """The row of one run that did not succeed."""
+    """The row of a failed run."""
     return JobAttempt(
         backend=lease.message.index["backend"],
         job_id=UUID(lease.id),
@@ -159,7 +159,7 @@ def dead_account(alias: str, backend: str, job_id: str) -> Account | None:
 
 
 def failed_runs_of(alias: str, backend: str, job_id: str, failed: int) -> tuple[AttemptRecord, ...]:
-    """The failed runs of a job; nothing is asked where there were none."""
+    """The recorded failed runs of a job; no query if there were none."""
     if not failed:
         return ()
     rows = JobAttempt.objects.using(alias).filter(job_id=job_id, backend=backend)

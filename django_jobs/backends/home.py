@@ -1,4 +1,4 @@
-"""Where operations look, what time it is there, and the record of who did what."""
+"""The database that operations use, its clock, and the record of what operators did."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def jobs_database() -> str:
-    """The alias of the database that operations read and write unless told otherwise."""
+    """The alias of the database that operations read and write by default."""
     return job_databases(get_settings())[0]
 
 
 def clock_of(alias: str) -> StoreClock:
-    """The clock by which the jobs in a database are judged."""
+    """The clock used for the jobs in a database."""
     for config in get_settings().backends.values():
         if database_of(config) == alias:
             backend = backends[config.alias]
@@ -35,12 +35,12 @@ def clock_of(alias: str) -> StoreClock:
 
 
 def store_now(alias: str) -> int:
-    """Microseconds on a database's clock."""
+    """The current time on a database's clock, in microseconds."""
     return clock_of(alias).read(connections[alias])
 
 
 def moments() -> dict[str, int]:
-    """What time it is in each database that holds jobs, to be asked once for a page."""
+    """The current time of each database that holds jobs. Read it once for a page."""
     return {alias: store_now(alias) for alias in job_databases(get_settings())}
 
 
@@ -60,7 +60,7 @@ def record(
     subject: str = "",
     detail: Mapping[str, Any] | None = None,
 ) -> None:
-    """Add to the record of what operators did, in the caller's transaction."""
+    """Record an action of an operator, in the caller's transaction."""
     OperatorEvent.objects.using(alias).create(
         at=for_people(store_now(alias)),
         actor=by[:150],

@@ -1,7 +1,7 @@
-"""The contract in its plainest form: jobs in a dict, every verb under one lock.
+"""The contract in its simplest form: jobs in a dict, every verb under one lock.
 
-Nothing outlives the process, so this serves tests and readers. Where the words of the
-contract leave a question, what happens here is the answer, and the other backends follow.
+Nothing outlives the process, so this is for tests and readers. Where the contract's text leaves
+a question open, this backend is the reference, and the others follow it.
 
 An instance owns its jobs: threads that are to meet must share the instance.
 """
@@ -25,10 +25,6 @@ from django_jobs.wire.envelope import Header, Message, Outgoing, index_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-
-# The jobs of the memory backend, and when the keys of one let it run.
-
-
 SCHEDULED, READY, RUNNING = "scheduled", "ready", "running"
 
 
@@ -41,7 +37,7 @@ class Dead(NamedTuple):
 
 @dataclass(slots=True)
 class Job:
-    """A live job: an unalterable body, the columns beside it, and where it stands."""
+    """A live job: its immutable body, its index columns and its state."""
 
     body: str
     signature: str
@@ -76,7 +72,7 @@ class Job:
 
 
 def has_place(job: Job, company: Sequence[Job]) -> bool:
-    """Whether the keys of a job let it run beside others. What was done needs no place."""
+    """Whether the keys of a job let it run beside others. Done work needs no place."""
     if job.done_by:
         return True
     holders = [other for other in company if not other.done_by]
@@ -168,7 +164,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
         return next((job for job in self.jobs.values() if job.index["unique_key"] == key), None)
 
     def _placed(self, job: Job, now: int) -> Job:
-        """Let a job wait for its time, or for its turn when the time has come."""
+        """Make a job scheduled or ready, depending on its due time."""
         job.state = SCHEDULED if job.due > now else READY
         job.token = job.expires_at = None
         return job
@@ -183,7 +179,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
             return []
 
     def _ready(self, queue: str) -> list[Job]:
-        """A queue's due jobs in order, among them those whose waiting ends just now."""
+        """A queue's due jobs in order, including scheduled ones that are due now."""
         now = self.clock.now()
         due = [job for job in self._of(queue) if job.state != RUNNING and job.due <= now]
         return sorted((self._placed(job, now) for job in due), key=self._order)
@@ -224,7 +220,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
         )  # fmt: skip
 
     def _held(self, lease: Lease) -> Job | None:
-        """The job of a lease that holds it; an expired lease does until it is reaped."""
+        """The job of a lease that still holds it; an expired lease does until it is reaped."""
         job = self.jobs.get(lease.id)
         return job if job and job.state == RUNNING and job.token == lease.token else None
 
@@ -278,7 +274,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
                 job.suspect = charge in {Charge.CRASH, Charge.SUSPICION}
                 put_off = charge is Charge.PUT_OFF
                 job.put_off_since = self._put_off_since(job, now) if put_off else None
-                job.reaped_token = None  # what this lease tells counts, and not an earlier loss
+                job.reaped_token = None  # this lease's outcome counts, not an earlier loss
             self._placed(job, now)
             return Settled.SETTLED
 
@@ -286,7 +282,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
         return now if job.put_off_since is None else min(job.put_off_since, now)
 
     def _take_loss_back(self, lease: Lease) -> None:
-        """Who gives back what was reaped lives: its loss was no crash, and makes no suspect."""
+        """Undo what reaping made of this loss: its worker is alive, so there was no crash."""
         job = self.jobs.get(lease.id)
         if job is None or job.reaped_token != lease.token:
             return

@@ -1,4 +1,4 @@
-"""Alias → backend. One instance per alias and process, built when it is first asked for."""
+"""Backends by alias. One instance per alias and process, built when first used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Backends:
         self._lock = threading.Lock()
 
     def after_fork(self) -> None:
-        """The thread that held the lock was perhaps not forked with this one."""
+        """Make a new lock: the thread that holds the old one may not exist in this process."""
         self._lock = threading.Lock()
 
     def __getitem__(self, alias: str) -> Backend:
@@ -52,7 +52,7 @@ class Backends:
         return iter(get_settings().backends)
 
     def forget(self) -> None:
-        """Build every backend anew when it is next asked for."""
+        """Rebuild each backend at its next use."""
         self._built = {}
 
 

@@ -1,8 +1,8 @@
-"""Circuit breakers that all workers of a store share: of queues, and of handlers.
+"""Circuit breakers of queues and handlers that all workers of a store share.
 
-What workers know of the breakers is up to half a second old; whatever is decided is decided
-where they are kept. The probe is a lease, as the place of a key is: when it ends, whoever
-ends it, another one may try.
+Workers cache the state of the breakers for up to half a second; decisions are made in the store.
+The probe is a lease, like the place of a key: when the lease ends for any reason, another probe
+may start.
 """
 
 from __future__ import annotations
@@ -22,18 +22,14 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
 
-
-# Queues of which this process knows that nothing can be claimed for a while, and why.
-
-
 LOOK_SECONDS = 0.5
-"""So old may be what a process knows of limits and breakers."""
+"""How long a process caches limits and breakers."""
 
 
 class Closed:
-    """Until when, as far as is known here: whoever claims looks again after that.
+    """Cache of queues known to be closed, each with the reason and until when.
 
-    Never for long, for what closes a queue can be changed at any time by an operator.
+    Never for long: an operator can change at any time what closes a queue.
     """
 
     def __init__(self) -> None:
@@ -43,26 +39,26 @@ class Closed:
         self._until[queue] = (time.monotonic() + min(seconds, LOOK_SECONDS), why)
 
     def left(self, queue: str) -> float:
-        """Seconds for which nothing can be claimed from a queue."""
+        """Seconds until a queue opens again."""
         until, _ = self._until.get(queue, (0.0, ""))
         return max(until - time.monotonic(), 0.0)
 
     def all(self) -> dict[str, float]:
-        """The queues of which nothing can be claimed for so many seconds."""
+        """The closed queues, each with the seconds until it opens again."""
         return {queue: left for queue in self._until if (left := self.left(queue))}
 
     def why(self, queue: str) -> str | None:
-        """``rate-limited`` or ``circuit-open``, or None when it is not closed."""
+        """Why a queue is closed: ``rate-limited`` or ``circuit-open``; None if it is open."""
         return self._until[queue][1] if self.left(queue) else None
 
     def open(self, queue: str) -> None:
-        """Something changed."""
+        """Forget that a queue was closed."""
         self._until.pop(queue, None)
 
 
 PROBED_SECONDS = 0.25
 TRUSTED_SECONDS = 5.0
-"""Checking a message takes milliseconds: what has run for so long was not refused."""
+"""Checking a message takes milliseconds: a job that runs for so long was not refused."""
 QUEUE, HANDLER = "queue", "handler"
 _BAD = {Evidence.REFUSED, Evidence.FAILED}
 
@@ -77,7 +73,7 @@ class Rule(NamedTuple):
 
 
 def rule_of_queue(queue: str) -> Rule | None:
-    """The breaker of a queue's rejections, if there is to be one."""
+    """The breaker of a queue's rejections, if the settings enable one."""
     config = get_settings().circuit_breaker
     if config.rejections is None:
         return None
@@ -95,12 +91,12 @@ def rule_of_handler(handler: str) -> Rule | None:
 
 
 def rule_of(kind: str, name: str) -> Rule | None:
-    """What holds for a breaker."""
+    """The rule of a breaker, if the settings enable it."""
     return rule_of_queue(name) if kind == QUEUE else rule_of_handler(name)
 
 
 class SharedBreakers(ABC):
-    """The breakers of one backend, as this process last saw them."""
+    """The breakers of one backend, cached in this process."""
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
@@ -109,27 +105,27 @@ class SharedBreakers(ABC):
 
     @abstractmethod
     def _read(self) -> dict[tuple[str, str], Circuit]:
-        """All that have counted something, by kind and name."""
+        """The breakers with counted failures, by kind and name."""
 
     @abstractmethod
     def _change(
         self, rule: Rule, decide: Callable[[Circuit, int], Circuit], *, make: bool
     ) -> tuple[Circuit, Circuit]:
-        """A breaker before and after what ``decide`` makes of it now, in one step.
+        """Apply ``decide`` to a breaker in one step; return it as it was before and after.
 
-        ``make``: whether it comes to be where there is none yet.
+        ``make``: whether to create a breaker that does not exist yet.
         """
 
     @abstractmethod
     def _probe(self, rule: Rule, leases: list[Lease]) -> list[Lease]:
-        """One of the leases if it is time for a probe; the others wait, and lose nothing."""
+        """Return one lease if a probe is due; put the others off without charging them."""
 
     def is_open(self, queue: str) -> bool:
-        """Whether a claim from the queue has to ask its breaker."""
+        """Whether the breaker of a queue is open, so that a claim has to consult it."""
         return self._circuit_of(rule_of_queue(queue)).is_open
 
     def admit(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Of leases just given, those that the breakers of their handlers let pass."""
+        """Of leases just claimed, those that the breakers of their handlers let pass."""
         self._look()
         if not any(kind == HANDLER and seen.is_open for (kind, _), seen in self._seen.items()):
             return list(leases)
@@ -145,7 +141,7 @@ class SharedBreakers(ABC):
         return [passes[lease.id] for lease in leases if lease.id in passes]
 
     def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
-        """Count what settled deliveries say, where a breaker has something to count."""
+        """Count the outcomes of settled deliveries in their breakers."""
         self._look()
         if not self._seen and not any(
             lease.probe or evidence in _BAD for lease, evidence in observations
@@ -172,7 +168,7 @@ class SharedBreakers(ABC):
         self._turned(rule, *self._change(rule, decide, make=failed))
 
     def _turned(self, rule: Rule, before: Circuit, after: Circuit) -> None:
-        """What the others see within half a second counts here at once."""
+        """Update the cache at once, and emit an event if the breaker opened or closed."""
         self._seen[rule.kind, rule.name] = after
         about: dict[str, Any] = {"backend": self._backend, "kind": rule.kind, "subject": rule.name}
         if after.is_open and after.opened_at != before.opened_at:
@@ -194,7 +190,7 @@ class SharedBreakers(ABC):
 
 
 def waits_for(rule: Rule, pause: int) -> int:
-    """How long jobs wait that are no probe: the cooldown, or until another one has tried."""
+    """How long jobs other than the probe wait: the cooldown, or until the probe has ended."""
     return pause or min(to_microseconds(get_settings().snooze_delay), rule.cooldown)
 
 

@@ -1,4 +1,4 @@
-"""Answers that never came: claims are given back by their tokens, a settle is unknown."""
+"""Answers that never arrived: claims are given back by their tokens, a settle is unknown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_PAUSE = 1.0
 
 
 class _Claim(NamedTuple, Generic[T]):
-    """A claim, and when it is looked for next, on our own clock."""
+    """A claim, and the moment of the next try on our own clock."""
 
     claim: T
     ask_at: float
@@ -30,10 +30,10 @@ class _Claim(NamedTuple, Generic[T]):
 
 
 class Unheard(Generic[T]):
-    """The claims of one backend that may have happened, though nobody runs what they took.
+    """The claims of one backend that may have taken jobs, though their answer never arrived.
 
-    ``give_back`` returns what one of them took and says how much it was. The store may still be
-    at it, so a claim of which nothing is found is looked for again until its lease is over.
+    ``give_back`` returns the jobs of a claim, and says how many there were. The store may still
+    be executing the claim, so one without jobs is tried again until its lease is over.
     """
 
     def __init__(self, give_back: Callable[[T], int]) -> None:
@@ -41,18 +41,18 @@ class Unheard(Generic[T]):
         self._claims: list[_Claim[T]] = []
 
     def add(self, claims: Iterable[T], lease_seconds: float) -> None:
-        """These claims may have happened."""
+        """Note claims that may have happened."""
         now = time.monotonic()
         self._claims += [
             _Claim(claim, now, Backoff(FIRST_PAUSE), now + lease_seconds) for claim in claims
         ]
 
     def give_back(self) -> None:
-        """Give back what is found of them, each job to its place, charged nothing.
+        """Give back the jobs of these claims, each to its place, without charging anything.
 
-        One whose row is locked, or whose server in a cluster is away, waits like one of which
-        nothing is found: it keeps no other queue waiting. Where the whole store is away that
-        is raised, or the store would seem to work.
+        If a row is locked, or one server of a cluster is away, the claim is tried again later, and
+        does not hold up other queues. If the whole store is away the error is raised: otherwise
+        the store would seem to work.
         """
         now = time.monotonic()
         for pending in [pending for pending in self._claims if pending.ask_at <= now]:
@@ -74,7 +74,7 @@ class Unheard(Generic[T]):
 
 
 def answered(work: Callable[[], list[Settled]], count: int) -> list[Settled]:
-    """The answers of a settle, or "unknown" when the connection broke before they came."""
+    """The answers of a settle; all "unknown" if the connection broke before they arrived."""
     try:
         return work()
     except Error as error:

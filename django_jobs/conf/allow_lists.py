@@ -86,7 +86,7 @@ def _form(place: Place, value: object) -> tuple[str, ...]:
     patterns: dict[str, str] = {}
     for index, pattern in enumerate(value):
         place.collect(patterns, str(index), place.inside(index), pattern, _pattern)
-    # A form that lost a pattern would fit fewer arguments; with its problem told, it fits none.
+    # Without its wrong pattern the form would fit fewer arguments; let it fit none.
     return tuple(patterns.values()) if len(patterns) == len(value) else (NOTHING,) * len(value)
 
 

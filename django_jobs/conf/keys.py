@@ -1,6 +1,6 @@
-"""Which keys sign: SIGNING_KEYS, else JOBS_SIGNING_KEY, else ones derived from SECRET_KEY.
+"""The signing keys: SIGNING_KEYS, else JOBS_SIGNING_KEY, else keys derived from SECRET_KEY.
 
-No message in here shows a key, nor an id that might be a key in the wrong place.
+No message here shows a key, nor an id that might be a key in the wrong place.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def from_secret_key(
             Kind.NO_KEY,
         )
     keys = [derived(secret) for secret in (secret_key, *fallbacks) if secret]
-    # In the middle of a rotation the current key often stands among the fallbacks too.
+    # During a rotation the current key is often among the fallbacks too.
     return tuple({key.key_id: key for key in reversed(keys)}.values())[::-1]
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL arrays as the text of one parameter, which costs a fraction of an adapted list."""
+"""PostgreSQL arrays as text in a single parameter: a fraction of the cost of adapting a list."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def plain_array(items: Iterable[str]) -> str:
-    """Items that need no quotes: ids, hex, numbers, NULL."""
+    """An array of items that need no quotes: ids, hex, numbers, NULL."""
     return "{" + ",".join(items) + "}"
 
 
 def quoted_array(items: Iterable[str]) -> str:
-    """Any texts that a text column takes; raises ValueError for one with a NUL."""
+    """An array of any texts; raises ValueError for a NUL, which a text column cannot store."""
     texts = list(items)
     if not texts:
         return "{}"
@@ -49,7 +49,7 @@ class Among(Lookup):
     def sql(
         connection: BaseDatabaseWrapper, column: str, texts: Sequence[str]
     ) -> tuple[str, list[str]]:
-        """The same as text and parameters."""
+        """The condition as SQL and parameters."""
         if connection.vendor == "postgresql":
             return f"{column} = ANY (%s::text[])", [quoted_array(texts)]
         return f"{column} IN ({', '.join(['%s'] * len(texts))})", list(texts)

@@ -1,7 +1,7 @@
-"""What is over goes: results, dead letters where the settings say so, and failed runs.
+"""Deletes what has expired: results, failed runs, and dead letters if the settings say so.
 
-Each is one bounded step by an index; several sweepers do not wait for each other. The failed
-runs of a job go with whatever is kept of it, unless it lives (again).
+Each step is bounded and uses an index; several sweepers do not wait for each other. The failed
+runs of a job are deleted together with its result or dead letter, unless the job is live again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ATTEMPTS_KEPT_SECONDS = 86_400.0
 
 
 def sweep_results(alias: str, clock: StoreClock, limit: int) -> int:
-    """Delete up to ``limit`` results whose time is over; how many."""
+    """Delete up to ``limit`` expired results; return how many."""
 
     def work(connection: BaseDatabaseWrapper) -> int:
         expired = JobResult.objects.using(alias).filter(expires__lte=clock.now())
@@ -40,11 +40,11 @@ def sweep_results(alias: str, clock: StoreClock, limit: int) -> int:
 
 
 def sweep_ended(alias: str, clock: StoreClock, limit: int) -> int:
-    """Forget up to ``limit`` rows of ids that ended long enough ago; how many."""
+    """Delete up to ``limit`` rows of ids that ended long enough ago; return how many."""
 
     def work(connection: BaseDatabaseWrapper) -> int:
         now = clock.read(connection)
-        rows = EndedIds.objects.using(alias).order_by("id")  # which is the order of their ends
+        rows = EndedIds.objects.using(alias).order_by("id")  # ordered by their end as well
         over = [pk for pk, ends in _free(connection, rows, limit, "pk", "expires") if ends <= now]
         gone = EndedIds.objects.using(alias).filter(pk__in=over)
         return int(gone._raw_delete(alias)) if over else 0  # noqa: SLF001 - as below
@@ -53,7 +53,7 @@ def sweep_ended(alias: str, clock: StoreClock, limit: int) -> int:
 
 
 def sweep_dead_letters(alias: str, clock: StoreClock, ttl: float | None, limit: int) -> int:
-    """Delete up to ``limit`` dead letters that are older than that, resolved or not; how many."""
+    """Delete up to ``limit`` dead letters older than ``ttl``, resolved or not; return how many."""
     if ttl is None:
         return 0
 
@@ -69,14 +69,14 @@ def sweep_dead_letters(alias: str, clock: StoreClock, ttl: float | None, limit: 
 
 
 class Sweeper:
-    """What a worker sweeps on one database, a bounded step of everything at a time."""
+    """The cleanup that a worker does on one database, one bounded step of each kind at a time."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
         self._seen = 0
 
     def sweep(self, clock: StoreClock, limit: int) -> int:
-        """Delete up to ``limit`` rows of each kind that are over; how many."""
+        """Delete up to ``limit`` expired rows of each kind; return how many."""
         settings = get_settings()
         return (
             sweep_results(self.alias, clock, limit)
@@ -86,10 +86,10 @@ class Sweeper:
         )
 
     def _sweep_attempts(self, clock: StoreClock, ttl: float, limit: int) -> int:
-        """Look at the next ``limit`` old attempts, and delete those that nothing else is left of.
+        """Look at the next ``limit`` old attempts, and delete those without a job or its remains.
 
-        Such are the failed runs of jobs that ended well and whose result was not kept. Those
-        of dead letters may stay for years; so each step goes on where the last one ended.
+        These are the failed runs of jobs that ended well and whose result was not kept. The
+        attempts of dead letters may stay for years; so each step continues after the last one.
         """
 
         def work(connection: BaseDatabaseWrapper) -> tuple[int, int]:
@@ -112,7 +112,7 @@ class Sweeper:
 def _free(
     connection: BaseDatabaseWrapper, rows: QuerySet[Any], limit: int, *fields: str
 ) -> list[Any]:
-    """The first rows that no other sweeper has taken."""
+    """The first rows that no other sweeper has locked."""
     if connection.features.has_select_for_update_skip_locked:
         rows = rows.select_for_update(skip_locked=True)
     return list(rows.values_list(*fields)[:limit])
@@ -121,7 +121,7 @@ def _free(
 def _gone(alias: str, model: type[Model], keys: list[Any], job_ids: list[Any]) -> int:
     if not keys:
         return 0
-    # Nothing refers to these tables, so no collector has to be asked.
+    # No foreign key refers to these tables, so no collector is needed.
     attempts = JobAttempt.objects.using(alias).filter(job_id__in=job_ids)
     attempts.exclude(_exists(Job, "pk"))._raw_delete(alias)  # noqa: SLF001 - no signals, no collector
     gone = model._base_manager.using(alias).filter(pk__in=keys)

@@ -1,8 +1,8 @@
-"""The store's clock: the one seam through which every transition takes its "now".
+"""The store's clock: the only place from which transitions take the current time.
 
-Leases, delays and due dates are judged by the database's clock, in whole microseconds
-from one expression per vendor that depends neither on ``USE_TZ`` nor on the session's
-time zone. Tests put a clock of their own here and so move time on a real store.
+Leases, delays and due times use the database's clock in whole microseconds, from one
+expression per vendor that depends neither on ``USE_TZ`` nor on the session's time zone.
+Tests set a clock of their own here, and so move time on a real store.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
     from django_jobs.clock import Clock
 
 _EXPRESSIONS = {
-    # Moves on inside a transaction, so that a long one does not enqueue in its past, and
-    # stands still in a statement, so that an index can be searched for what is due.
+    # Advances within a transaction, so that a long one does not enqueue in the past, and is
+    # constant within a statement, so that an index can be searched for due jobs.
     "postgresql": "(extract(epoch from statement_timestamp()) * 1000000)::bigint",
-    # Reckoned in UTC throughout: UNIX_TIMESTAMP() would repeat an hour in autumn.
+    # In UTC throughout: UNIX_TIMESTAMP() would repeat an hour in autumn.
     "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
 }
 
 
 class StoreClock:
-    """Says "now" in SQL."""
+    """The store's current time, as SQL, as a number or in a queryset."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
 
     @property
     def is_set_by_hand(self) -> bool:
-        """Whether it leaps, as a test wants it to: nothing can be reckoned on from it."""
+        """Whether a test sets it: then nothing can be extrapolated from an earlier reading."""
         return self._clock is not None
 
     def sql(self, vendor: str) -> str:
-        """An expression without parameters for the store's now."""
+        """An SQL expression without parameters for the current time."""
         if self._clock is not None:
             return str(int(self._clock.now()))
-        # SQLite has no clock but that of the process it runs in.
+        # SQLite has no clock of its own: it runs in this process.
         return _EXPRESSIONS.get(vendor) or str(time.time_ns() // 1000)
 
     def read(self, connection: BaseDatabaseWrapper) -> int:
-        """The store's now as a number."""
+        """The current time as a number."""
         if self._clock is not None or connection.vendor not in _EXPRESSIONS:
             return int(self.sql(connection.vendor))
         with connection.cursor() as cursor:
@@ -61,12 +61,12 @@ class StoreClock:
         return int(now)
 
     def now(self) -> StoreNow:
-        """The store's now as a query expression."""
+        """The current time as a query expression."""
         return StoreNow(self)
 
 
 class StoreNow(Func):
-    """The store's now inside a queryset."""
+    """The store's current time inside a queryset."""
 
     output_field = BigIntegerField()
 
@@ -86,12 +86,12 @@ class StoreNow(Func):
 
 
 def maybe_for_people(microseconds: int | None) -> datetime | None:
-    """The same, for a moment that may be unknown."""
+    """As ``for_people``, for a moment that may be None."""
     return None if microseconds is None else for_people(microseconds)
 
 
 def for_people(microseconds: int) -> datetime:
-    """A moment as a DateTimeField of this site wants it: naive where USE_TZ is off."""
+    """A moment as a value for a DateTimeField of this site: naive if USE_TZ is off."""
     moment = to_datetime(within_years(microseconds))
     if not settings.USE_TZ:
         return timezone.make_naive(moment)

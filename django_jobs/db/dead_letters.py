@@ -1,4 +1,4 @@
-"""The counts of dead letters that share an error, kept in the step that changes them."""
+"""Dead letters are added and counted by group here, in the transaction that changes them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ GROUPED = ("fingerprint", "resolution", "handler", "reason", "error_type", "fail
 
 
 def add_dead_letter(alias: str, dead: FailedJob) -> bool:
-    """Add a dead letter, and count it; False when it is there already, and stays as it is.
+    """Add and count a dead letter; False if it exists already, which leaves it unchanged.
 
-    In the caller's transaction, which holds what the dead letter is made of.
+    In the caller's transaction, which has locked the job that the dead letter is made of.
     """
     return bool(add_dead_letters(alias, [dead]))
 
 
 def add_dead_letters(alias: str, letters: Sequence[FailedJob]) -> list[FailedJob]:
-    """Add dead letters of one backend, each another job, and count them; those that are new.
+    """Add and count dead letters of one backend, each of another job; return the new ones.
 
-    In the caller's transaction. Groups are counted in one order, so that two who do this for
-    many do not wait for each other.
+    In the caller's transaction. Groups are counted in a fixed order, so that two such
+    transactions do not deadlock.
     """
     existing = FailedJob.objects.using(alias).filter(
         backend=letters[0].backend, job_id__in=[letter.job_id for letter in letters]
@@ -49,7 +49,10 @@ def add_dead_letters(alias: str, letters: Sequence[FailedJob]) -> list[FailedJob
 
 
 def count_new(alias: str, failed: FailedJob, count: int = 1) -> None:
-    """Add dead letters, of which this is the last, to their group, in the caller's transaction."""
+    """Count ``count`` new dead letters, the last of which is ``failed``, in their group.
+
+    In the caller's transaction.
+    """
     changes = {
         "open": plus("open", count),
         "seen": plus("seen", count),
@@ -73,13 +76,16 @@ def count_new(alias: str, failed: FailedJob, count: int = 1) -> None:
 
 
 def count_resolved(alias: str, failed: FailedJob) -> None:
-    """Take a dead letter that is open no more from its group, in the caller's transaction."""
+    """Count a dead letter of a group as resolved, in the caller's transaction."""
     if not _mine(alias, failed.fingerprint).update(open=plus("open", -1)):
         _of(alias, failed.fingerprint, failed, open=-1)
 
 
 def count_gone(alias: str, letters: Iterable[FailedJob]) -> None:
-    """Take dead letters that are being deleted from their groups, in the caller's transaction."""
+    """Subtract dead letters that are being deleted from their groups.
+
+    In the caller's transaction.
+    """
     gone: dict[str, list[int]] = {}
     any_of = {}
     for failed in letters:
@@ -87,7 +93,7 @@ def count_gone(alias: str, letters: Iterable[FailedJob]) -> None:
         counts[0] += 1
         counts[1] += not failed.resolution
         any_of[failed.fingerprint] = failed
-    # In one order, so that two who delete do not wait for each other crosswise.
+    # In a fixed order, so that two deletions do not deadlock.
     for fingerprint, (seen, still_open) in sorted(gone.items()):
         changes: dict[str, Any] = {"seen": plus("seen", -seen), "open": plus("open", -still_open)}
         if not _mine(alias, fingerprint).update(**changes):
@@ -95,9 +101,9 @@ def count_gone(alias: str, letters: Iterable[FailedJob]) -> None:
 
 
 def recount(alias: str) -> int:
-    """Count all groups anew from the dead letters themselves; how many groups there are.
+    """Rebuild the counts of all groups from the dead letters; return how many groups there are.
 
-    Reads the whole table: for rows that came by another way than a settle.
+    Reads the whole table. Needed for rows that were added by other means than a settle.
     """
 
     def work(_: Any) -> int:
@@ -140,7 +146,7 @@ def _counted(alias: str, row: Mapping[str, Any]) -> FailureGroup:
 
 
 def _of(alias: str, fingerprint: str, failed: FailedJob, **counts: int) -> None:
-    """Begin a slot with what was taken: another process's slot has what was added."""
+    """Start a slot with a negative count: the slot of another process has the additions."""
     group = FailureGroup(
         fingerprint=fingerprint,
         slot=_slot(),

@@ -1,4 +1,4 @@
-"""Counts per queue and minute: added to by workers, dropped when they are old."""
+"""Counts per queue and minute: workers add to them, and delete old ones."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _FULL = 2**62
 def add_counts(
     alias: str, clock: StoreClock, backend: str, counts: Mapping[str, Mapping[str, int]]
 ) -> None:
-    """Add counts, by queue and column, to the minute that it is on the store's clock."""
+    """Add counts, by queue and column, to the current minute on the store's clock."""
 
     def work(connection: BaseDatabaseWrapper) -> None:
         minute = clock.read(connection) // MINUTE
-        # In their order, so that two workers never wait for each other in a ring.
+        # In order, so that two workers do not deadlock.
         for queue in sorted(counts):
             _add(alias, backend, queue, minute, counts[queue])
 
@@ -39,7 +39,7 @@ def add_counts(
 
 
 def plus(column: str, count: int) -> Any:
-    """A count and so many more. One that somebody has set to its end stays in its range."""
+    """A count plus ``count``. A value that was set to its limit by hand stays in range."""
     return Greatest(Least(F(column), Value(_FULL)), Value(-_FULL)) + count
 
 

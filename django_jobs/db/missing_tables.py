@@ -1,4 +1,4 @@
-"""What is raised to who enqueues or asks where the tables of django_jobs are missing."""
+"""A clear error where the tables of django_jobs are missing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def naming_missing_tables(backend: str, database: str | None = None) -> Iterator[None]:
-    """Raise TablesMissing for what a database says that lacks tables or columns of ours.
+    """Raise TablesMissing for the error of a database that lacks our tables or columns.
 
-    ``database``: which one is asked, if it is not that of the backend.
+    ``database``: its alias, if it is not the database of the backend.
     """
     try:
         yield
     except Error as error:
-        # Looked up here: who enqueues may be imported before the apps are loaded.
+        # Imported here: this module may be imported before the apps are loaded.
         from django_jobs.db.transactions import is_schema_missing  # noqa: PLC0415 - see above
 
         if isinstance(error, TablesMissing) or not is_schema_missing(error):

@@ -1,11 +1,11 @@
-"""Time limits that the database itself keeps, for the connections of a worker's parent.
+"""Time limits that the database itself enforces, for the connections of a worker's parent.
 
-A statement that waits too long for a lock, or runs too long, then fails and is undone, and its
-caller hears of it. Without them a hung statement could only be ended by breaking its connection,
-after which nobody knows what it has done.
+A statement that waits too long for a lock, or runs too long, then fails and is rolled back, and
+its caller gets an error. Otherwise a hung statement could only be ended by breaking its
+connection, and its outcome would be unknown.
 
-PostgreSQL is told inside of each transaction, for behind a pooler the session may be another one
-every time. The settings travel in front of the first statement, so they cost no round trip.
+On PostgreSQL the limits are set in each transaction, because behind a pooler every transaction may
+use another session. They are sent together with the first statement, which costs no round trip.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IDLE = 0  # libpq's PQTRANS_IDLE: no transaction was begun
 
 
 class Limits(NamedTuple):
-    """Seconds that a statement may wait for a lock, may last, and that a transaction may idle."""
+    """How many seconds a statement may wait for a lock or run, and a transaction may be idle."""
 
     lock: float
     statement: float
@@ -32,7 +32,7 @@ class Limits(NamedTuple):
 def limit_connection(
     connection: BaseDatabaseWrapper, limits: Limits, on_progress: Callable[[], None]
 ) -> None:
-    """Keep the limits on this thread's connection to a database, also when it connects anew.
+    """Apply the limits to this thread's connection to a database, also after a reconnect.
 
     ``on_progress`` is called when a statement begins and when it ends.
     """
@@ -74,7 +74,7 @@ class _Limiter(ABC):
 
 
 class _OfSession(_Limiter):
-    """For databases whose sessions are one client's: set once for each connection."""
+    """For databases where a session belongs to one client: set once for each connection."""
 
     def __init__(self, limits: Limits, on_progress: Callable[[], None]) -> None:
         super().__init__(limits, on_progress)
@@ -85,7 +85,7 @@ class _OfSession(_Limiter):
     ) -> Any:
         connection = context["connection"]
         if self._prepared is not connection.connection:
-            self._prepared = connection.connection  # first, for Django may ask the server too
+            self._prepared = connection.connection  # first, as Django may query the server itself
             try:
                 for statement in self._session(connection):
                     execute(statement, None, False, context)  # noqa: FBT003 - Django calls it so
@@ -104,7 +104,7 @@ class _OnPostgreSQL(_Limiter):
         super().__init__(limits, on_progress)
         alone = {"statement_timeout": limits.statement, "lock_timeout": limits.lock}
         self._alone = _set_local(alone)
-        # A parent that is frozen inside of a transaction must not keep its locks.
+        # A parent that is frozen inside a transaction must not keep its locks.
         self._first = _set_local(alone | {"idle_in_transaction_session_timeout": limits.idle})
 
     def _execute(
@@ -118,7 +118,7 @@ class _OnPostgreSQL(_Limiter):
             if not connection.get_autocommit():
                 execute("".join(settings), None, False, context)  # noqa: FBT003 - as above
             return execute(sql, params, many, context)
-        # Statements that are sent together are one transaction where none was begun.
+        # Statements that are sent together form one transaction if none was begun.
         result = execute("".join(settings) + sql, params, many, context)
         if _returns_each_result():
             for _ in settings:
@@ -135,13 +135,13 @@ class _OnMySQL(_OfSession):
                 "max_statement_time": self.limits.statement,
                 "idle_transaction_timeout": max(round(self.limits.idle), 1),
             }
-        else:  # MySQL limits what reads, and nothing else
+        else:  # MySQL can limit SELECT statements only
             values["max_execution_time"] = round(self.limits.statement * 1000)
         return ["SET SESSION " + ", ".join(f"{name} = {value}" for name, value in values.items())]
 
 
 class _OnSQLite(_OfSession):
-    """It has one lock, for which the driver waits."""
+    """SQLite has a single lock, and its driver waits for it."""
 
     def _session(self, connection: Any) -> list[str]:
         configured = float(connection.settings_dict["OPTIONS"].get("timeout", 5.0))
@@ -160,7 +160,7 @@ def _set_local(seconds: dict[str, float]) -> list[str]:
 
 
 def _takes_several_statements(connection: Any, cursor: Any) -> bool:
-    """Not where the server binds the parameters, nor as the query of a named cursor."""
+    """Not with server-side binding of parameters, nor in the query of a named cursor."""
     options = connection.settings_dict["OPTIONS"]
     return not options.get("server_side_binding") and not getattr(cursor.cursor, "name", None)
 

@@ -1,6 +1,6 @@
-"""Short transactions of our own, and what database errors mean for them.
+"""Short transactions of our own, and the meaning of database errors.
 
-Errors are told apart by the codes that drivers give, never by the text of a message.
+Errors are classified by the codes of the drivers, never by the text of a message.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MYSQL_MISSING = frozenset({1146, 1054})
 _SQLITE_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 # lock_not_available, query_canceled
 _POSTGRESQL_GAVE_UP = frozenset({"55P03", "57014"})
-# a lock was waited for, or a statement ran, for too long (MariaDB's number and MySQL's); killed
+# lock wait timeout; statement timeout (MariaDB's number and MySQL's); killed
 _MYSQL_GAVE_UP = frozenset({1205, 1969, 3024, 1317})
 # read_only_sql_transaction, insufficient_privilege
 _POSTGRESQL_UNAVAILABLE = frozenset({"25006", "42501"})
@@ -56,8 +56,8 @@ _MYSQL_UNAVAILABLE = frozenset({1040, 1021, 1037, 1041, 1114, 1142, 1143, 1290, 
 # not let in: wrong password, unknown database, host blocked or not allowed, too many connections
 # of this user (its own number and that of its account); a cluster's node that is not ready
 _MYSQL_NO_ACCESS = frozenset({1045, 1049, 1129, 1130, 1203, 1226, 1047})
-# What a value may be refused for where the driver calls it an OperationalError: incorrect string
-# or value, SIGNAL, too big a packet, a CHECK constraint
+# Refused values that the driver reports as an OperationalError: incorrect string or value,
+# SIGNAL, too big a packet, a CHECK constraint
 _MYSQL_REFUSED = frozenset({1366, 1292, 1644, 1153, 3819, 4025})
 # server not there, gone, lost during query, lost at a packet, killed, shutting down
 _MYSQL_LOST = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 4031, 0})
@@ -66,11 +66,11 @@ _MYSQL_LOST = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 4031, 0})
 def in_transition(
     alias: str, work: Callable[[BaseDatabaseWrapper], T], *, sees_commits: bool = False
 ) -> T:
-    """Run work in one transaction, again from its start when it met a conflict.
+    """Run work in one transaction, and repeat it after a conflict.
 
-    Inside a transaction of the caller it becomes a savepoint of that, and a conflict is
-    the caller's: what the caller did before it is gone too. ``sees_commits``: each
-    statement has to see what was committed before it, whatever the site's default is.
+    Inside a transaction of the caller it is a savepoint, and a conflict is raised to the caller,
+    whose own changes are lost as well. ``sees_commits``: each statement has to see what was
+    committed before it, whatever isolation level the site uses.
     """
     connection = connections[alias]
     if connection.in_atomic_block:
@@ -85,14 +85,14 @@ def in_transition(
 
 
 def awaits_commit(connection: BaseDatabaseWrapper) -> bool:
-    """Whether a transaction is open there that may be committed: that around a test never is."""
+    """Whether a transaction is open that may be committed; one around a test never is."""
     return connection.in_atomic_block and not any(
         getattr(block, "_from_testcase", False) for block in connection.atomic_blocks
     )
 
 
 def in_statement(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
-    """Run a single statement, which needs no transaction: alone it commits itself.
+    """Run a single statement, which needs no transaction of its own: it is committed at once.
 
     Inside a transaction of the caller it belongs to that.
     """
@@ -110,31 +110,31 @@ def in_statement(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
 
 
 def in_reading(alias: str, work: Callable[[], T]) -> T:
-    """Run queries that change nothing, and so need no transaction."""
+    """Run read-only queries, which need no transaction."""
     return in_statement(alias, lambda _: work())
 
 
 def _close_if_lost(connection: BaseDatabaseWrapper, error: Error) -> None:
-    """What Django does between requests, which a worker has none of.
+    """Close a lost connection, as Django does between requests; a worker has no requests.
 
-    The connection is not asked whether it works: PyMySQL would reconnect by itself, and
-    without the settings of the session.
+    Without testing the connection: PyMySQL would reconnect by itself, and without the settings
+    of the session.
     """
     if is_connection_lost(error) and not connection.in_atomic_block:
         connection.close()
 
 
 def _again_after_conflicts(connection: BaseDatabaseWrapper, once: Callable[[str | None], T]) -> T:
-    """Try as the site is set up, then with a level that PostgreSQL can only be asked for.
+    """Try with the site's isolation level first, and after a conflict with READ COMMITTED.
 
-    There a conflict tells of a stricter default, under which claimers that share an index
-    page may meet one at every try. Whose default it is cannot be seen beforehand.
+    On PostgreSQL a conflict means that a stricter level is the default. Under that, claimers that
+    share an index page may conflict at every try. The default cannot be seen beforehand.
     """
     for tries_left in reversed(range(TRIES)):
         try:
             return once(None if tries_left == TRIES - 1 else READ_COMMITTED)
         except Error as error:
-            # A lock that was waited for as long as is allowed would be waited for again.
+            # After a lock timeout another try would only wait for the lock again.
             waited = is_limited(connection) and gave_up(error)
             if not tries_left or waited or not is_conflict(error):
                 _close_if_lost(connection, error)
@@ -145,11 +145,11 @@ def _again_after_conflicts(connection: BaseDatabaseWrapper, once: Callable[[str 
 
 @contextmanager
 def _transition(connection: Any, level: str | None) -> Iterator[None]:
-    # Only a connection that was made knows its isolation level and its transaction mode.
+    # The isolation level and the transaction mode are known only once connected.
     connection.ensure_connection()
     if connection.vendor == "mysql" and connection.isolation_level != "read committed":
-        # Gap locks of the stricter levels would make claims wait for each other. Holds
-        # for the next transaction only, which is ours.
+        # Gap locks of the stricter levels would make claims wait for each other. Applies to
+        # the next transaction only, which is ours.
         with connection.cursor() as cursor:
             cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {READ_COMMITTED}")
     with (
@@ -160,7 +160,7 @@ def _transition(connection: Any, level: str | None) -> Iterator[None]:
         try:
             yield
         except Error as error:
-            # Or Django would connect again on its way out, and wait where nobody answers.
+            # Otherwise Django would reconnect on its way out, and wait for a server that is away.
             if is_connection_lost(error):
                 connection.close()
             raise
@@ -170,8 +170,8 @@ def _transition(connection: Any, level: str | None) -> Iterator[None]:
 def _immediate(connection: Any) -> Iterator[None]:
     """Let a SQLite transaction take its write lock at once, whatever the options say.
 
-    A deferred one that reads and then writes fails at once when another wrote in
-    between; no busy timeout helps it.
+    A deferred transaction that reads and then writes fails if another one wrote in between,
+    whatever the busy timeout is.
     """
     if connection.vendor != "sqlite":
         yield
@@ -186,7 +186,7 @@ def _immediate(connection: Any) -> Iterator[None]:
 
 @contextmanager
 def _at_level(connection: Any, level: str | None) -> Iterator[None]:
-    """Let a transaction on PostgreSQL begin at a level: its BEGIN says so, and nothing lasts."""
+    """Begin a transaction on PostgreSQL with an isolation level, for this BEGIN only."""
     if level is None or connection.vendor != "postgresql":
         yield
         return
@@ -203,7 +203,7 @@ def _at_level(connection: Any, level: str | None) -> Iterator[None]:
 
 
 def is_conflict(error: Error) -> bool:
-    """Whether the database gave way to somebody else's transaction: trying again helps."""
+    """Whether the statement lost against another transaction, so that a retry helps."""
     cause = error.__cause__
     if getattr(cause, "sqlstate", None) in _POSTGRESQL_CONFLICTS:
         return True
@@ -211,13 +211,13 @@ def is_conflict(error: Error) -> bool:
 
 
 def is_locked(error: Error) -> bool:
-    """Whether SQLite's one lock was somebody else's for longer than the busy timeout."""
+    """Whether another connection held SQLite's lock for longer than the busy timeout."""
     code = getattr(error.__cause__, "sqlite_errorcode", 0)
-    return code & 0xFF in _SQLITE_LOCKED  # the rest of it tells why
+    return code & 0xFF in _SQLITE_LOCKED  # the higher bits give the detail
 
 
 def gave_up(error: Error) -> bool:
-    """Whether a statement was undone because it waited or ran for too long."""
+    """Whether a statement was rolled back because it waited or ran for too long."""
     cause = error.__cause__
     return (
         _sqlstate(cause) in _POSTGRESQL_GAVE_UP
@@ -227,12 +227,12 @@ def gave_up(error: Error) -> bool:
 
 
 def is_row_locked(error: Error) -> bool:
-    """Whether a statement gave up over some rows, and may go well over others."""
+    """Whether a statement gave up because of some rows, and may succeed with others."""
     return gave_up(error) and not is_locked(error)
 
 
 def is_unavailable(error: Error) -> bool:
-    """Whether the trouble is the database's, whatever it was asked to do."""
+    """Whether the database cannot be used at all, whatever the statement."""
     if is_connection_lost(error) or is_schema_missing(error):
         return True
     cause = error.__cause__
@@ -250,22 +250,22 @@ def is_unavailable(error: Error) -> bool:
 
 
 def is_refusal(error: Error) -> bool:
-    """Whether the database will not take what it was given; asked again it says the same."""
+    """Whether the database refuses the statement or its values, so that a retry does not help."""
     if not isinstance(error, OperationalError):
         return not (is_unavailable(error) or is_conflict(error))
     return _number(error.__cause__) in _MYSQL_REFUSED or _is_unreadable(error.__cause__)
 
 
 def _is_unreadable(cause: BaseException | None) -> bool:
-    """Whether SQLite has answered with what its driver cannot read: text that is not UTF-8.
+    """Whether SQLite's driver cannot read a value: text that is not UTF-8.
 
-    What SQLite itself says has a code.
+    Errors of SQLite itself have a code.
     """
     return isinstance(cause, sqlite3.OperationalError) and not hasattr(cause, "sqlite_errorcode")
 
 
 def is_connection_lost(error: Error) -> bool:
-    """Whether the server may have done the work without our hearing of it."""
+    """Whether the connection broke, so that the server may have done the work unreported."""
     if not isinstance(error, OperationalError | InterfaceError):
         return False
     cause = error.__cause__
@@ -279,10 +279,10 @@ def is_connection_lost(error: Error) -> bool:
 
 
 def is_schema_missing(error: BaseException) -> bool:
-    """Whether the statement names a table or column that is not there: migrate has to be run.
+    """Whether the statement names a table or column that does not exist: migrate has to be run.
 
-    SQLite has no code of its own for that: this is what it gives for any statement that it
-    cannot prepare, and ours can be prepared wherever the tables are.
+    SQLite has no code for that. It uses this one for every statement that it cannot prepare,
+    and ours can always be prepared where the tables exist.
     """
     cause = error.__cause__
     if isinstance(error, TablesMissing) or _sqlstate(cause) in _POSTGRESQL_MISSING:
