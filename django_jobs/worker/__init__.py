@@ -1,7 +1,7 @@
 """From a leased message to its end: admit it, run one attempt, settle.
 
-What is named here is looked up when it is asked for: the process from which children are
-started afresh imports parts of this package, and loads no app.
+The names are imported when they are first used: the process that spawns children imports parts
+of this package without loading any app.
 """
 
 from __future__ import annotations

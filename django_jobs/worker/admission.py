@@ -1,8 +1,8 @@
-"""Whether a leased message may run here. What may not never reaches a handler.
+"""Decides whether a leased message may run here. If not, it never reaches a handler.
 
-The order: open and verify, then what has already been decided about the job (called off,
-crashed too often, spent, expired), then whether this process knows its handler, then whether the
-queue allows it, then whether the handler takes the payload.
+The checks in order: open and verify the message; whether the job's end is decided already
+(cancelled, crashed too often, out of retries, expired); whether this process knows the handler;
+whether the queue allows it; whether the handler accepts the payload.
 """
 
 from __future__ import annotations
@@ -61,22 +61,22 @@ class Admitted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A message that may not run now, or ever; the outcome says which."""
+    """A message that may not run now, or not at all; the outcome says which."""
 
     outcome: Rejected | Snoozed | Failed | Cancelled | Skipped | Interrupted
     envelope: Envelope | None = None
 
 
 def _nothing(_timeout: float | None) -> None:
-    """Nobody watches from outside."""
+    """There is no process that enforces timeouts from outside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gatekeeper:
     """Admits the messages of one backend.
 
-    ``starting`` is told how long user code may take that a message makes it import.
-    ``runs_delayed``: what would have to wait is run at once here, as it was configured.
+    ``starting`` is called with the time limit before a message makes it import user code.
+    ``runs_delayed``: this backend is configured to run delayed jobs at once.
     """
 
     settings: JobsSettings
@@ -93,9 +93,9 @@ class Gatekeeper:
             return None
 
     def admit(self, lease: Lease, now: int, opened: Envelope | None = None) -> Admitted | Refused:
-        """Look at a message that was leased at ``now`` on the store's clock.
+        """Check a message that was leased at ``now`` on the store's clock.
 
-        ``opened``: what ``believed`` said of this very lease.
+        ``opened``: what ``believed`` returned for this lease.
         """
         try:
             envelope = opened or self.opener.open(lease.message, lease.queue)
@@ -119,9 +119,9 @@ class Gatekeeper:
         return Admitted(envelope, header, handler)
 
     def foresee(self, message: Message, queue: str) -> Rejected | None:
-        """Why a message that waits would not be run here; no code of the site is run for it.
+        """Why a waiting message would not be run here, found without running user code.
 
-        So the payload is left to the handler, which has not been asked.
+        So the handler does not check the payload.
         """
         try:
             envelope = self.opener.open(message, queue)
@@ -135,7 +135,7 @@ class Gatekeeper:
     def _decided(
         self, lease: Lease, envelope: Envelope, header: Header, now: int
     ) -> Rejected | Cancelled | Skipped | Snoozed | None:
-        """What has been decided about the job before anybody asks for its handler."""
+        """The outcome if it is clear without looking up the handler."""
         if lease.replayed:
             detail = "a job of this id has ended already; somebody put its message back"
             return Rejected("rejected-replayed", detail)
@@ -154,7 +154,7 @@ class Gatekeeper:
         return None
 
     def _handler(self, lease: Lease, envelope: Envelope) -> Handler | None:
-        """A key that is not registered is looked for further only where it may be believed."""
+        """The handler. An unregistered key is searched further only if it can be trusted."""
         key = envelope.terms.job
         if (handler := self.registry.get(key)) is not None:
             return handler
@@ -164,7 +164,7 @@ class Gatekeeper:
         seconds = envelope.terms.timeout
         if seconds is None:
             seconds = self.settings.effective_timeout(lease.queue)
-        self.starting(seconds or None)  # a module may do anything when it is imported
+        self.starting(seconds or None)  # importing a module may run any code
         with soft_timeout(seconds or None):
             return self.registry.get_verified(key)
 
@@ -176,7 +176,7 @@ class Gatekeeper:
         return None
 
     def _not_allowed(self, lease: Lease, envelope: Envelope, handler: Handler) -> Rejected | None:
-        """Whether the queue allows the handler, and the handler what it is asked to do."""
+        """Why the queue does not allow the handler, or the handler not the job."""
         terms = envelope.terms
         if disallowed := self._disallowed(terms.job, lease.queue):
             return disallowed
@@ -186,11 +186,11 @@ class Gatekeeper:
         return _unfit(handler, envelope)
 
     def _over(self, envelope: Envelope, header: Header, now: int) -> Rejected | None:
-        """A job whose end is decided is never run again, only abandoned."""
+        """Why the job is over: it has crashed too often, used up its retries or expired."""
         terms = envelope.terms
         crashes_allowed = terms.max_crashes or self.settings.max_crashes
         if header.crashes >= crashes_allowed:
-            # Whether processes died, or leases only ended, is not known of each of them.
+            # For each of them it is unknown whether a process died or the lease only ended.
             times = "once" if header.crashes == 1 else f"{header.crashes} times"
             detail = f"its lease ended {times} without a verdict while it was to run alone"
             return Rejected("crashed", detail)
@@ -204,13 +204,13 @@ class Gatekeeper:
     def _not_judged(
         self, lease: Lease, now: int, reason: str, detail: str, envelope: Envelope | None = None
     ) -> Refused:
-        """A rolling deploy is the likely cause, so that by default the job waits."""
+        """Let the job wait by default: a rolling deploy is the likely cause."""
         policy, header = self.settings.unknown_handler, lease.message.header
         if policy == "fail" and envelope is not None:
             return Refused(Failed(ErrorText("UnknownHandler", detail)), envelope)
         if policy == "discard":
             return Refused(Cancelled(f"discarded: {detail}"), envelope)
-        # The moment is unsigned: one in the future counts as now, one long ago as too long.
+        # The moment is not signed: one in the future counts as now; one long ago ends the wait.
         since = now if header.put_off_since is None else min(header.put_off_since, now)
         left = self.settings.unknown_patience - (now - since) / SECOND
         if policy == "snooze" and left > 0:
@@ -221,7 +221,7 @@ class Gatekeeper:
 
 
 def _has_keys(terms: Terms) -> bool:
-    """Whether a claim has to hold the job against others."""
+    """Whether a claim has to check the job's keys."""
     return (
         terms.idempotency_key is not None
         or terms.concurrency_key is not None
@@ -230,7 +230,7 @@ def _has_keys(terms: Terms) -> bool:
 
 
 def _unknown_handler(envelope: Envelope) -> tuple[str, str]:
-    """The reason, and a sentence."""
+    """The reason and its description."""
     key = envelope.terms.job
     return "unknown-handler", (
         f"no handler is registered as {key!r} in this process, which knows the modules jobs and "
@@ -239,7 +239,7 @@ def _unknown_handler(envelope: Envelope) -> tuple[str, str]:
 
 
 def _unfit(handler: Handler, envelope: Envelope) -> Rejected | None:
-    """Why the handler does not take the payload, where it can tell without running user code."""
+    """Why the handler does not accept the payload, if that is clear without running user code."""
     try:
         handler.admit(envelope.payload)
     except HandlerRefused as refusal:
@@ -249,14 +249,12 @@ def _unfit(handler: Handler, envelope: Envelope) -> Rejected | None:
     return None
 
 
-# Retry policies that users wrote, by dotted path.
-#
-# A path from a message is never imported. It only selects among the paths that this
-# site's own settings and decorators name.
-
-
 class Policies:
-    """The users' policies of this process, each made once."""
+    """Custom retry policies, by dotted path; each is created once per process.
+
+    A path from a message is never imported. It only selects among the paths that this site's own
+    settings and decorators name.
+    """
 
     def __init__(self, settings: JobsSettings, registry: Registry) -> None:
         self._settings = settings
@@ -267,14 +265,14 @@ class Policies:
         """The policy for a job, or None when a built-in one decides."""
         if spec is None:
             spec = self._settings.effective_retry(queue)
-        if not isinstance(spec, str) or "." not in spec:  # as built_in() tells them apart
+        if not isinstance(spec, str) or "." not in spec:  # the same test as in built_in()
             return None
         if spec not in self._named_here():
             return None
         if spec not in self._made:
             try:
                 self._made[spec] = _make(spec)
-            except Exception as error:  # noqa: BLE001 - user code; the attempt tells of it and goes on
+            except Exception as error:  # noqa: BLE001 - user code; the attempt reports it and goes on
                 self._made[spec] = _Unusable(error)
         return self._made[spec]
 
@@ -285,7 +283,7 @@ class Policies:
 
 
 class _Unusable:
-    """Stands for a policy that could not be made, and says so where it is asked."""
+    """A policy that could not be created; raises that error when it is used."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error

@@ -1,4 +1,4 @@
-"""The composition root: the only place that turns settings into a working pipeline."""
+"""The composition root: the only place that builds a working pipeline from settings."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ LOCKED_PATIENCE = 30.0
 
 
 def process_once(queue: str | Sequence[str] | None = None, *, backend: str | None = None) -> Report:
-    """Process one due job here and now, and say what became of it.
+    """Process one due job in this process, and return a report.
 
-    Without a queue those of the settings are looked at, or ``default``. Inside an open
+    Without a queue it looks at those of the settings, or at ``default``. Inside an open
     transaction it uses savepoints and closes no connection, so that it works in a
-    ``TestCase``. Where the backend failed again and again it is left alone for a while,
-    which is ``circuit-open``; so is a queue whose jobs nobody gets because of its breaker.
-    A SQLite database that others keep locked is asked for half a minute, and once at least.
+    ``TestCase``. A backend that fails again and again is left alone for a while, which is
+    ``circuit-open``; so is a queue whose breaker is open. A SQLite database that is locked by
+    others is tried for half a minute, and at least once.
     """
     settings = get_settings()
     cycle = build_cycle(backends[backend or settings.default_backend], settings)
@@ -78,10 +78,10 @@ def _held_back(backend: Backend, queues: Sequence[str]) -> str | None:
 
 
 def _though_locked(work: Callable[[], T]) -> T:
-    """Ask again where SQLite gave its one lock to others throughout the busy timeout.
+    """Try again if others held SQLite's only lock throughout the busy timeout.
 
-    It gives it in no order, so that among many processes one may get it last every time. In
-    a transaction of the caller it is the caller's to begin anew.
+    The lock is given in no order: among many processes one may always come last. Inside a
+    transaction of the caller, it is up to the caller to start over.
     """
     until = time.monotonic() + LOCKED_PATIENCE
     while True:
@@ -94,14 +94,14 @@ def _though_locked(work: Callable[[], T]) -> T:
 
 
 def run_lease(backend: Backend, lease: Lease, lease_seconds: float) -> Report:
-    """Take one lease to its end, for a backend that runs jobs by itself."""
+    """Run and settle one lease, for a backend that runs jobs by itself."""
     cycle = build_cycle(backend, get_settings())
     cycle = replace(cycle, executor=replace(cycle.executor, lent=True))
     return cycle.deliver(lease, lease_seconds)
 
 
 def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:
-    """What fetches, runs and settles the jobs of one backend, in this process."""
+    """A cycle that fetches, runs and settles the jobs of one backend in this process."""
     renewer = Renewer(backend)
     executor = build_executor(backend, settings)
     return Cycle(
@@ -112,7 +112,7 @@ def build_cycle(backend: Backend, settings: JobsSettings) -> Cycle:
 
 
 def build_executor(backend: Backend, settings: JobsSettings) -> Executor:
-    """What runs the jobs of one backend."""
+    """An executor for the jobs of one backend."""
     return Executor(
         backend=backend,
         settings=settings,
@@ -124,7 +124,7 @@ def build_executor(backend: Backend, settings: JobsSettings) -> Executor:
 
 
 def build_gatekeeper(backend: Backend, settings: JobsSettings) -> Gatekeeper:
-    """What decides which messages of a backend may run here."""
+    """A gatekeeper, which decides what messages of a backend may run here."""
     return Gatekeeper(
         settings,
         build_opener(backend, settings),
@@ -134,14 +134,17 @@ def build_gatekeeper(backend: Backend, settings: JobsSettings) -> Gatekeeper:
 
 
 def build_asker(settler: Settler) -> Asker:
-    """What settles patiently."""
+    """An asker, which settles with retries."""
     breaker = settler.settings.circuit_breaker
     database = settler.backend.home
     return Asker(settler, Outage(settler.backend.alias, breaker.threshold, database=database))
 
 
 def build_relay(backend: Backend, settings: JobsSettings, home: str | None = None) -> Relay | None:
-    """What moves the outbox of a backend; None where it has none. ``home``: even so, from there."""
+    """A relay for the outbox of a backend; None if it has none.
+
+    ``home``: the database of the outbox, whatever the settings say.
+    """
     database = home or outbox_database(settings, backend.alias)
     if database is None:
         return None
@@ -156,10 +159,10 @@ def build_relay(backend: Backend, settings: JobsSettings, home: str | None = Non
 
 
 def build_opener(backend: Backend, settings: JobsSettings) -> Opener:
-    """What opens the messages of a backend.
+    """An opener for the messages of a backend.
 
-    Whoever reaches a broker could have anything run that is not verified, so no setting
-    switches that off there, with or without the system checks.
+    Access to a broker would be enough to have unverified messages run. So no setting switches
+    verification off there, with or without the system checks.
     """
     return Opener(
         backend=backend.alias,
@@ -171,7 +174,7 @@ def build_opener(backend: Backend, settings: JobsSettings) -> Opener:
 
 
 def worker_name() -> str:
-    """Who ran a job: host and process."""
+    """The name of this worker in records: host and process."""
     return process_name()
 
 

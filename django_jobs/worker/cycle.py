@@ -1,4 +1,4 @@
-"""The worker's cycle where the process itself holds the store: fetch, execute, settle, report."""
+"""The cycle of a worker that talks to the store itself: fetch, execute, settle, report."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Report(NamedTuple):
         return self.status not in _NO_JOB
 
 
-MOST_LATE_CLAIMS = 8  # each may be answered twice as late as the one before
+MOST_LATE_CLAIMS = 8  # each allows twice as much time as the one before
 EMPTY = Report(status="empty")
 PASSED_OVER = Report(status="circuit-open")
 _NO_JOB = {"empty", "error", "paused", "rate-limited", "circuit-open"}
@@ -69,10 +69,10 @@ class Cycle:
     def once(self, queues: Sequence[str], *, exhaustive: bool = True) -> Report:
         """Process one message of the first queue that has any.
 
-        Where many are to be passed over first, as those of a broken handler: not ``exhaustive``
-        only some are, and the caller comes again. A claim that was answered too late for a start
-        is tried again, for it may take longer each time: what does so in each process that lives
-        for one message would never run it.
+        If many messages have to be skipped first, such as those of a broken handler, a call that is
+        not ``exhaustive`` skips only some, and the caller comes again. A claim that was answered
+        too late for its job to start is repeated, as each claim then allows more time: a process
+        that lives for one message would otherwise never run it.
         """
         report = self._once(queues, exhaustive=exhaustive)
         for _ in range(MOST_LATE_CLAIMS):
@@ -96,7 +96,7 @@ class Cycle:
                 return PASSED_OVER
             for lease in leases:
                 if time.monotonic() - asked_at > lease_seconds / 2:
-                    self.backend.nack_all([lease])  # too little of it is left to run a job
+                    self.backend.nack_all([lease])  # too little of the lease is left to run a job
                     return EMPTY
                 tell_claimed([lease])
                 return self.deliver(lease, lease_seconds)
@@ -107,17 +107,19 @@ class Cycle:
     def _fetched(
         self, queue: str, lease_seconds: float, *, exhaustive: bool
     ) -> tuple[float, list[Lease] | None]:
-        """When it was asked, and what came; None where there is more to pass over."""
+        """When the fetch began, and its leases; None if there are more messages to skip."""
         fetch = partial(self.backend.fetch, [queue], 1, lease_seconds)
         asked_at, leases = time.monotonic(), fetch()
-        while not leases and self.backend.fetch_ended_early:  # there is none to renew meanwhile
+        while (
+            not leases and self.backend.fetch_ended_early
+        ):  # there are no leases to renew meanwhile
             if not exhaustive:
                 return asked_at, None
             asked_at, leases = time.monotonic(), fetch()
         return asked_at, leases
 
     def deliver(self, lease: Lease, lease_seconds: float) -> Report:
-        """Take one leased message to its end, and tell of it."""
+        """Run and settle one leased message, and emit its events."""
         execution, verdict = copy_context().run(self._settled, lease, lease_seconds)
         run, outcome, *_ = execution
         report = report_of(run, verdict)
@@ -142,7 +144,7 @@ class Cycle:
 
 
 def report_of(run: Run, verdict: Verdict) -> Report:
-    """What became of a delivery."""
+    """The report of a delivery."""
     status = verdict.status
     if verdict.answer is not Settled.SETTLED:
         status = "lease-lost" if verdict.answer is Settled.LOST else "error"

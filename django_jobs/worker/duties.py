@@ -1,8 +1,8 @@
-"""What a worker does beside its jobs: keep house, show that it is there, add up what it counted.
+"""What a worker does beside its jobs: housekeeping, its row in the table of workers, counts.
 
-Housekeeping is for all workers: return lost jobs, ready due ones, drop what is over. In bounded
-steps, at moments spread between workers; the second that comes finds nothing left to do. One
-look tells what there is to do, so that mostly nothing is.
+Housekeeping serves all workers: return lost jobs, make due ones ready, delete what has expired. It
+is done in bounded steps at times spread between workers; a second worker finds nothing left to do.
+One query tells what there is to do, which mostly is nothing.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ T = TypeVar("T")
 
 BATCH = 1000
 AGAIN_SECONDS = 3.0
-"""After so long a duty that failed is tried again."""
+"""A duty that failed is tried again after so long."""
 REAPS_PER_LEASE = 3
 HICCUP_SHARE = 12
-"""An outage shorter than this part of a lease ends no lease that is renewed in time."""
+"""An outage shorter than a lease divided by this ends no lease that is renewed in time."""
 TIDY_SECONDS = 300.0
 _LOOK = "keep house"
 
 
 class DutyRunner:
-    """Lets none of several duties that fails keep the others from being done.
+    """Runs several duties, and keeps a failing one from stopping the others.
 
-    It is tried again after a while, and told of once until it goes well.
+    A failed duty is tried again after a while, and reported once until it succeeds.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -69,9 +69,9 @@ class DutyRunner:
         self._failed_at: dict[str, float] = {}
 
     def do(self, duty: str, work: Callable[[], T]) -> T | None:
-        """What the work answers; None where it failed now or just before.
+        """Return the result of the work; None if it failed now or just before.
 
-        Raises what a store that serves nobody says, for that is everybody's trouble.
+        Raises the errors of an unavailable store, which concern all duties.
         """
         if self.rests(duty):
             return None
@@ -90,13 +90,13 @@ class DutyRunner:
         return answer
 
     def rests(self, duty: str) -> bool:
-        """Whether it failed just before, and is not tried yet."""
+        """Whether the duty failed recently and is not due for another try."""
         failed_at = self._failed_at.get(duty)
         return failed_at is not None and time.monotonic() < failed_at + AGAIN_SECONDS
 
 
 class Housekeeping:
-    """The duties of one worker on one backend. ``outage``: the worker's own, of its store."""
+    """The housekeeping of one worker on one backend. ``outage``: that of the worker's store."""
 
     def __init__(
         self, backend: Backend, lease_seconds: float, outage: Outage | None = None
@@ -113,16 +113,16 @@ class Housekeeping:
         self._tidy_by = time.monotonic() + TIDY_SECONDS
 
     def seconds_left(self) -> float:
-        """How long there is nothing to look after."""
+        """How long until the next step is due."""
         return max(self._due_at - time.monotonic(), 0.0)
 
     def hurry(self) -> None:
-        """Look after everything soon; not before a look that failed is to be tried again."""
+        """Make the next step due now, unless a failed one has to wait for its next try."""
         if not self._runner.rests(_LOOK):
             self._due_at = 0.0
 
     def step(self) -> bool:
-        """Do what is due, if anything is; whether a job may be ready because of it."""
+        """Do what is due; return whether a job may be ready because of it."""
         if self.seconds_left():
             return False
         self._due_at = time.monotonic() + AGAIN_SECONDS  # if something fails
@@ -133,11 +133,11 @@ class Housekeeping:
         reaped = (self._runner.do("return lost jobs", self._reap) if reaps else 0) or 0
         if reaped:
             events.emit(events.Reaped(backend=self._backend.alias, count=reaped))
-        # One look does not tell all there may be to tidy, such as keys that are over.
+        # The query does not see everything that can be tidied, such as expired keys.
         tidies = chores.tidy or time.monotonic() >= self._tidy_by
         tidied = (self._runner.do("tidy up", self._tidy) if tidies else 0) or 0
         if tidies:
-            # What was too much for one step is not all told by the next look either.
+            # Nor does the next query see everything that was too much for one step.
             self._tidy_by = time.monotonic() + (TIDY_SECONDS if tidied < BATCH else 0.0)
         done = reaped < BATCH and tidied < BATCH
         self._due_at = time.monotonic() + (spread(self._every) if done else 0.0)
@@ -155,16 +155,16 @@ class Housekeeping:
         return self._backend.tidy(limit=BATCH) if isinstance(self._backend, KeepsHouse) else 0
 
     def _may_reap(self) -> bool:
-        # This very look may be the first that the store has answered.
+        # This query may be the first that the store has answered.
         back = self._outage is None or self._is_hiccup(self._outage.seconds)
         return back and time.monotonic() >= self._reaps_from
 
     def _let_others_come_back(self, seconds: float) -> None:
-        """After an outage reap nothing for one lease.
+        """After an outage, reap nothing for one lease.
 
-        Leases ended then that nobody could renew. Their workers live, and are about to renew
-        them or to give the jobs back. Where connections only break again and again, lost
-        jobs have to be returned all the same.
+        Leases ended meanwhile because they could not be renewed. Their workers are alive, and are
+        about to renew them or to give the jobs back. If connections only break again and again,
+        lost jobs have to be returned all the same.
         """
         if not self._is_hiccup(seconds):
             self._reaps_from = time.monotonic() + self._lease_seconds
@@ -173,19 +173,18 @@ class Housekeeping:
         return seconds < self._lease_seconds / HICCUP_SHARE
 
 
-# A worker's row in the table of workers: who serves what, and when it was last seen.
-
+# ----------------------------------------------------------------- the worker's own row
 
 SEEN_EVERY_SECONDS = 5.0
-IDLE_FACTOR = 2  # who has nothing to do is to cost nearly nothing
+IDLE_FACTOR = 2  # idle workers must be cheap
 FORGOTTEN_AFTER_SECONDS = 3600.0
 
 
 class Presence:
-    """Tells the jobs' database that this worker is there.
+    """The worker's row: what it serves, and when it was last seen.
 
-    That of a broker tells the database in which operators look, and goes on without it.
-    ``draining``: whether somebody has written there that it is to end.
+    The worker of a broker writes it to the database that operators use, and goes on if that is
+    away. ``draining``: whether an operator has asked the worker there to end.
     """
 
     def __init__(
@@ -209,7 +208,7 @@ class Presence:
         self._written_at = float("-inf")
 
     def tell(self) -> None:
-        """Register, or refresh when it is time to."""
+        """Create the row, or update it if that is due."""
         if self._database is None or time.monotonic() < self._written_at + self._pause():
             return
         try:
@@ -228,7 +227,7 @@ class Presence:
         clock = _clock_of(self._backend, alias)
         workers = Worker.objects.using(alias)
         mine = workers.filter(pk=self._id)
-        # One round trip, as long as nobody asked it to drain.
+        # One round trip, unless it was asked to drain.
         if mine.filter(draining=False).update(seen=clock.now(), running=self._running()):
             self.draining = False
         elif mine.update(seen=clock.now(), running=self._running()):
@@ -247,11 +246,11 @@ class Presence:
                 started_at=for_people(now),
                 seen=now,
             )
-            # Those that were killed could not take their rows along.
+            # Killed workers could not delete their rows.
             workers.filter(seen__lt=now - to_microseconds(FORGOTTEN_AFTER_SECONDS)).delete()
 
     def end(self) -> None:
-        """Remove the row. Should the store not answer, it is forgotten in time."""
+        """Delete the row. If the store does not answer, another worker deletes it later."""
         if self._database is not None:
             with suppress(Error):
                 Worker.objects.using(self._database).filter(pk=self._id).delete()
@@ -263,29 +262,31 @@ def _clock_of(backend: Backend, database: str) -> StoreClock:
     return clock_of(database)
 
 
-# What this worker has counted goes to where the figures of all workers are, now and then.
-
+# ------------------------------------------------------------------------------- metrics
 
 EVERY_SECONDS = 10.0
 
 
 class Ledger:
-    """Nothing, unless ``METRICS`` names the collector for Prometheus."""
+    """Adds the worker's Prometheus counters to those of all workers in the database.
+
+    Does nothing unless ``METRICS`` names the collector for Prometheus.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._database: str | None = backend.home
         self._written_at = time.monotonic()
 
     def tell(self) -> None:
-        """Add what was counted, when it is time to."""
+        """Add the counters if that is due."""
         if time.monotonic() >= self._written_at + EVERY_SECONDS:
             self._written_at = time.monotonic()
-            # Whose jobs are elsewhere goes on without a database, and tells it later.
+            # A worker whose jobs are not in a database goes on without one, and adds them later.
             with suppress(Error) if self._database is None else nullcontext():
                 self._add()
 
     def end(self) -> None:
-        """Add what is left. Should the store not answer, those seconds are lost."""
+        """Add the last counters. If the store does not answer, they are lost."""
         with suppress(Error, OSError):
             self._add()
             if metrics.gauges is not None:
@@ -301,13 +302,10 @@ class Ledger:
                     raise
 
 
-# How many jobs of each queue ended how, told to the store now and then.
-#
-# It is for charts: a worker that is killed takes the counts of its last seconds along.
-
+# -------------------------------------------------------------------------------- counts
 
 WRITE_EVERY_SECONDS = 10.0
-# What a delivery counts as, by the status of its report; all others were only claimed.
+# What a delivery counts as, by the status of its report; others only count as claimed.
 _COUNTED = {
     "acked": ("succeeded",),
     "requeued": ("failed", "retried"),
@@ -318,7 +316,11 @@ _COUNTED = {
 
 
 class Tally:
-    """Counts for one backend; nothing where its jobs are not in a database. For any thread."""
+    """Counts how the jobs of each queue ended, and writes that to the store now and then.
+
+    For charts: the counts of a killed worker's last seconds are lost. Does nothing for a backend
+    without a database. Can be used by any thread.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -328,7 +330,7 @@ class Tally:
         self._write_at = time.monotonic() + WRITE_EVERY_SECONDS
 
     def done(self, settled: Iterable[tuple[Run, Outcome, Verdict]]) -> None:
-        """Deliveries were settled; those that were only given back do not count."""
+        """Count settled deliveries, except those that were only given back."""
         if self._home is None:
             return
         sums: dict[tuple[str, tuple[str, ...]], list[int]] = {}
@@ -339,13 +341,13 @@ class Tally:
             key = lease.queue, _counted(outcome, verdict)
             times = sums.get(key) or sums.setdefault(key, [0, 0, 0])
             times[0] += 1
-            times[1] += max(run.finished_at - run.started_at, 0)  # below it a clock was set
+            times[1] += max(run.finished_at - run.started_at, 0)  # negative if a clock was set back
             times[2] += max(run.started_at - lease.message.header.available_at, 0)
         for (queue, counted), (count, ran, waited) in sums.items():
             self._add(queue, counted, count, ran, waited)
 
     def ended(self, queue: str, status: str, seconds: float) -> None:
-        """The same, where no more is known of it."""
+        """Count a delivery from its report alone."""
         if self._home is not None:
             self._add(queue, _COUNTED.get(status, ()), 1, to_microseconds(seconds), 0)
 
@@ -359,12 +361,12 @@ class Tally:
                 counts[name] += count
 
     def tell_now_and_then(self) -> None:
-        """Tell when it is time to."""
+        """Write the counts if that is due."""
         if self._counts and time.monotonic() >= self._write_at:
             self.tell()
 
     def tell(self) -> None:
-        """Add what was counted to the minute that it is in the store."""
+        """Add the counts to the store's current minute."""
         self._write_at = time.monotonic() + WRITE_EVERY_SECONDS
         if self._home is None or not self._counts:
             return
@@ -374,7 +376,7 @@ class Tally:
         add_counts(self._home, clock, self._backend.alias, counts)
 
     def end(self) -> None:
-        """Tell the last counts. Should the store not answer, they are lost."""
+        """Write the last counts. If the store does not answer, they are lost."""
         with suppress(Error):
             self.tell()
 
@@ -387,14 +389,10 @@ def _counted(outcome: Outcome, verdict: Verdict) -> tuple[str, ...]:
     return _COUNTED.get(verdict.status, ())
 
 
-# All of them together.
-
-
 class Duties:
-    """The duties of one worker on one backend, for one thread. A ``step`` does what is due.
+    """All duties of one worker on one backend, for one thread. A ``step`` does what is due.
 
-    ``outage``: the worker's own, of its store. ``relay``: moves the outbox, where no other
-    thread does.
+    ``outage``: that of the worker's store. ``relay``: moves the outbox, if no other thread does.
     """
 
     def __init__(
@@ -420,11 +418,11 @@ class Duties:
         return self._presence.draining
 
     def seconds_left(self) -> float:
-        """How long there is nothing to look after."""
+        """How long until the next step is due."""
         return min(self.house.seconds_left(), self.relay.seconds_left())
 
     def step(self) -> bool:
-        """Do what is due; whether a job may be ready because of it."""
+        """Do what is due; return whether a job may be ready because of that."""
         self.do("show that it is there", self._presence.tell)
         self.do("tell its counts", self.tally.tell_now_and_then)
         self.do("tell its figures", self._ledger.tell)
@@ -432,7 +430,7 @@ class Duties:
         return self.house.step() or bool(moved and moved.jobs)
 
     def end(self) -> None:
-        """Take leave. The figures of ``METRICS`` are counted on: ``Ledger.end`` is for the end."""
+        """Write the last counts and delete the row; ``Ledger.end`` does the same for METRICS."""
         try:
             self.tally.end()
         finally:

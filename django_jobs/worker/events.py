@@ -1,4 +1,4 @@
-"""The events of a delivery."""
+"""From a delivery to its telemetry events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> list[events.Event]:
-    """What there is to tell of a delivery that came to its end."""
+    """The events of a settled delivery."""
     about: dict[str, Any] = {
         "job_id": report.job_id,
         "queue": report.queue,
@@ -60,7 +60,7 @@ def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> l
 
 
 def tell_claimed(leases: Iterable[Lease]) -> None:
-    """Say which jobs this worker has now; what their index says is not verified yet."""
+    """Emit JobClaimed for each lease; the values of the index are not verified yet."""
     if not events.is_wanted(events.JobClaimed):
         return
     for lease in leases:
@@ -77,7 +77,7 @@ def tell_claimed(leases: Iterable[Lease]) -> None:
 
 
 def tell_started(context: JobContext, handler: str) -> None:
-    """Say that a handler is about to be called."""
+    """Emit JobStarted: a handler is about to be called."""
     if events.is_wanted(events.JobStarted):
         about = {"job_id": context.id, "queue": context.queue, "handler": handler}
         events.emit(

@@ -1,9 +1,9 @@
 """One leased message from admission to outcome: the same in a worker and in its children.
 
-``prepare`` admits it, ``execute`` runs its handler. What becomes of the job is for the process
-that holds the store to settle: the worker itself (see ``cycle``), or the parent of a child, to
-which that reports. Only a job with ``atomic=True`` is acked here, for its ack is part of the
-handler's own transaction.
+``prepare`` admits it, ``execute`` runs its handler. The outcome is settled by the process that
+talks to the store: the worker itself (see ``cycle``), or the parent, to which a child reports.
+Only a job with ``atomic=True`` is acked here, because its ack is part of the handler's own
+transaction.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Prepared(NamedTuple):
-    """A lease, whether its job may run, its terms, and when it was looked at."""
+    """A lease with the decision whether its job may run."""
 
     lease: Lease
     decision: Admitted | Refused
@@ -62,10 +62,10 @@ class Prepared(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """How a delivery went, for the process that settles it.
+    """The outcome of a delivery, for the process that settles it.
 
-    ``verdict``: the store's, where the handler's transaction settled it already. ``unanswered``:
-    that of a commit to which no answer came; it holds if the row of the job is gone.
+    ``verdict``: set if the handler's transaction settled the job already. ``unanswered``: the
+    verdict of a commit whose answer was lost; it is valid if the row of the job is gone.
     """
 
     run: Run
@@ -137,10 +137,10 @@ class Executor:
     ) -> Prepared:
         """Decide whether a job may run. In a context of its own, as ``run`` makes one."""
         watch = Stopwatch()
-        setcontext(getcontext().copy())  # else all copies of a context share one object
+        setcontext(getcontext().copy())  # otherwise all copies of a context share one object
         leased_at = lease.expires_at - to_microseconds(lease_seconds)
         decision = self.gatekeeper.admit(lease, leased_at, envelope)
-        # Last of all: to admit a job may import its module, and that may take a while.
+        # At the end, because admitting a job may import its module, which may take a while.
         if lease.start_by is not None and lease.is_late and isinstance(decision, Admitted):
             decision = Refused(TOO_LATE, decision.envelope)
         return Prepared(lease, decision, SettleTerms.of(decision.envelope), watch)
@@ -172,7 +172,9 @@ class Executor:
                 clean_connections(lent=self.lent),
                 self._joint_transaction(lease) as connection,
             ):
-                depth = len(connection.savepoint_ids)  # 0, unless it is part of the caller's
+                depth = len(
+                    connection.savepoint_ids
+                )  # 0, unless inside a transaction of the caller
                 with tracing.of_run(attempt.context, admitted.envelope) as ended:
                     outcome = ended(self._unless_asked(lease, attempt.run()))
                 _success(outcome, blocks_left=len(connection.savepoint_ids) - depth)
@@ -190,7 +192,7 @@ class Executor:
             return Execution(_run_of(prepared, self.worker), undone.outcome, undone.verdict)
         except (Error, OSError) as error:
             outcome = _undone_by(error, admitted.handler.key, settling=done is None)
-            # When the commit was not answered it may have come through all the same.
+            # If the answer to the commit was lost, it may have succeeded all the same.
             unanswered = done.verdict if done else None
             return Execution(_run_of(prepared, self.worker), outcome, None, unanswered)
 
@@ -204,7 +206,7 @@ class Executor:
             yield connection
 
     def _unless_asked(self, lease: Lease, outcome: Outcome) -> Outcome:
-        """What was asked to stop is not run again."""
+        """The outcome; a job that was asked to stop is not run again."""
         return called_off(outcome) if self.is_asked(lease) else outcome
 
     def _attempt(self, prepared: Prepared, admitted: Admitted) -> Attempt:
@@ -249,9 +251,9 @@ class _UndoneError(Exception):
 
 
 def _contain_hooks(connection: Any, attempt: Attempt) -> None:
-    """Let none of the functions that run after the commit look like a commit that failed.
+    """Keep an error in an on_commit function from looking like a failed commit.
 
-    Nor keep the others from running, as it would in Django.
+    Nor does it prevent the other functions from running, as it would in Django.
     """
     connection.run_on_commit = [
         (savepoints, partial(attempt.after_commit, hook), *rest)
@@ -260,7 +262,7 @@ def _contain_hooks(connection: Any, attempt: Attempt) -> None:
 
 
 def _undone_by(error: Exception, key: str, *, settling: bool) -> Outcome:
-    """What an error of the joint transaction means for its job, whose handler ended well."""
+    """The outcome after an error of the joint transaction, if the handler ended well."""
     if settling and is_schema_missing(error):
         return Interrupted("tables or columns of django_jobs are missing")
     return Failed(error_text(error), fingerprint=fingerprint(key, error))
@@ -274,7 +276,7 @@ _LEFT_OPEN = Failed(
 
 
 def _success(outcome: Outcome, *, blocks_left: int) -> None:
-    """Raise unless the handler ended well, and what it wrote is going to be committed."""
+    """Raise unless the handler ended well and what it wrote is going to be committed."""
     if blocks_left and isinstance(outcome, Succeeded):
         raise _UndoneError(_LEFT_OPEN)
     if not isinstance(outcome, Succeeded):

@@ -1,4 +1,4 @@
-"""The worker that runs everything in one process: cycle after cycle until it is to stop."""
+"""The worker that runs everything in one process, one cycle after another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Ticks(Protocol):
-    """A scheduler that lives in this loop. None of it waits, save its end."""
+    """A scheduler that is driven by this loop. Only ``end`` may block."""
 
     def step(self) -> None: ...
 
@@ -75,13 +75,13 @@ class InProcessWorker:
         asker.hurried = lambda: self.stop.urgent
 
     def run(self) -> int:
-        """Work until told to stop or a limit is reached; the exit code."""
+        """Work until asked to stop or a limit is reached; return the exit code."""
         self._conditions.begin()
         alias = self._cycle.backend.alias
         events.emit(events.WorkerStarted(backend=alias, queues=str(self._queues)))
         warn_at_start(self._cycle.backend, self._cycle.executor.gatekeeper, self._queues.watched)
         with self.stop.listening():
-            if self.stop.ends_process:  # else alarms are somebody else's as well
+            if self.stop.ends_process:  # otherwise other code may use alarms as well
                 keep_alarm()
             self._state = ProcessState()
             why = self._loop()
@@ -113,7 +113,7 @@ class InProcessWorker:
         return self._cycle.once(self._queues.next(), exhaustive=False)
 
     def _after(self, report: Report) -> str | None:
-        """What a cycle's report means for the loop; a reason when it was the last."""
+        """Handle a cycle's report; return the reason to end if it was the last."""
         if report:
             self._duties.relay.hurry()  # what was just processed may have enqueued
             self.processed += 1
@@ -122,7 +122,7 @@ class InProcessWorker:
             self._restraint.end()
             if self._on_report is not None:
                 self._on_report(report)
-        if report == PASSED_OVER:  # there is more to look at, once it is known that none stops us
+        if report == PASSED_OVER:  # there is more to look at, but first check for a stop
             return None
         if self._limits.once:
             return ONE_CYCLE
@@ -131,20 +131,20 @@ class InProcessWorker:
     def _after_nothing(self) -> str | None:
         self._empty_looks += 1
         if not self._limits.until_empty:
-            if self._woken:  # of a job in a queue that is new, or that another worker has
+            if self._woken:  # perhaps by a job in a new queue, or one that another worker took
                 self._queues.look_again()
             self.stop.unless_asked(self._wait)
-        elif self._store.call(self._still_comes) is not False:  # it may be away
+        elif self._store.call(self._still_comes) is not False:  # None if the store is away
             self._empty_looks = 0
             self.stop.unless_asked(self._wait)
         elif self._empty_looks > 1:
             return NOTHING_DUE
-        else:  # what was just processed may have enqueued to a queue that is new
+        else:  # the last job may have enqueued to a new queue
             self._queues.look_again()
         return None
 
     def _still_comes(self) -> bool:
-        """Whether there is work although none can be had just now."""
+        """Whether there is work although none can be claimed just now."""
         backend, watched = self._cycle.backend, self._queues.watched
         if not self._duties.relay.has_nothing():
             return True
@@ -171,5 +171,5 @@ class InProcessWorker:
 
 
 def shortest_lease(settings: JobsSettings) -> float:
-    """Seconds of the shortest lease that any queue has."""
+    """The shortest lease of any queue, in seconds."""
     return min([settings.lease_seconds, *map(settings.effective_lease, settings.queues)])

@@ -1,8 +1,8 @@
-"""A worker's relay: it moves the outbox of the worker's backend, beside everything else.
+"""A worker's relay: it moves the outbox of the worker's backend.
 
-In a thread of its own where the worker has threads, so that neither a broker nor a database
-that hangs keeps jobs from being renewed and settled. Every worker has one. They agree
-among themselves on who moves a queue, and any of them goes on where one was killed.
+A worker with threads runs it in a thread of its own, so that a broker or database that hangs does
+not keep jobs from being renewed and settled. Every worker has one. A queue is moved by one of them
+at a time, and if that is killed another one goes on.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 END_PATIENCE = 0.3
 LOOK_SECONDS = 1.0
-"""So long new jobs of other queues wait at most while one queue stands still."""
+"""How long new jobs of other queues wait at most while one queue is stuck."""
 NOTHING = Moved(0, left=False)
 
 
 class Relaying:
-    """Steps of a relay when they are due. A step that fails is told, and comes again."""
+    """Runs the steps of a relay when they are due. A failed step is reported and repeated."""
 
     def __init__(self, relay: Relay | None, poll_interval: float) -> None:
         self.relay = relay
@@ -44,20 +44,20 @@ class Relaying:
         self._last: Moved | None = None if relay else NOTHING
 
     def seconds_left(self) -> float:
-        """How long there is nothing to do."""
+        """How long until the next step is due."""
         return max(self._due_at - time.monotonic(), 0.0)
 
     def hurry(self) -> None:
-        """Somebody may just have enqueued."""
+        """Make the next step due now: a job may just have been enqueued."""
         if self.relay and not self._failing_since:
             self._due_at = 0.0
 
     def has_nothing(self) -> bool:
-        """Whether the last step found nothing left to move, for anybody."""
+        """Whether the last step found nothing to move, for this worker or any other."""
         return self._last == NOTHING
 
     def step(self) -> Moved | None:
-        """Move what is to be moved, if a step is due; None when it failed."""
+        """Move jobs if a step is due; None if it failed."""
         if self.relay is None or self.seconds_left():
             return NOTHING
         try:
@@ -79,7 +79,7 @@ class Relaying:
     def _fails(self, error: Exception) -> None:
         stuck = self.relay.stuck if self.relay else {}
         of_queues = any(rest.error is error for rest in stuck.values())
-        # Those of which it was said already may be the only ones that have jobs just now.
+        # Perhaps only queues that were reported already have jobs just now.
         is_known = of_queues and stuck.keys() <= self._reported.keys()
         if self._failing_since is None and not is_known:
             self._failing_since = time.monotonic()
@@ -95,7 +95,7 @@ class Relaying:
             events.emit(events.RelayFound(backend=self._alias, seconds=lasted))
 
     def _report_queues(self, relay: Relay) -> None:
-        """Say once that a queue stands still while others move, and that it moves again."""
+        """Report once that a queue is stuck while others move, and that it moves again."""
         now = {name: rest for name, rest in relay.stuck.items() if not rest.blamed}
         for name in now.keys() - self._reported:
             events.emit(events.RelayLost(backend=self._alias, queue=name, error=now[name].error))
@@ -110,9 +110,9 @@ class Relaying:
 
 
 class RelayThread:
-    """The relay of a worker with children; ``moved`` is called when it has moved something.
+    """The relay of a worker with children; ``moved`` is called after it has moved something.
 
-    It holds nothing that its process must not lose: it may hang, or end in the middle.
+    It holds no state that must not be lost: it may hang, or be ended at any point.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class RelayThread:
             self._thread.start()
 
     def has_nothing(self) -> bool:
-        """Whether a look that was begun after this was asked first has found nothing to move."""
+        """Whether a step that began after the first call of this found nothing to move."""
         if self._relay is None:
             return True
         if not self._wants_answer:
@@ -148,11 +148,11 @@ class RelayThread:
         return self._answered >= self._asked
 
     def ask_again(self) -> None:
-        """What was found before counts no more."""
+        """Let ``has_nothing`` wait for a new step."""
         self._wants_answer = False
 
     def cut_if_hung(self, cut: Callable[[Any], None]) -> None:
-        """Break a step that does not come back."""
+        """Break the connections of a step that hangs."""
         since, now = self._busy_since, time.monotonic()
         if since and now - since > self._hung_after:
             self._busy_since = now
@@ -160,7 +160,7 @@ class RelayThread:
                 cut(connection)
 
     def end(self) -> None:
-        """End soon; a step that hangs is left to end with the process."""
+        """End soon; a step that hangs ends with the process."""
         self._ended.set()
         if self._watch is not None:
             self._watch.stop()
@@ -195,14 +195,14 @@ class RelayThread:
             self._duty.hurry()
 
     def _wait(self, relay: Relay) -> None:
-        """Until there may be something to move, at the latest when the next look is due."""
+        """Wait until there may be something to move, or the next step is due."""
         try:
             if self._watch is None:
                 self._watch = Watch(relay.home, hinted(relay.backend.alias), self._look, hints=True)
             gets_hints = self._watch.gets_hints
             seconds = self._duty.seconds_left() * (SURE_FACTOR if gets_hints else 1.0)
             self._watch.wait(None, min(seconds, self._poll_interval * SURE_FACTOR))
-        except Exception:  # noqa: BLE001 - the next step meets the same trouble, and tells of it
+        except Exception:  # noqa: BLE001 - the next step gets the same error, and reports it
             close_idle_connections()
             self._ended.wait(self._duty.seconds_left())
 

@@ -1,8 +1,7 @@
-"""Keep the lease of a running handler alive, from a thread beside it.
+"""Renews the lease of a running handler from another thread.
 
-This serves the worker that runs everything in one process. A handler that never lets
-go of the interpreter stops the thread too; the pool's parent renews from a process of
-its own.
+For the worker that runs everything in one process. A handler that never releases the interpreter
+stops this thread too; with child processes the parent renews instead.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ ASK_SECONDS = 1.0
 
 
 class Renewer:
-    """Renews leases of one backend while a block runs, and asks whether they are to stop."""
+    """Renews leases of one backend while a block runs, and notes requests to stop their jobs."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._asked: set[str] = set()
 
     def is_asked(self, lease: Lease) -> bool:
-        """Whether somebody has asked the job of a lease to stop."""
+        """Whether the job of a lease was asked to stop."""
         return lease.token in self._asked
 
     @contextmanager
@@ -66,7 +65,7 @@ class Renewer:
                         renew_at = time.monotonic() + pause
                     if isinstance(self._backend, Cancels) and self._backend.asked_to_stop([lease]):
                         self._asked.add(lease.token)
-                except Exception:  # noqa: BLE001 - the next turn tries again; the settle tells a loss
+                except Exception:  # noqa: BLE001 - tried again next time; the settle notices a loss
                     connections.close_all()
         finally:
             connections.close_all()

@@ -1,6 +1,6 @@
-"""What happens to a job after its outcome. The one place that decides about retries.
+"""Settles jobs by their outcomes. The only place that decides about retries.
 
-Every outcome is matched; a type checker complains when one is missing.
+Every outcome is matched; a type checker complains if one is missing.
 """
 
 from __future__ import annotations
@@ -49,24 +49,20 @@ if TYPE_CHECKING:
     from django_jobs.execution.retry import RetrySpec
     from django_jobs.wire.envelope import Envelope
 
-
-# What the breakers learn of deliveries, and when.
-
-
 REFUSAL = "rejected-"
 ENDINGS = (Succeeded, Skipped, Cancelled)
-"""The outcomes of jobs that are acked, any number of them in one step."""
+"""The outcomes of jobs that are acked; any number of them in one step."""
 Unended = Failed | Snoozed | Rejected | Crashed | Interrupted
-"""The outcomes of the others."""
+"""The outcomes of all other jobs."""
 
 
 def goes_back(outcome: Outcome) -> TypeGuard[Interrupted]:
-    """Whether the job returns to its place and nothing more: any number of them in one step."""
+    """Whether the job only returns to its place; any number of them in one step."""
     return isinstance(outcome, Interrupted) and not outcome.suspect and outcome.delay is None
 
 
 def learn_of_probes(backend: Backend, observations: Sequence[Observation]) -> None:
-    """Before the settle, which frees the probe's place: another one would be let pass."""
+    """Report probes to the breakers, before the settle frees the place of the probe."""
     if not isinstance(backend, KeepsBreakers):
         return
     if probes := [observation for observation in observations if observation[0].probe]:
@@ -76,7 +72,7 @@ def learn_of_probes(backend: Backend, observations: Sequence[Observation]) -> No
 def learn_of_others(
     backend: Backend, observations: Sequence[Observation], answers: Sequence[Settled]
 ) -> None:
-    """Of those whose settle counted, and goes on counting should the breakers not be told."""
+    """Report the others to the breakers, after their settle; an error here does not undo it."""
     if not isinstance(backend, KeepsBreakers):
         return
     settled = [
@@ -84,16 +80,16 @@ def learn_of_others(
         for observation, answer in zip(observations, answers, strict=True)
         if answer is Settled.SETTLED and not observation[0].probe
     ]
-    if settled:  # to ask the store now would hide that the settle broke its connection
+    if settled:  # otherwise a query would hide that the settle broke its connection
         _unless_it_breaks(backend, lambda: backend.learn(settled))
 
 
 def return_starts(
     backend: Backend, given_back: Sequence[tuple[Run, Interrupted]], answers: Sequence[Settled]
 ) -> None:
-    """Let a rate limit count no start for what was given back and not begun.
+    """Undo the counted starts of jobs that were given back without being started.
 
-    Where that cannot be done, fewer jobs start than may.
+    If that fails, fewer jobs start than the rate limit allows.
     """
     leases = [
         run.lease
@@ -105,19 +101,19 @@ def return_starts(
 
 
 def _unless_it_breaks(backend: Backend, note: Callable[[], None]) -> None:
-    """Note what the settle that counted need not be undone for."""
+    """Write a note whose failure does not matter, unless it breaks an open transaction."""
     try:
         note()
     except (Error, OSError):
         database = backend.home
         if database is not None and connections[database].in_atomic_block:
-            raise  # nothing counts yet, and the transaction may be broken
+            raise  # nothing is committed yet, and the transaction may be broken
 
 
 def settle_and_learn(
     backend: Backend, run: Run, outcome: Unended, settle: Callable[[], Verdict]
 ) -> Verdict:
-    """Settle a job that is not acked, and let the breakers learn of it."""
+    """Settle a job that is not acked, and report it to the breakers."""
     observations = [(run.lease, evidence_of(run, outcome))]
     learn_of_probes(backend, observations)
     verdict = settle()
@@ -126,12 +122,12 @@ def settle_and_learn(
 
 
 def evidence_of_ack(status: str) -> Evidence:
-    """Skipped and cancelled jobs were believed, but their handlers did not do their work."""
+    """The evidence of an ack: only a success says that the handler works."""
     return Evidence.WORKED if status == "acked" else Evidence.BELIEVED
 
 
 def evidence_of(run: Run, outcome: Unended) -> Evidence:
-    """Whether the message was believed, and whether its handler failed."""
+    """The evidence of other outcomes: whether the message was valid and the handler failed."""
     if isinstance(outcome, Rejected) and outcome.reason.startswith(REFUSAL):
         return Evidence.REFUSED
     if run.terms is None:
@@ -140,7 +136,7 @@ def evidence_of(run: Run, outcome: Unended) -> Evidence:
 
 
 class SettleTerms(NamedTuple):
-    """What settling has to know of a job's terms; the rest stays with the signed body."""
+    """The terms of a job that settling needs; the rest stays in the signed body."""
 
     job: str
     max_retries: int = 0
@@ -152,7 +148,7 @@ class SettleTerms(NamedTuple):
 
     @classmethod
     def of(cls, envelope: Envelope | None) -> SettleTerms | None:
-        """Those of a message; None where it was not believed."""
+        """The terms of an envelope; None for a message that was rejected."""
         if envelope is None:
             return None
         terms = envelope.terms
@@ -168,12 +164,12 @@ class SettleTerms(NamedTuple):
 
 
 def trace_id_of(lease: Lease, terms: SettleTerms | None) -> str:
-    """The trace that was given, that of the enqueue, or else one that is the job's own."""
+    """The trace id of the options or the enqueue, or else one made of the job's id."""
     return (terms and terms.trace_id) or lease.id.replace("-", "")
 
 
 class Run(NamedTuple):
-    """One delivery as settling sees it. Without terms the message was not believed."""
+    """A delivery that is to be settled. Without terms its message was rejected."""
 
     lease: Lease
     terms: SettleTerms | None
@@ -185,9 +181,9 @@ class Run(NamedTuple):
 
     @property
     def lasted(self) -> tuple[str, float, float]:
-        """Its queue, how many seconds it waited, and how many it took.
+        """Its queue, the seconds it waited and the seconds it took.
 
-        It waited from the moment it was due, on the store's clock, to its start on ours.
+        It waited from its due time on the store's clock until its start on ours.
         """
         due, started = self.lease.message.header.available_at, self.started_at
         waited = (started - due) / SECOND if 0 < due < started else 0.0
@@ -199,7 +195,7 @@ class Run(NamedTuple):
 
     @property
     def handler(self) -> str:
-        """Its handler, as far as that is verified, or else as the message's index has it."""
+        """Its verified handler, or else the handler in the message's index."""
         if self.terms is not None:
             return self.terms.job
         return one_line(str(self.lease.message.index.get("handler", "")))
@@ -210,7 +206,7 @@ class Run(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What was done: the status of the report, the store's answer, and why."""
+    """The result of a settle: the status for the report, the store's answer, and the reason."""
 
     status: str
     answer: Settled
@@ -225,7 +221,7 @@ class Verdict(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What an ack leaves behind."""
+    """How a job ends by an ack, and the result that is kept."""
 
     status: str
     record: ResultRecord
@@ -274,7 +270,7 @@ class Settler:
                 assert_never(outcome)
 
     def _failed(self, run: Run, failed: Failed, *, recorded: bool) -> Verdict:
-        """Retry or dead letter: here it is decided, and nowhere else."""
+        """Retry or dead letter: this is the only place that decides it."""
         max_retries = run.terms.max_retries if run.terms else 0
         attempt = _attempt(run, failed) if recorded else None
         if failed.retryable and run.attempts < max_retries:
@@ -306,8 +302,8 @@ class Settler:
         policy = built_in(
             spec if spec is not None else self.settings.effective_retry(run.lease.queue)
         )
-        # One's own policy runs with the attempt, and its delay comes with the outcome, unless
-        # the process was killed. What hung until then is not run again at once.
+        # A custom policy runs with the attempt, and its delay comes with the outcome, unless the
+        # process was killed. A job that hung until then is not run again at once.
         return (policy or Exponential()).delay(run.attempts + 1) or 0.0
 
     def _reject(self, run: Run, reason: str, detail: str) -> Verdict:
@@ -346,7 +342,7 @@ class Settler:
         return Verdict(status, answer, delay or 0.0, reason)
 
     def ending(self, run: Run, outcome: Succeeded | Skipped | Cancelled) -> Ending:
-        """How a job that needs no further run is acked."""
+        """The ending of a job that needs no further run."""
         match outcome:
             case Succeeded(value, output):
                 encoded = encoded_value(value)

@@ -1,7 +1,7 @@
-"""Settling what finished since the last round trip: what ended in one step, returns in another.
+"""Settles a batch of deliveries: all acks in one step, and all returns in another.
 
-One that cannot be settled holds up no other: what the store refuses in a batch is found by
-halving it, and goes alone.
+A delivery that cannot be settled does not hold up the others: if the store refuses a batch, the
+faulty one is found by halving the batch, and is settled alone.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def settle_many(
     *,
     seconds: float = float("inf"),
 ) -> list[Verdict]:
-    """A verdict for each delivery, in their order. The first without an answer is the last asked.
+    """Return a verdict for each delivery, in order. After the first without an answer it stops.
 
-    ``again``: places of those whose settle may have counted already. What the store
-    refuses, though it answers, has the status "refused". What cannot be settled just now, or
-    within ``seconds``, is told to come later.
+    ``again``: places of deliveries whose settle may have counted already. If the store answers but
+    refuses a settle, its status is "refused". Deliveries that cannot be settled now, or within
+    ``seconds``, get the verdict LATER.
     """
     return _Batch(asker, items, again, time.monotonic() + seconds).settled()
 
 
 class _Batch:
-    """Deliveries that are being settled, and what became of them by their place."""
+    """Deliveries that are being settled, and their verdicts by place."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class _Batch:
         settle: Callable[[Settler, Sequence[tuple[Run, Any]]], list[Verdict]],
         places: Sequence[int],
     ) -> None:
-        """Settle in one step; those of which it says nothing go alone."""
+        """Settle in one step; deliveries without a verdict are settled alone later."""
         if len(places) < 2 or self._silent or time.monotonic() > self._until:  # noqa: PLR2004 - one is not a batch
             return
         try:
             verdicts = settle(self._asker.settler, [self._items[place] for place in places])
-        except Exception as error:  # noqa: BLE001 - whatever it is, one of them may be at fault
+        except Exception as error:  # noqa: BLE001 - whatever it is, a single delivery may be the cause
             if trouble_of(error) is Trouble.STORE:
                 self._asker.outage.begins(error)
                 for place in places:
@@ -115,7 +115,7 @@ class _Batch:
             return self._asker.settle(run, outcome, 0.0, again=again)
         except Error as error:
             return _refused(error)
-        except Exception as error:  # noqa: BLE001 - an outcome nobody can settle must not end the worker
+        except Exception as error:  # noqa: BLE001 - an outcome that cannot be settled must not end the worker
             return _as_failed(self._asker, run, outcome, error)
 
 
@@ -142,14 +142,14 @@ def _given_back(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verd
 
 
 def _as_failed(asker: Asker, run: Run, outcome: Outcome, error: Exception) -> Verdict:
-    """Settle as a failure what cannot be settled as what it is, once."""
+    """Try once to settle as a failure an outcome that cannot be settled."""
     text = error_text(error)
     message = f"its {type(outcome).__name__} could not be settled: {text.message}"
-    # Work that was done is not done again for it.
+    # Work that was done is not repeated because of it.
     failed = Failed(replace(text, message=message), retryable=not isinstance(outcome, ENDINGS))
     try:
         return asker.settle(run, failed, 0.0)
-    except Exception as again:  # noqa: BLE001 - as above; when its lease has ended somebody else has it
+    except Exception as again:  # noqa: BLE001 - as above; after its lease another worker gets the job
         return _refused(again)
 
 

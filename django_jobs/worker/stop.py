@@ -1,4 +1,4 @@
-"""When a worker ends. Of signals the first asks it to stop, the second stops it now."""
+"""When a worker ends: by a first signal after the current job, by a second one at once."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ EXIT_SECONDS = 5.0
 
 
 def _keep_exit_code() -> None:
-    """Let no signal in while Python ends, which takes a while and gives up its handlers first.
+    """Block signals while Python exits, which takes a while and resets its handlers first.
 
-    Whoever is in a hurry signals a third time, and would kill what has a verdict already.
+    Otherwise a third signal would kill the process, and change its exit code.
     """
     if hasattr(signal, "pthread_sigmask"):
         atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, SIGNALS)
 
 
 def leave_in_time(code: int, seconds: float = EXIT_SECONDS) -> None:
-    """End this process within some seconds, whatever keeps Python from it: exit hooks, threads.
+    """End this process within some seconds, even if exit hooks or threads keep Python from exiting.
 
-    They get so long to send what they hold back. To be called when nothing else is left to do.
+    They get this time to send what they have buffered. To be called last.
     """
 
     def leave() -> None:
@@ -53,8 +53,8 @@ class Woken(BaseException):
 class Stop:
     """Whether the worker was asked to stop, by which signal, and how urgently.
 
-    A signal interrupts user code and waiting. Work on the store is short and is let end:
-    what was settled half would be a lost lease, and that is not what a signal asks for.
+    A signal interrupts user code and waiting. Store operations are short and are completed: an
+    interrupted settle would be a lost lease.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Stop:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        # Who starts it with nohup wants it to outlive the terminal.
+        # A worker started with nohup should outlive the terminal.
         heeded = [n for n in SIGNALS if n != HANGUP or signal.getsignal(n) != signal.SIG_IGN]
         previous = {number: signal.signal(number, self._on_signal) for number in heeded}
         try:
@@ -94,7 +94,7 @@ class Stop:
                 _keep_exit_code()
 
     def unless_asked(self, wait: Callable[[], object]) -> None:
-        """Wait, at the longest until a signal comes."""
+        """Call ``wait``, unless asked to stop; a signal interrupts it."""
         try:
             try:
                 self._waits = True
@@ -103,7 +103,7 @@ class Stop:
             finally:
                 self._waits = False
         except Woken:
-            # What it waited with may have been cut off in the middle of a question.
+            # A query of the wait may have been interrupted.
             close_idle_connections()
 
     def _leave(self, _number: int, _frame: FrameType | None) -> None:
@@ -111,7 +111,7 @@ class Stop:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == HANGUP and self.asked.is_set():
-            return  # the system and a shell may both tell of one terminal, and nobody is in a hurry
+            return  # the system and a shell may both report the same terminal; this is not urgent
         self.signal_number = number
         self.urgent = self.asked.is_set()
         self.ask()
@@ -138,7 +138,7 @@ class Limits:
 
 
 class EndConditions:
-    """Whether a worker is to end, as far as that does not depend on how it does its work."""
+    """When a worker is to end, whatever kind of worker it is."""
 
     def __init__(self, stop: Stop, limits: Limits) -> None:
         self._stop = stop
@@ -146,14 +146,14 @@ class EndConditions:
         self.begin()
 
     def begin(self) -> None:
-        """Count the seconds that it may take from now on."""
+        """Start counting ``max_seconds``."""
         self._ends_at = time.monotonic() + (self._limits.max_seconds or float("inf"))
 
     def seconds_left(self) -> float:
         return self._ends_at - time.monotonic()
 
     def reason(self, processed: int, *, draining: bool) -> str:
-        """Why it is to end now; empty while it is not."""
+        """Why the worker is to end now; empty if it is not."""
         limits = self._limits
         if self._stop.asked.is_set():
             return "a signal asked for it" if self._stop.signal_number else "asked to stop"

@@ -1,4 +1,4 @@
-"""A worker's dealings with its store: patient in an outage, told once, never "empty"."""
+"""A worker's calls to its store: outages, which are reported once, and settling with retries."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ T = TypeVar("T")
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 3.0
 CALM_SECONDS = 6.0
-"""Where a store answers with errors, some calls go well while others fail: it works again when
-none has failed for so long."""
+"""While a store answers with errors some calls still succeed: the outage is over when none has
+failed for so long."""
 
 
 class Trouble(Enum):
-    """Whose trouble an error of a store tells of."""
+    """What an error of a store means."""
 
-    STORE = "the store serves nobody just now"
+    STORE = "the store is unavailable"
     LATER = "this could not be done just now"
     REFUSED = "this will not be done"
 
 
 def trouble_of(error: Exception, *, twice: bool = False) -> Trouble:
-    """What an error of a store means; ``twice``: it is not the first for what was asked."""
+    """What an error of a store means; ``twice``: the call has failed before."""
     if isinstance(error, OSError):
         return Trouble.STORE
     if not isinstance(error, Error) or is_refusal(error):
@@ -78,21 +78,20 @@ def trouble_of(error: Exception, *, twice: bool = False) -> Trouble:
 
 
 def spares_others(error: Exception) -> bool:
-    """Whether a claim that failed like this may go well in another queue."""
+    """Whether a claim that failed with this error may succeed in another queue."""
     if isinstance(error, StoreUnavailable):
         return error.spares_others
     return isinstance(error, Error) and is_row_locked(error)
 
 
 class Outage:
-    """Whether a store can be used. Told once when it no longer can, and once when it can again.
+    """Whether a store can be used. Reported once when it no longer can, and once when it can again.
 
-    Threads that ask beside each other are heard apart: it goes on until each of those that
-    met it has had an answer.
+    Threads count separately: the outage lasts until every thread that met it has had an answer.
 
-    It is the breaker between a worker and its store too. A worker asks one thing at a
-    time, so that each try of an open one is a single probe, and the pauses of who asks
-    are its cooldown: short ones, for a worker is to go on soon after its database does.
+    This is also the breaker between a worker and its store. A worker makes one call at a time, so
+    each try is a single probe, and the pauses between tries are the cooldown: short ones, as a
+    worker should go on soon after its database is back.
     """
 
     def __init__(self, backend: str, threshold: int = 5, *, database: str | None = None) -> None:
@@ -109,17 +108,17 @@ class Outage:
         self._over = 0
         self._seen_over_by: dict[int, int] = {}
         self.on_end: list[Callable[[float], None]] = []
-        """Called when the store can be used again, with the seconds that it served nobody."""
+        """Called when the store can be used again, with the seconds of the outage."""
 
     @property
     def seconds(self) -> float:
-        """How long the store has served nobody by now; not where it refused single things."""
+        """How long the store has been unavailable; 0 if it only refused single calls."""
         return 0.0 if self._away_since is None else time.monotonic() - self._away_since
 
     def asks(self) -> bool:
-        """Note that this thread is about to ask; whether an outage has ended since it last did.
+        """Note that this thread makes a call; return whether an outage ended since its last one.
 
-        Then its connection is from before that, and may be broken.
+        If so, its connection is from before the outage, and may be broken.
         """
         thread, over = threading.get_ident(), self._over
         before, self._seen_over_by[thread] = self._seen_over_by.get(thread, over), over
@@ -128,7 +127,7 @@ class Outage:
     def begins(self, error: BaseException) -> None:
         """The store did not answer, or answered with an error."""
         with self._lock:
-            # What hung while others met an outage, and its end, tells of none that is new.
+            # A call that hung through an outage that is over now does not begin a new one.
             seen_over = self._seen_over_by.get(threading.get_ident(), self._over)
             if seen_over == self._over or is_answer(error):
                 self._begins(error)
@@ -136,11 +135,11 @@ class Outage:
     def _begins(self, error: BaseException) -> None:
         self._met_by.add(threading.get_ident())
         answers, now = is_answer(error), time.monotonic()
-        # What was refused, or waited for others at work, tells of no store that is away.
+        # A refusal or a lock timeout does not mean that the store is away.
         served = answers and (not isinstance(error, Error) or gave_up(error) or is_refusal(error))
         if self._away_since is None and not served:
             self._away_since = now
-        # One that comes back, but without its tables, waits for another remedy.
+        # Report again if the store comes back with errors, such as missing tables.
         if self._began_at is None or (answers and not self._answers):
             self._began_at = self._began_at or now
             events.emit(
@@ -160,14 +159,14 @@ class Outage:
             )
 
     def ends(self) -> None:
-        """The store did what it was asked."""
+        """A call succeeded."""
         if self._began_at is not None:
             self._answered()
         self._seen_over_by[threading.get_ident()] = self._over
 
     def _answered(self) -> None:
         with self._lock:
-            self._met_by.discard(threading.get_ident())  # it may have nothing to ask from now on
+            self._met_by.discard(threading.get_ident())  # it may make no further calls
             calm = time.monotonic() >= self._calm_at
             if calm and not self._met_by and self._began_at is not None:
                 self._ends(self._began_at)
@@ -199,21 +198,21 @@ class Outage:
 
 
 def is_answer(error: BaseException) -> bool:
-    """Whether the store itself said this; else it could not be reached, or did not answer."""
+    """Whether the store itself answered with this error; otherwise it could not be reached."""
     if isinstance(error, StoreUnavailable):
         return error.answered
     if not isinstance(error, Error):
-        return not isinstance(error, OSError)  # but an answer that nobody can read
-    if error.__cause__ is None:  # no driver has said it
+        return not isinstance(error, OSError)  # an answer that cannot be read
+    if error.__cause__ is None:  # not from a driver
         return False
     return not is_connection_lost(error)
 
 
 class Store:
-    """Calls a backend, and waits when it cannot be used.
+    """Calls a backend, and waits while it cannot be used.
 
-    ``ask`` asks it in any case. Other work may find what it needs remembered, and after an
-    outage that would prove nothing: where this is given, it comes first then.
+    ``ask`` always queries the store. Other work may be answered from a cache, which proves
+    nothing: so during an outage ``ask`` is called first.
     """
 
     def __init__(
@@ -229,9 +228,9 @@ class Store:
         self.fails = False
 
     def call(self, work: Callable[[], T], *, proves: bool = True) -> T | None:
-        """The answer, or None after an outage's pause; the caller comes again.
+        """Return the answer, or None after a pause if it failed; the caller tries again.
 
-        ``proves``: its success ends an outage.
+        ``proves``: whether success ends an outage.
         """
         began_at = time.monotonic()
         if self._outage.asks():
@@ -240,12 +239,12 @@ class Store:
             if proves and self.fails:
                 self._ask_first()
             answer = work()
-        except Exception as error:  # noqa: BLE001 - what nobody foresaw must not end the worker either
+        except Exception as error:  # noqa: BLE001 - unexpected errors must not end the worker either
             self.fails = True
             self._outage.begins(error)
             close_idle_connections()
-            # Jittered, so that a fleet does not fall on a database that just came back. What
-            # a call that hung has taken is part of the pause.
+            # With jitter, so that many workers do not call a database at once when it comes back.
+            # The time of a call that hung is part of the pause.
             pause = self._backoff.next() - (time.monotonic() - began_at)
             self._nap(spread(max(pause, FIRST_PAUSE)))
             return None
@@ -260,7 +259,7 @@ class Store:
             if self._ask is not None:
                 self._ask()
         except Exception as error:
-            # That this took too long, or met one server that is away, is an answer as well.
+            # A timeout, or a single server that is away, is an answer as well.
             if trouble_of(error) is Trouble.STORE and not spares_others(error):
                 raise
 
@@ -271,28 +270,27 @@ class Store:
 
 
 def close_idle_connections() -> None:
-    """Let the next statement of every connection that is in no transaction find a new one."""
+    """Close every connection without an open transaction: the next statement reconnects."""
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close()
 
 
-# Settling when the store does not answer, or refuses what it is given.
-#
-# A settle whose connection broke may have counted or not. Asking again is safe, for it needs the
-# token; what a second "lost" means is told by a look at the job's row. After the lease nobody can
-# say any more, and whoever takes the job next decides. What the store refuses is settled without
-# the texts that it refused: work that was done is never repeated for the sake of its record.
+# ------------------------------------------------------------------ settling with retries
 
+# A settle whose connection broke may have counted or not. Repeating it is safe, because it needs
+# the token; if the second one is "lost", the job's row tells what happened. After the lease this
+# can no longer be found out, and the next lease of the job decides. If the store refuses a settle,
+# it is repeated without the refused texts: work is never repeated for the sake of its record.
 
 LONGEST_SETTLE_PAUSE = 2.0
 REFUSED_PAUSE = 60.0
-"""Seconds until a job is run again of which the store refuses every settle."""
+"""Seconds until a job is run again if the store refuses every settle."""
 NO_ANSWER = "nobody could say, before the lease ended, whether the settle counted"
 UNANSWERED = Verdict("error", Settled.UNKNOWN, reason=NO_ANSWER)
-"""The store serves nobody just now."""
+"""The store is unavailable."""
 LATER = Verdict("error", Settled.UNKNOWN, reason=f"{NO_ANSWER}: its row was locked, or too slow")
-"""The store serves others, but this settle could not be done just now."""
+"""The store works, but this settle could not be done now."""
 REFUSED = "refused"
 
 
@@ -305,11 +303,11 @@ class NoAnswerError(Exception):
 
 
 class SettleRefusedError(Exception):
-    """The store answers, and will not do what it was asked."""
+    """The store answers, but refuses the settle."""
 
 
 class Asker:
-    """Settles one delivery at a time. ``hurried`` tells that there is no time to ask again."""
+    """Settles one delivery at a time. ``hurried``: whether there is no time for retries."""
 
     def __init__(self, settler: Settler, outage: Outage) -> None:
         self.settler = settler
@@ -317,9 +315,9 @@ class Asker:
         self.hurried: Callable[[], bool] = lambda: False
 
     def settle(self, run: Run, outcome: Outcome, seconds: float, *, again: bool = False) -> Verdict:
-        """The verdict; its answer is unknown only when ``seconds`` of asking did not help.
+        """Return the verdict; its answer is unknown only after ``seconds`` of retries.
 
-        ``again``: it was asked for before, and the answer did not come.
+        ``again``: the settle was sent before, and its answer was lost.
         """
         steps = [(outcome, True)]
         refusal: BaseException | None = None
@@ -355,11 +353,11 @@ class Asker:
         return self._with_retries(ask, seconds, again=again)
 
     def unknown_verdict(self) -> Verdict:
-        """What it means that an answer is unknown: the connection broke, or the row is locked."""
+        """The verdict of an unknown answer: the connection broke, or the row is locked."""
         return LATER if is_connected(self.settler.backend) else UNANSWERED
 
     def _given_up(self, run: Run, refusal: BaseException | None, seconds: float) -> Verdict:
-        """Give back a job of which the store refuses every settle: later, and charged nothing."""
+        """Give back, for later and without a charge, a job if the store refuses every settle."""
         backend = self.settler.backend
         delay = REFUSED_PAUSE if backend.capabilities.delay else None
         reason = f"the store refuses the settle: {refusal}"
@@ -386,7 +384,7 @@ class Asker:
         )
 
     def is_gone(self, run: Run, seconds: float) -> bool:
-        """Whether the row of a job is gone, and so an earlier ack counted."""
+        """Whether the row of a job is gone, so that an earlier ack counted."""
         backend = self.settler.backend
         if not isinstance(backend, Inspects):
             raise lacking(backend, "peek", run.lease.id)
@@ -397,7 +395,7 @@ class Asker:
             return False
 
     def _counted(self, run: Run, verdict: Verdict) -> bool:
-        """Whether it was the first asking, unanswered, that took the lease away."""
+        """Whether the lease was lost because the first, unanswered settle counted."""
         backend = self.settler.backend
         if not (isinstance(backend, Inspects) and backend.capabilities.peek):
             return True
@@ -411,9 +409,9 @@ class Asker:
         return charged or row.state != "running"
 
     def _with_retries(self, work: Callable[[], T], seconds: float, *, again: bool) -> T:
-        """The answer, asked for until there is one; raises NoAnswerError when time is up."""
+        """Repeat the work until there is an answer; raises NoAnswerError when time is up."""
         deadline = time.monotonic() + seconds
-        backoff: Backoff | None = None  # most are answered at once
+        backoff: Backoff | None = None  # most calls are answered at once
         while True:
             try:
                 answer = work()
@@ -434,7 +432,7 @@ class Asker:
             again = True
 
     def _without_answer(self, error: Exception, *, again: bool) -> Verdict:
-        """What an error means for a settle that may be asked again; raises where it may not."""
+        """The verdict of an error after which a settle may be repeated; otherwise raises."""
         trouble = trouble_of(error, twice=again)
         if trouble is Trouble.REFUSED:
             raise SettleRefusedError from error
@@ -446,7 +444,7 @@ class Asker:
         return UNANSWERED
 
     def _in_transaction(self) -> bool:
-        """Whether the store's connection is in somebody's transaction, which is broken by now."""
+        """Whether the store's connection is in a transaction of the caller, now broken."""
         database = self.settler.backend.home
         return database is not None and connections[database].in_atomic_block
 
@@ -457,10 +455,10 @@ class Asker:
 
 
 def _smaller(outcome: Outcome, refusal: BaseException) -> list[tuple[Outcome, bool]]:
-    """What is left of an outcome when the store refuses it, and whether a record of it is kept.
+    """Reduced forms of an outcome that the store refused, each with whether to keep a record.
 
-    First its texts in ASCII, which every encoding has; then a note instead of them; then
-    nothing but what becomes of the job.
+    First with its texts in ASCII, which every encoding has; then with a note instead of them;
+    then without a record.
     """
     error = error_text(refusal)
     why = _ascii(f"the store refused it: {error.type}: {error.message}")
@@ -475,7 +473,7 @@ def _smaller(outcome: Outcome, refusal: BaseException) -> list[tuple[Outcome, bo
 
 
 def _with_texts(outcome: Outcome, change: Callable[[str], str]) -> Outcome:
-    """The outcome with each text that people read changed."""
+    """The outcome with each of its texts changed."""
     match outcome:
         case Succeeded(value, output):
             kept = encoded_value(value)

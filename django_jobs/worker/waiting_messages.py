@@ -1,7 +1,7 @@
-"""What this process would make of the messages that wait, without leasing or running any.
+"""Checks the waiting messages that this process would refuse, without leasing or running any.
 
-Wrong keys, another SITE or missing code show only when a message is opened, and then message by
-message. A worker looks at the first ones as it starts, and ``jobs_preflight`` does when asked.
+Wrong keys, another SITE or missing code show only when a message is opened. So a worker opens the
+first ones when it starts, and ``jobs_preflight`` does so on demand.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Unfit(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """How many messages were looked at, and those that are unfit, the most first."""
+    """How many messages were opened, and the unfit ones by cause, the most frequent first."""
 
     messages: int
     unfit: list[Unfit]
@@ -69,7 +69,7 @@ def look(
     per_queue: int,
     seconds: float = float("inf"),
 ) -> Looked:
-    """Open the first messages of some queues (None: of all), but begin no queue too late."""
+    """Open the first messages of some queues, or of all if None, for up to ``seconds``."""
     if not (isinstance(backend, Inspects) and backend.capabilities.peek):
         return Looked(0, [])
     until, seen = time.monotonic() + seconds, 0
@@ -80,7 +80,7 @@ def look(
         for glimpse in backend.peek(queue, per_queue):
             seen += 1
             if refused := gatekeeper.foresee(glimpse.message, queue):
-                # What a rejection says is of one message; the others are of all alike.
+                # The detail of a rejection is about one message; others are the same for all.
                 rejected = refused.reason.startswith("rejected-")
                 cause = (refused.reason, "" if rejected else refused.detail)
                 by_cause[cause].append((queue, refused.detail))
@@ -94,11 +94,11 @@ def look(
 
 
 def warn_at_start(backend: Backend, gatekeeper: Gatekeeper, queues: Sequence[str] | None) -> None:
-    """Tell of each cause. Nothing that goes wrong here keeps a worker from starting."""
+    """Emit a warning for each cause. An error here does not keep a worker from starting."""
     try:
         looked = look(backend, gatekeeper, queues, PER_QUEUE_AT_START, SECONDS_AT_MOST)
     except (Error, OSError):
-        return  # the store does not answer: the worker tells of it when it asks next
+        return  # the store does not answer: the worker reports that at its next call
     except Exception as error:  # noqa: BLE001 - a warning is not worth a worker
         events.emit(events.MessagesUnseen(backend=backend.alias, error=error))
         return
