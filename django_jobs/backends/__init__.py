@@ -1,1 +1,1 @@
-"""Who carries jobs: the contract, the registry of aliases, and the backends."""
+"""Backends: the contract, the registry of aliases, and the implementations."""

@@ -146,8 +146,8 @@ class Breakers(SharedBreakers):
         next_ones = [
             pk
             for rows in (ready, over)
-            for pk, *whose in rows.values_list("pk", "handler", "backend")[:PUT_OFF_AT_ONCE]
-            if whose == [handler, self._backend]
+            for pk, *owner in rows.values_list("pk", "handler", "backend")[:PUT_OFF_AT_ONCE]
+            if owner == [handler, self._backend]
         ]
         # By primary key alone, see settle.py; jobs claimed meanwhile are left out.
         skips = connections[self._alias].features.has_select_for_update_skip_locked

@@ -155,8 +155,8 @@ def bands(alias: str, queue: str | None = None) -> list[Band]:
         sql = _BANDS_BY_STEPS.format(**words, names=names, states=states, greatest=_GREATEST_RANK)
     return [
         Band(name, state, _number(rank), _number(due))
-        for whose, state, rank, due in _rows(alias, sql, named)
-        if (name := text_of(whose)) is not None and state in JobState
+        for stored, state, rank, due in _rows(alias, sql, named)
+        if (name := text_of(stored)) is not None and state in JobState
     ]
 
 
@@ -185,10 +185,10 @@ def _whole(alias: str, most: int) -> list[Count] | None:
     if sum(jobs for *_, jobs, _ in rows) > WHOLE_AT_MOST:
         return None
     return [
-        Count(name, whose, state, min(jobs, most), _number(due), jobs > most)
+        Count(name, queue_name, state, min(jobs, most), _number(due), jobs > most)
         for queue, state, backend, jobs, due in rows
         if (name := text_of(backend)) is not None
-        and (whose := text_of(queue)) is not None
+        and (queue_name := text_of(queue)) is not None
         and state in JobState
     ]
 
