@@ -18,7 +18,7 @@ from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.management.arguments import queue_name, seconds, whole
 from django_jobs.operations.gauges import store_gauges
-from django_jobs.operations.health import Limits, troubles
+from django_jobs.operations.health import HealthLimits, troubles
 from django_jobs.telemetry.counters import total_counters
 from django_jobs.telemetry.metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS
 
@@ -97,7 +97,7 @@ def health(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"ok": not problems, "troubles": problems}, status=503 if problems else 200)
 
 
-def _limits(request: HttpRequest) -> Limits:
+def _limits(request: HttpRequest) -> HealthLimits:
     limits = {}
     for name, text in request.GET.items():
         if name not in LIMITS:
@@ -106,7 +106,7 @@ def _limits(request: HttpRequest) -> Limits:
             limits[name] = LIMITS[name](str(text))
         except ArgumentTypeError as error:
             raise ArgumentTypeError(f"{name}: {error}") from None
-    return Limits(**limits)
+    return HealthLimits(**limits)
 
 
 # Metrics for Prometheus, of all workers: they are in the database, so any process can serve them.

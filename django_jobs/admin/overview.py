@@ -21,7 +21,12 @@ from django_jobs.backends.home import jobs_database, moments
 from django_jobs.models import Overview
 from django_jobs.operations.brokers import open_breakers, until
 from django_jobs.operations.causes import span
-from django_jobs.operations.overview import Counts, by_queue, overview_of_some, series
+from django_jobs.operations.overview import (
+    Counts,
+    by_queue,
+    overview_of_some,
+    series,
+)
 from django_jobs.operations.workers import workers
 
 if TYPE_CHECKING:
@@ -58,7 +63,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class OverviewRow:
     """A row of the table with the same numbers."""
 
     since: str
@@ -78,7 +83,7 @@ class Chart:
     begins: str
     middle: str
     total: Counts
-    rows: list[Row]
+    rows: list[OverviewRow]
 
 
 def chart(name: str, title: str, series: Series) -> Chart:
@@ -100,7 +105,7 @@ def chart(name: str, title: str, series: Series) -> Chart:
         middle=_clock(_moment(series, len(series.slots) // 2)),
         total=total,
         rows=[
-            Row(since=_clock(_moment(rows, place)), counts=counts)
+            OverviewRow(since=_clock(_moment(rows, place)), counts=counts)
             for place, counts in enumerate(rows.slots)
         ],
     )

@@ -54,7 +54,7 @@ _WHY = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class LetterVerdict:
     """Whether the signature of a dead letter is valid, and whether it could run again."""
 
     valid: bool
@@ -66,18 +66,18 @@ class Verdict:
         return self.valid and not self.obstacle
 
 
-def verdict_of(failed: FailedJob) -> Verdict:
+def verdict_of(failed: FailedJob) -> LetterVerdict:
     """Check a dead letter as a replay would."""
     try:
         verified(failed)
     except Rejection as rejection:
-        return Verdict(valid=False, signature=f"Cannot be verified: {rejection.detail}.")
+        return LetterVerdict(valid=False, signature=f"Cannot be verified: {rejection.detail}.")
     signature = f"Fits, made with the key {failed.key_id}."
     try:
         checked(failed)
     except InvalidJob as problem:
-        return Verdict(valid=True, signature=signature, obstacle=str(problem))
-    return Verdict(valid=True, signature=signature)
+        return LetterVerdict(valid=True, signature=signature, obstacle=str(problem))
+    return LetterVerdict(valid=True, signature=signature)
 
 
 def why_it_died(reason: str) -> str:

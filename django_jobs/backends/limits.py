@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 UNLIMITED = "none"
 
 
-class Limits(NamedTuple):
+class QueueLimits(NamedTuple):
     """The limits of a queue now.
 
     ``unread``: a rate in an operator's row that cannot be read. The settings apply then, as if
@@ -28,7 +28,7 @@ class Limits(NamedTuple):
     unread: str = ""
 
 
-def limits_of(alias: str, backend: str) -> dict[str, Limits]:
+def limits_of(alias: str, backend: str) -> dict[str, QueueLimits]:
     """The limits of a backend's queues, by queue."""
     configured = get_settings().queues
     texts = {name: queue.rate_limit or "" for name, queue in configured.items()}
@@ -45,8 +45,8 @@ def limits_of(alias: str, backend: str) -> dict[str, Limits]:
     for queue in texts.keys() | places.keys():
         text = texts.get(queue, "")
         parsed = Rate.parse(text) if text and text != UNLIMITED else None
-        limits = Limits(parsed, places.get(queue), unread.get(queue, ""))
-        if limits != Limits():
+        limits = QueueLimits(parsed, places.get(queue), unread.get(queue, ""))
+        if limits != QueueLimits():
             limited[queue] = limits
     return limited
 
@@ -62,8 +62,10 @@ def is_rate(text: object) -> bool:
     return True
 
 
-def report_unread(backend: str, before: Mapping[str, Limits], after: Mapping[str, Limits]) -> None:
+def report_unread(
+    backend: str, before: Mapping[str, QueueLimits], after: Mapping[str, QueueLimits]
+) -> None:
     """Report rates that cannot be read, once each time one is set."""
     for queue, limits in after.items():
-        if limits.unread and limits.unread != before.get(queue, Limits()).unread:
+        if limits.unread and limits.unread != before.get(queue, QueueLimits()).unread:
             emit(RateUnread(backend=backend, queue=queue, rate=limits.unread))

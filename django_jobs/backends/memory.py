@@ -36,7 +36,7 @@ class Dead(NamedTuple):
 
 
 @dataclass(slots=True)
-class Job:
+class MemoryJob:
     """A live job: its immutable body, its index columns and its state."""
 
     body: str
@@ -71,7 +71,7 @@ class Job:
         return Message(self.body, self.signature, self.key_id, header, dict(self.index))
 
 
-def has_place(job: Job, company: Sequence[Job]) -> bool:
+def has_place(job: MemoryJob, company: Sequence[MemoryJob]) -> bool:
     """Whether the keys of a job let it run beside others. Done work needs no place."""
     if job.done_by:
         return True
@@ -97,7 +97,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
         self.clock: Clock = self.options.get("CLOCK") or SystemClock()
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, MemoryJob] = {}
         self.dead: dict[str, Dead] = {}
         self.results: dict[str, ResultRecord] = {}
         self.attempts: dict[str, list[base.AttemptRecord]] = {}
@@ -156,14 +156,14 @@ class MemoryBackend(base.Inspects, base.Cancels):
         due = new.terms.schedule
         if due is None:
             due = now + to_microseconds(new.terms.delay or 0)
-        job = Job(new.body, new.signature, new.key_id, index_of(new.id, new.terms), due)
+        job = MemoryJob(new.body, new.signature, new.key_id, index_of(new.id, new.terms), due)
         self.jobs[new.id] = self._placed(job, now)
         return Enqueued(new.id, created=True)
 
-    def _holder(self, key: str) -> Job | None:
+    def _holder(self, key: str) -> MemoryJob | None:
         return next((job for job in self.jobs.values() if job.index["unique_key"] == key), None)
 
-    def _placed(self, job: Job, now: int) -> Job:
+    def _placed(self, job: MemoryJob, now: int) -> MemoryJob:
         """Make a job scheduled or ready, depending on its due time."""
         job.state = SCHEDULED if job.due > now else READY
         job.token = job.expires_at = None
@@ -178,19 +178,19 @@ class MemoryBackend(base.Inspects, base.Cancels):
                     return [self._lease(job, token, expires_at) for job in jobs]
             return []
 
-    def _ready(self, queue: str) -> list[Job]:
+    def _ready(self, queue: str) -> list[MemoryJob]:
         """A queue's due jobs in order, including scheduled ones that are due now."""
         now = self.clock.now()
         due = [job for job in self._of(queue) if job.state != RUNNING and job.due <= now]
         return sorted((self._placed(job, now) for job in due), key=self._order)
 
-    def _order(self, job: Job) -> tuple[int, int, str]:
+    def _order(self, job: MemoryJob) -> tuple[int, int, str]:
         return (job.index["rank"], job.due, job.id)
 
-    def _next(self, ready: list[Job], limit: int) -> list[Job]:
+    def _next(self, ready: list[MemoryJob], limit: int) -> list[MemoryJob]:
         if ready and ready[0].suspect:
             return [job for job in ready[:1] if limit > 0 and self._has_place(job, [])]
-        chosen: list[Job] = []
+        chosen: list[MemoryJob] = []
         for job in takewhile(lambda job: not job.suspect, ready):
             if sum(len(taken.body) for taken in chosen) >= CLAIM_BYTES:
                 break
@@ -198,7 +198,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
                 chosen.append(job)
         return chosen
 
-    def _has_place(self, job: Job, chosen: Sequence[Job]) -> bool:
+    def _has_place(self, job: MemoryJob, chosen: Sequence[MemoryJob]) -> bool:
         now = self.clock.now()
         done_by, until = self.done.get(job.index["idempotency_key"], ("", 0))
         job.done_by = done_by if until > now else ""
@@ -208,7 +208,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
     def _token(self) -> str:
         return uuid4().hex
 
-    def _lease(self, job: Job, token: str, expires_at: int) -> Lease:
+    def _lease(self, job: MemoryJob, token: str, expires_at: int) -> Lease:
         job.state, job.token, job.expires_at = RUNNING, token, expires_at
         job.deliveries += 1
         keyed = job.index["concurrency_key"] or job.index["idempotency_key"]
@@ -219,7 +219,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
             fence=job.fence, done_by=job.done_by,
         )  # fmt: skip
 
-    def _held(self, lease: Lease) -> Job | None:
+    def _held(self, lease: Lease) -> MemoryJob | None:
         """The job of a lease that still holds it; an expired lease does until it is reaped."""
         job = self.jobs.get(lease.id)
         return job if job and job.state == RUNNING and job.token == lease.token else None
@@ -248,7 +248,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
             self.results[job.id] = results[job.id]
         return Settled.SETTLED
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: MemoryJob) -> None:
         del self.jobs[job.id]
         self.ended.add(job.id)
 
@@ -278,7 +278,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
             self._placed(job, now)
             return Settled.SETTLED
 
-    def _put_off_since(self, job: Job, now: int) -> int:
+    def _put_off_since(self, job: MemoryJob, now: int) -> int:
         return now if job.put_off_since is None else min(job.put_off_since, now)
 
     def _take_loss_back(self, lease: Lease) -> None:
@@ -290,7 +290,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
         job.suspect = job.reap_charged  # one that was a suspect before stays one
         job.reaped_token = None
 
-    def _charge(self, job: Job, charge: Charge, attempt: base.AttemptRecord | None) -> None:
+    def _charge(self, job: MemoryJob, charge: Charge, attempt: base.AttemptRecord | None) -> None:
         job.attempts += charge is Charge.ATTEMPT
         job.crashes += charge is Charge.CRASH
         if attempt is not None:
@@ -334,7 +334,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
             tell_of(message)
         return len(lost)
 
-    def _expired(self, job: Job, now: int) -> bool:
+    def _expired(self, job: MemoryJob, now: int) -> bool:
         return job.expires_at is not None and job.expires_at <= now
 
     def stats(self, queue: str) -> base.QueueStats:
@@ -364,7 +364,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
             job = self.jobs.get(job_id)
             return self._glimpse(job) if job else None
 
-    def _glimpse(self, job: Job) -> base.Glimpse:
+    def _glimpse(self, job: MemoryJob) -> base.Glimpse:
         return base.Glimpse(
             id=job.id,
             queue=job.queue,
@@ -400,5 +400,5 @@ class MemoryBackend(base.Inspects, base.Cancels):
             dead = self.dead.get(job_id)
             return None if dead is None else base.Ended(status="dead", reason=dead.failure.reason)
 
-    def _of(self, queue: str | None) -> list[Job]:
+    def _of(self, queue: str | None) -> list[MemoryJob]:
         return [job for job in self.jobs.values() if queue in {None, job.queue}]

@@ -16,7 +16,7 @@ from django.core.management import get_commands
 
 from django_jobs.handlers.event import find_signal
 from django_jobs.handlers.shell.handler import real_path
-from django_jobs.handlers.url.allow_list import Rule, WrongEntry
+from django_jobs.handlers.url.allow_list import UrlRule, WrongEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,14 +144,14 @@ def check_allowed_urls(
             continue
         where = f"ALLOWED_URLS[{index}]"
         try:
-            rule = Rule.of(entry)
+            rule = UrlRule.of(entry)
         except WrongEntry as wrong:
             yield Error(f"{where} {wrong.what}.", hint=wrong.hint, id=_IDS[wrong.key])
         else:
             yield from _check_width(rule, where)
 
 
-def _check_width(rule: Rule, where: str) -> Iterator[CheckMessage]:
+def _check_width(rule: UrlRule, where: str) -> Iterator[CheckMessage]:
     if rule.host is None:
         yield Warning(
             f"{where} lets jobs call every public host.",

@@ -27,7 +27,7 @@ from django_jobs.conf.model import (
     UnknownHandlerPolicy,
     UrlEntry,
 )
-from django_jobs.conf.parsers import Kind, Problem
+from django_jobs.conf.parsers import Problem, ProblemKind
 from django_jobs.conf.reading import read
 from django_jobs.exceptions import SettingsError
 
@@ -38,8 +38,8 @@ __all__ = [
     "CircuitBreakerConfig",
     "HandlerBreakerConfig",
     "JobsSettings",
-    "Kind",
     "Problem",
+    "ProblemKind",
     "QueueConfig",
     "ShellConfig",
     "UnknownHandlerPolicy",

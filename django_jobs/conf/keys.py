@@ -10,7 +10,7 @@ import hmac
 import re
 from typing import TYPE_CHECKING
 
-from django_jobs.conf.parsers import Kind, Place, Refused
+from django_jobs.conf.parsers import Place, ProblemKind, SettingRefused
 from django_jobs.wire.signing import SigningKey
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def configured(place: Place, value: object) -> tuple[SigningKey, ...]:
         raise place.refused(
             "is an empty list",
             f"Leave it out to derive a key from SECRET_KEY, or fill it. {_WAY_OUT}",
-            Kind.NO_KEY,
+            ProblemKind.NO_KEY,
         )
     parsed: dict[str, SigningKey] = {}
     for index, item in enumerate(value):
@@ -59,7 +59,7 @@ def from_environment(value: str) -> tuple[SigningKey, ...]:
         raise place.refused(
             "is set in the environment but empty",
             f"Remove the variable to derive a key from SECRET_KEY, or fill it. {_WAY_OUT}",
-            Kind.NO_KEY,
+            ProblemKind.NO_KEY,
         )
     return (SigningKey.unnamed(_raw(value)),)
 
@@ -72,7 +72,7 @@ def from_secret_key(
         raise Place("SECRET_KEY").refused(
             "is empty, and there is no other key to sign jobs with",
             f"Set SECRET_KEY, or DJANGO_JOBS['SIGNING_KEYS']. {_WAY_OUT}",
-            Kind.NO_KEY,
+            ProblemKind.NO_KEY,
         )
     keys = [derived(secret) for secret in (secret_key, *fallbacks) if secret]
     # During a rotation the current key is often among the fallbacks too.
@@ -106,7 +106,7 @@ def _secret(place: Place, secret: object) -> bytes:
         raise place.refused(f"holds a {type(secret).__name__} as key", "Give the key as text.")
     raw = _raw(secret)
     if not raw.strip():
-        raise place.refused("holds an empty key", _WAY_OUT, Kind.NO_KEY)
+        raise place.refused("holds an empty key", _WAY_OUT, ProblemKind.NO_KEY)
     return raw
 
 
@@ -119,10 +119,10 @@ def _report_duplicates(place: Place, keys: tuple[SigningKey, ...]) -> None:
     seen: set[str] = set()
     for key in keys:
         if key.key_id in seen:
-            refusal: Refused = place.refused(
+            refusal: SettingRefused = place.refused(
                 f"has the key id {key.key_id!r} twice",
                 "Give every key an id of its own, and list every key once.",
-                Kind.DUPLICATE_KEY,
+                ProblemKind.DUPLICATE_KEY,
             )
             place.problems.append(refusal.problem)
         seen.add(key.key_id)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Parser = Callable[["Place", Any], T]
 
 
-class Kind(StrEnum):
+class ProblemKind(StrEnum):
     """The kinds of problems, with the ids of their system checks."""
 
     UNKNOWN_KEY = "django_jobs.E001"
@@ -43,13 +43,13 @@ class Problem(NamedTuple):
     """The path of the setting, or the name of the schedule."""
     message: str
     hint: str
-    kind: Kind = Kind.INVALID_VALUE
+    kind: ProblemKind = ProblemKind.INVALID_VALUE
 
     def __str__(self) -> str:
         return f"{self.message}. {self.hint}"
 
 
-class Refused(Exception):
+class SettingRefused(Exception):
     """Carries the problem from a parser to the caller that collects."""
 
     def __init__(self, problem: Problem) -> None:
@@ -68,9 +68,11 @@ class Place:
         path = f"{self.path}[{shown(key)}]" if self.path else str(key)
         return Place(path, self.problems)
 
-    def refused(self, what: str, hint: str, kind: Kind = Kind.INVALID_VALUE) -> Refused:
+    def refused(
+        self, what: str, hint: str, kind: ProblemKind = ProblemKind.INVALID_VALUE
+    ) -> SettingRefused:
         """The refusal of the value at this place; ``what`` continues "SETTING …"."""
-        return Refused(Problem(self.path, f"{self.path} {what}", hint, kind))
+        return SettingRefused(Problem(self.path, f"{self.path} {what}", hint, kind))
 
     def members(self, raw: object, parsers: Mapping[str, Parser[Any]]) -> dict[str, Any]:
         """The values of known keys, by key in lower case; other keys become problems."""
@@ -90,7 +92,7 @@ class Place:
             place = self.inside(key)
             try:
                 name = key_of(place, key)
-            except Refused as refusal:
+            except SettingRefused as refusal:
                 self.problems.append(refusal.problem)
             else:
                 self.collect(values, name, place, value, parse)
@@ -101,7 +103,7 @@ class Place:
     ) -> None:
         try:
             values[key] = parse(place, value)
-        except Refused as refusal:
+        except SettingRefused as refusal:
             self.problems.append(refusal.problem)
 
     def _unknown(self, key: object, keys: Mapping[str, object]) -> None:
@@ -111,7 +113,7 @@ class Place:
                 self.inside(key).path,
                 f"{where} has the unknown key {shown(key)}{nearest(key, keys)}",
                 "Correct the name or remove the key.",
-                Kind.UNKNOWN_KEY,
+                ProblemKind.UNKNOWN_KEY,
             )
         )
 

@@ -21,7 +21,13 @@ from django_jobs.conf.model import (
     UrlEntry,
     nearest,
 )
-from django_jobs.conf.parsers import Kind, Parser, Place, Problem, Refused
+from django_jobs.conf.parsers import (
+    Parser,
+    Place,
+    Problem,
+    ProblemKind,
+    SettingRefused,
+)
 from django_jobs.queue_names import queue_name_problem
 from django_jobs.wire.envelope import MAX_COUNT
 
@@ -42,7 +48,7 @@ def read(
     root = Place()
     try:
         values = root.members(raw, _SETTINGS)
-    except Refused as refusal:
+    except SettingRefused as refusal:
         root.problems.append(refusal.problem)
         values = {}
     # None is "not set". Keys that are set and refused are not replaced by other ones.
@@ -66,7 +72,7 @@ def _implied_keys(
         if environment_key is not None:
             return keys.from_environment(environment_key)
         return keys.from_secret_key(secret_key, fallbacks)
-    except Refused as refusal:
+    except SettingRefused as refusal:
         root.problems.append(refusal.problem)
         return ()
 
@@ -88,7 +94,7 @@ def _unknown_backends(raw: object, settings: JobsSettings) -> Iterable[Problem]:
                 path,
                 f"{path} is {alias!r}, which is not in BACKENDS{nearest(alias, aliases)}",
                 f"Name one of the aliases in BACKENDS, or add {alias!r} there.",
-                Kind.UNKNOWN_BACKEND,
+                ProblemKind.UNKNOWN_BACKEND,
             )
 
 
@@ -132,7 +138,9 @@ def _queue(place: Place, value: object) -> QueueConfig:
 def _queue_name(place: Place, value: object) -> str:
     if problem := queue_name_problem(value):
         what, _, hint = problem.partition("; ")
-        raise Refused(Problem(place.path, f"QUEUES: {what}", f"Please {hint}.", Kind.QUEUE_NAME))
+        raise SettingRefused(
+            Problem(place.path, f"QUEUES: {what}", f"Please {hint}.", ProblemKind.QUEUE_NAME)
+        )
     return str(value)
 
 

@@ -27,7 +27,7 @@ WHEN_SECONDS = 10.0
 _LONGEST_LOOK_AWAY, _AFTER_ITS_END = 1.0, 0.001
 
 
-class Child:
+class UserCodeProcess:
     """A process that answers one question, or is killed when its time is over."""
 
     def __init__(self, work: str, arguments: Sequence[Any], seconds: float | None) -> None:
@@ -96,7 +96,7 @@ class Child:
         self._process.close()
 
 
-def wait_for_any(children: Collection[Child], longest: float) -> None:
+def wait_for_any(children: Collection[UserCodeProcess], longest: float) -> None:
     """Wait until one of them has ended or its time is over, for ``longest`` seconds at most."""
     seconds = min(longest, *(child.seconds_left for child in children))
     wait([child.end for child in children], seconds)

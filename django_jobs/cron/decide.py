@@ -11,7 +11,7 @@ from django.db.models import Q
 from django_jobs.clock import SECOND, to_datetime
 from django_jobs.conf import get_settings
 from django_jobs.cron import history
-from django_jobs.cron.child_process import WHEN_SECONDS, Child, wait_for_any
+from django_jobs.cron.child_process import WHEN_SECONDS, UserCodeProcess, wait_for_any
 from django_jobs.cron.gates import shut
 from django_jobs.cron.occurrences import next_after
 from django_jobs.cron.options import Dependency, Overlap
@@ -47,14 +47,14 @@ class Effect(Enum):
     UNDECIDED = 3
 
 
-class Answer(NamedTuple):
+class DependencyAnswer(NamedTuple):
     """The effect of a dependency, and the reason."""
 
     effect: Effect
     why: str = ""
 
 
-GO = Answer(Effect.GO)
+GO = DependencyAnswer(Effect.GO)
 
 
 class Decisions:
@@ -115,7 +115,9 @@ class DecisionsOfMany(Decisions):
         self._ticks.update(((row.key, row.tick), row) for row in rows)
 
 
-def dependencies_answer(book: Book, schedule: Schedule, tick: int, decisions: Decisions) -> Answer:
+def dependencies_answer(
+    book: Book, schedule: Schedule, tick: int, decisions: Decisions
+) -> DependencyAnswer:
     """The strictest answer of the dependencies that have this tick too."""
     answers = [
         _dependency_answer(schedule, other, tick, decisions)
@@ -138,31 +140,39 @@ def is_due_at(schedule: Schedule, tick: int) -> bool:
 
 def _dependency_answer(
     schedule: Schedule, other: Schedule, tick: int, decisions: Decisions
-) -> Answer:
+) -> DependencyAnswer:
     key = schedule_key(other.name)
     row = decisions.tick(key, tick)
     must_succeed = schedule.dependency is Dependency.SUCCEEDED
     if row is None:
         until = decisions.decided_until(key)
         if until is not None and until < tick:
-            return Answer(
+            return DependencyAnswer(
                 Effect.UNDECIDED, f"waits for {other.name}, which no scheduler has decided"
             )
-        return Answer(Effect.NO, f"{other.name} did not run at this tick") if must_succeed else GO
+        return (
+            DependencyAnswer(Effect.NO, f"{other.name} did not run at this tick")
+            if must_succeed
+            else GO
+        )
     if row.decision == TickDecision.WAITING:
-        return Answer(Effect.WAIT, f"waits for {other.name}, which waits itself")
+        return DependencyAnswer(Effect.WAIT, f"waits for {other.name}, which waits itself")
     return _job_answer(other, row, decisions) if must_succeed else GO
 
 
-def _job_answer(other: Schedule, row: ScheduleTick, decisions: Decisions) -> Answer:
+def _job_answer(other: Schedule, row: ScheduleTick, decisions: Decisions) -> DependencyAnswer:
     if row.decision in _WITHOUT_A_JOB:
-        return Answer(Effect.NO, f"{other.name} was {row.get_decision_display()} at this tick")
+        return DependencyAnswer(
+            Effect.NO, f"{other.name} was {row.get_decision_display()} at this tick"
+        )
     decisions.settle(row)
     if row.outcome == TickOutcome.OPEN:
-        return Answer(Effect.WAIT, f"waits for {other.name}")
+        return DependencyAnswer(Effect.WAIT, f"waits for {other.name}")
     if row.outcome in _WELL:
         return GO
-    return Answer(Effect.NO, f"the run of {other.name} at this tick ended as {row.outcome}")
+    return DependencyAnswer(
+        Effect.NO, f"the run of {other.name} at this tick ended as {row.outcome}"
+    )
 
 
 # Verdicts: what becomes of a tick.
@@ -173,7 +183,7 @@ WHEN_AT_ONCE = 8
 LOOK_UP_SECONDS = 0.2
 
 
-class Verdict(NamedTuple):
+class TickVerdict(NamedTuple):
     """A decision and its reason; the decision is None while a dependency is undecided."""
 
     decision: TickDecision | None
@@ -191,7 +201,7 @@ class Look:
     key: str
     schedule: Schedule
     state: ScheduleState | None
-    ticks: list[tuple[Planned, Verdict | None]]
+    ticks: list[tuple[Planned, TickVerdict | None]]
     moves: bool
 
     @property
@@ -204,15 +214,15 @@ _WITH_A_JOB = {TickDecision.ENQUEUED, TickDecision.CAUGHT_UP, TickDecision.PRESS
 
 def verdict_of_gates(
     schedule: Schedule, state: ScheduleState | None, planned: Planned
-) -> Verdict | None:
+) -> TickVerdict | None:
     """What keeps a tick from running by the schedule itself; does not run its ``when``."""
     if not planned.runs:
-        return Verdict(TickDecision.MISSED, planned.reason)
+        return TickVerdict(TickDecision.MISSED, planned.reason)
     if reason := shut(schedule, to_datetime(planned.tick), get_settings().environment):
-        return Verdict(TickDecision.SKIPPED, reason)
+        return TickVerdict(TickDecision.SKIPPED, reason)
     if state is not None and state.paused:
         why = f": {state.reason}" if state.reason else ""
-        return Verdict(TickDecision.SKIPPED, f"paused by {state.paused_by or 'nobody'}{why}")
+        return TickVerdict(TickDecision.SKIPPED, f"paused by {state.paused_by or 'nobody'}{why}")
     return None
 
 
@@ -226,12 +236,12 @@ def ask_when(
     If ``given_up``, the rest have no entry.
     """
     waiting = [schedule.name for schedule in reversed(schedules) if schedule.when is not None]
-    children: dict[str, Child] = {}
+    children: dict[str, UserCodeProcess] = {}
     reasons: dict[str, str] = {}
     while (waiting or children) and not given_up():
         while waiting and len(children) < WHEN_AT_ONCE:
             name = waiting.pop()
-            children[name] = Child("ask", (name,), WHEN_SECONDS)
+            children[name] = UserCodeProcess("ask", (name,), WHEN_SECONDS)
         for name in [name for name, child in children.items() if child.is_over()]:
             child = children.pop(name)
             reasons[name] = _reason_of(child)
@@ -244,37 +254,39 @@ def ask_when(
     return reasons
 
 
-def _reason_of(child: Child) -> str:
+def _reason_of(child: UserCodeProcess) -> str:
     ending, value = child.answer()
     if ending == "returned":
         return "" if value else "its when said no"
     return f"its when failed: {value}"
 
 
-def verdict_among_others(book: Book, schedule: Schedule, planned: Planned, now: int) -> Verdict:
+def verdict_among_others(book: Book, schedule: Schedule, planned: Planned, now: int) -> TickVerdict:
     """Decide by the dependencies and earlier ticks; call it with the schedule's row locked."""
     held = verdict_of_dependencies(book, schedule, planned, Decisions(book.alias, now))
     if held is not None:
         return held
     if overlapping := _overlap_reason(book, schedule, now):
-        return Verdict(TickDecision.SKIPPED, overlapping)
-    return Verdict(TickDecision.CAUGHT_UP if planned.late else TickDecision.ENQUEUED)
+        return TickVerdict(TickDecision.SKIPPED, overlapping)
+    return TickVerdict(TickDecision.CAUGHT_UP if planned.late else TickDecision.ENQUEUED)
 
 
 def verdict_of_dependencies(
     book: Book, schedule: Schedule, planned: Planned, decisions: Decisions
-) -> Verdict | None:
+) -> TickVerdict | None:
     """The verdict of a tick's dependencies; None if they let it run."""
     answer = dependencies_answer(book, schedule, planned.tick, decisions)
     if answer.effect is Effect.UNDECIDED:
-        return Verdict(None, answer.why)
+        return TickVerdict(None, answer.why)
     if answer.effect is Effect.NO:
-        return Verdict(TickDecision.SKIPPED, answer.why)
+        return TickVerdict(TickDecision.SKIPPED, answer.why)
     if answer.effect is Effect.WAIT:
         late = decisions.now - planned.tick
         if schedule.deadline is not None and late > schedule.deadline * SECOND:
-            return Verdict(TickDecision.SKIPPED, f"its deadline is over and it still {answer.why}")
-        return Verdict(TickDecision.WAITING, answer.why)
+            return TickVerdict(
+                TickDecision.SKIPPED, f"its deadline is over and it still {answer.why}"
+            )
+        return TickVerdict(TickDecision.WAITING, answer.why)
     return None
 
 

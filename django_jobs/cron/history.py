@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from django_jobs.backends.base import Backend
-    from django_jobs.cron.decide import Verdict
+    from django_jobs.cron.decide import TickVerdict
     from django_jobs.cron.schedule import Schedule
     from django_jobs.enqueue import PreparedJob
 
@@ -75,7 +75,7 @@ class Recorder:
         self,
         schedule: Schedule,
         tick: int,
-        verdict: Verdict,
+        verdict: TickVerdict,
         now: int,
         press: str | None = None,
         by: str = "",

@@ -14,7 +14,7 @@ from django_jobs.backends.registry import backends
 from django_jobs.clock import Stopwatch
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import INLINE_QUEUE
-from django_jobs.cron.child_process import Child
+from django_jobs.cron.child_process import UserCodeProcess
 from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted, Outcome
 from django_jobs.models import ScheduleTick, TickDecision, TickOutcome
 from django_jobs.worker.build import build_executor, build_gatekeeper
@@ -36,7 +36,7 @@ POLL_SECONDS = 0.02
 class _Running(NamedTuple):
     """A running child. One that enqueues a job has no lease."""
 
-    child: Child
+    child: UserCodeProcess
     lease: Lease | None
     backend: Backend | None
     began: Stopwatch
@@ -92,7 +92,7 @@ class InlineJobs:
         while self._to_enqueue and len(self._running) < self._at_once:
             arguments = self._to_enqueue.pop(0)
             self._running.append(
-                _Running(Child("enqueue", arguments, None), None, None, Stopwatch())
+                _Running(UserCodeProcess("enqueue", arguments, None), None, None, Stopwatch())
             )
             began = True
         for backend in map(backends.__getitem__, aliases):
@@ -127,7 +127,7 @@ class InlineJobs:
         lease_seconds = settings.effective_lease(INLINE_QUEUE)
         for lease in backend.fetch([INLINE_QUEUE], 1, lease_seconds):
             seconds = _time_limit(backend, lease)
-            child = Child("run", (backend.alias, lease, lease_seconds), seconds)
+            child = UserCodeProcess("run", (backend.alias, lease, lease_seconds), seconds)
             self._running.append(_Running(child, lease, backend, Stopwatch()))
             return True
         return False
@@ -163,7 +163,7 @@ class InlineJobs:
             ticks.update(outcome=TickOutcome.UNKNOWN, reason=text)
 
 
-def _outcome(child: Child, ending: str, text: str) -> Outcome:
+def _outcome(child: UserCodeProcess, ending: str, text: str) -> Outcome:
     if child.timed_out:
         why = "the handler did not end in time and its process was killed"
         return Failed(ErrorText("JobTimeout", why), timed_out=True)

@@ -29,7 +29,7 @@ def next_after(schedule: Schedule, instant: datetime) -> datetime | None:
     Uses only the name, expression, timezone and daylight of the schedule; gates do not matter.
     Raises InvalidSchedule for a wrong expression or zone.
     """
-    moment = _Reading.of(schedule).next(_whole(instant))
+    moment = _FieldReading.of(schedule).next(_whole(instant))
     return None if moment is None else datetime.fromtimestamp(moment, UTC)
 
 
@@ -37,7 +37,7 @@ def between(
     schedule: Schedule, after: datetime, until: datetime, limit: int | None = None
 ) -> list[datetime]:
     """The moments after ``after`` and not after ``until``, the first ``limit`` of them."""
-    moments = _Reading.of(schedule).between(_whole(after), _whole(until), limit)
+    moments = _FieldReading.of(schedule).between(_whole(after), _whole(until), limit)
     return [datetime.fromtimestamp(moment, UTC) for moment in moments]
 
 
@@ -46,7 +46,7 @@ def latest(schedule: Schedule, after: datetime, until: datetime, limit: int = 1)
 
     Costs about as much as ``limit`` calls of ``next_after``, however long the time between.
     """
-    reading, start, end = _Reading.of(schedule), _whole(after), _whole(until)
+    reading, start, end = _FieldReading.of(schedule), _whole(after), _whole(until)
     span = 60 * limit
     while True:
         moments = reading.between(max(start, end - span), end, None)
@@ -60,7 +60,7 @@ def _whole(instant: datetime) -> int:
     return math.floor(instant.timestamp())
 
 
-class _Reading(NamedTuple):
+class _FieldReading(NamedTuple):
     """An expression read by the clocks of a time zone."""
 
     expression: Expression
@@ -68,7 +68,7 @@ class _Reading(NamedTuple):
     paced: bool
 
     @classmethod
-    def of(cls, schedule: Schedule) -> _Reading:
+    def of(cls, schedule: Schedule) -> _FieldReading:
         expression = parsed(schedule.expression, schedule.name)
         paced = schedule.daylight == Daylight.INTERVAL or (
             schedule.daylight == Daylight.AUTO and expression.paced

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.module_loading import import_string
 
-from django_jobs.conf import Kind, Problem, get_settings
+from django_jobs.conf import Problem, ProblemKind, get_settings
 from django_jobs.conf.model import INLINE_QUEUE
 from django_jobs.cron.expression import parsed
 from django_jobs.cron.schedule import keeping_results
@@ -27,11 +27,13 @@ def unreadable(schedule: Schedule, where: str = "") -> Problem | None:
     try:
         parsed(schedule.expression, schedule.name)
     except InvalidSchedule as error:
-        return Problem(schedule.name, f"{subject}: {error}", _EXPRESSION, Kind.SCHEDULE_EXPRESSION)
+        return Problem(
+            schedule.name, f"{subject}: {error}", _EXPRESSION, ProblemKind.SCHEDULE_EXPRESSION
+        )
     try:
         zone_of(schedule.timezone)
     except InvalidSchedule as error:
-        return Problem(schedule.name, f"{subject}: {error}", _ZONE, Kind.SCHEDULE_ZONE)
+        return Problem(schedule.name, f"{subject}: {error}", _ZONE, ProblemKind.SCHEDULE_ZONE)
     return None
 
 
@@ -59,7 +61,7 @@ def unrunnable(schedule: Schedule) -> Iterator[Problem]:
         Plan(schedule.handler, options.using(**changes)).resolve()
     except (JobsError, ValueError) as error:
         hint = "Correct it as the message says."
-        yield Problem(schedule.name, f"{job_subject}: {error}", hint, Kind.SCHEDULE_JOB)
+        yield Problem(schedule.name, f"{job_subject}: {error}", hint, ProblemKind.SCHEDULE_JOB)
     if isinstance(schedule.when, str):
         yield from _unimportable(schedule.name, subject, schedule.when)
 
@@ -73,4 +75,4 @@ def _unimportable(name: str, subject: str, path: str) -> Iterator[Problem]:
         reason = f"which cannot be imported: {error}"
     if reason:
         message = f"{subject} has when={path!r}, {reason}"
-        yield Problem(name, message, "Name a function without arguments.", Kind.SCHEDULE_JOB)
+        yield Problem(name, message, "Name a function without arguments.", ProblemKind.SCHEDULE_JOB)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from django.apps import apps
 from django.utils.timezone import get_default_timezone_name
 
-from django_jobs.conf import Kind, Problem, get_settings, read_current
+from django_jobs.conf import Problem, ProblemKind, get_settings, read_current
 from django_jobs.conf.model import nearest
 from django_jobs.cron import configured
 from django_jobs.cron.decorator import DECLARED, Declaration
@@ -121,7 +121,7 @@ class _Reading:
                     f"two schedules have the name {name!r}: one of {self.where[name]}, the other "
                     f"of {declaration.where}",
                     "Give one of them another name.",
-                    Kind.SCHEDULE,
+                    ProblemKind.SCHEDULE,
                 )
             )
             return
@@ -186,7 +186,9 @@ class Schedules:
                 job, own, expression = configured.read(name, entry)
             except JobsError as error:
                 where = f"SCHEDULE[{name!r}]"
-                reading.problems.append(Problem(name, f"{where}: {error}", _CORRECT, Kind.SCHEDULE))
+                reading.problems.append(
+                    Problem(name, f"{where}: {error}", _CORRECT, ProblemKind.SCHEDULE)
+                )
                 continue
             reading.add(
                 Declaration(name, expression, job, own, Origin.SETTINGS, f"SCHEDULE[{name!r}]")
@@ -216,7 +218,9 @@ def _of_hooks(reading: _Reading) -> Iterator[Declaration]:
             yield from scheduler.declarations()
         except Exception as error:  # noqa: BLE001 - a hook is user code
             message = f"{where}(scheduler) raised {type(error).__name__}: {error}"
-            reading.problems.append(Problem(where, message, "Correct the hook.", Kind.SCHEDULE))
+            reading.problems.append(
+                Problem(where, message, "Correct the hook.", ProblemKind.SCHEDULE)
+            )
 
 
 def _problems_of_order(reading: _Reading) -> Iterator[Problem]:
@@ -224,10 +228,10 @@ def _problems_of_order(reading: _Reading) -> Iterator[Problem]:
     schedules = list(reading.schedules.values())
     unknown = unknown_names(schedules, also=reading.where)
     for name, message in unknown.items():
-        yield Problem(name, message, hint, Kind.SCHEDULE_ORDER)
+        yield Problem(name, message, hint, ProblemKind.SCHEDULE_ORDER)
     if circle := circle_among(schedules):
         hint = "Take one of them out of a depends_on."
-        yield Problem("", circle, hint, Kind.SCHEDULE_ORDER)
+        yield Problem("", circle, hint, ProblemKind.SCHEDULE_ORDER)
 
 
 registry = Schedules(DECLARED)

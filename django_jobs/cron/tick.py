@@ -39,7 +39,7 @@ from django_jobs.telemetry import events
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from django_jobs.cron.decide import Verdict
+    from django_jobs.cron.decide import TickVerdict
     from django_jobs.cron.schedule import Schedule
 
 
@@ -168,14 +168,14 @@ class Ticker:
         self,
         look: Look,
         planned: Planned,
-        held: Verdict | None,
+        held: TickVerdict | None,
         reasons: dict[str, str],
         now: int,
-    ) -> Verdict:
+    ) -> TickVerdict:
         if held is not None:
             return held
         if why := reasons.get(look.schedule.name):
-            return decide.Verdict(TickDecision.SKIPPED, why)
+            return decide.TickVerdict(TickDecision.SKIPPED, why)
         return decide.verdict_among_others(self.book, look.schedule, planned, now)
 
     # Deciding, with the schedule's row locked.
@@ -420,13 +420,13 @@ class Preview(Ticker):
             for entry, held in look.ticks
         ]
 
-    def _before(self, key: str, tick: int) -> Verdict | None:
+    def _before(self, key: str, tick: int) -> TickVerdict | None:
         """What has been decided for a tick already."""
         row = ScheduleTick.objects.using(self.alias).filter(key=key, tick=tick).first()
         if row is None:
             return None
         why = f": {row.reason}" if row.reason else ""
-        return decide.Verdict(TickDecision(row.decision), f"decided already{why}")
+        return decide.TickVerdict(TickDecision(row.decision), f"decided already{why}")
 
 
 def _not_due(schedule: Schedule, now: int) -> Decided:
@@ -436,7 +436,7 @@ def _not_due(schedule: Schedule, now: int) -> Decided:
     return Decided(name=schedule.name, tick=moment, decision="not-due", reason=why)
 
 
-def _decided(schedule: Schedule, tick: int, verdict: Verdict) -> Decided:
+def _decided(schedule: Schedule, tick: int, verdict: TickVerdict) -> Decided:
     decision = verdict.decision or TickDecision.WAITING
     return Decided(
         name=schedule.name, tick=to_datetime(tick), decision=str(decision), reason=verdict.reason

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _IDLE = 0  # libpq's PQTRANS_IDLE: no transaction was begun
 
 
-class Limits(NamedTuple):
+class StatementLimits(NamedTuple):
     """How many seconds a statement may wait for a lock or run, and a transaction may be idle."""
 
     lock: float
@@ -30,7 +30,7 @@ class Limits(NamedTuple):
 
 
 def limit_connection(
-    connection: BaseDatabaseWrapper, limits: Limits, on_progress: Callable[[], None]
+    connection: BaseDatabaseWrapper, limits: StatementLimits, on_progress: Callable[[], None]
 ) -> None:
     """Apply the limits to this thread's connection to a database, also after a reconnect.
 
@@ -49,7 +49,7 @@ def is_limited(connection: BaseDatabaseWrapper) -> bool:
 class _Limiter(ABC):
     """Runs the statements of one connection within the limits."""
 
-    def __init__(self, limits: Limits, on_progress: Callable[[], None]) -> None:
+    def __init__(self, limits: StatementLimits, on_progress: Callable[[], None]) -> None:
         self.limits = limits
         self._on_progress = on_progress
 
@@ -76,7 +76,7 @@ class _Limiter(ABC):
 class _OfSession(_Limiter):
     """For databases where a session belongs to one client: set once for each connection."""
 
-    def __init__(self, limits: Limits, on_progress: Callable[[], None]) -> None:
+    def __init__(self, limits: StatementLimits, on_progress: Callable[[], None]) -> None:
         super().__init__(limits, on_progress)
         self._prepared: Any = None
 
@@ -100,7 +100,7 @@ class _OfSession(_Limiter):
 
 
 class _OnPostgreSQL(_Limiter):
-    def __init__(self, limits: Limits, on_progress: Callable[[], None]) -> None:
+    def __init__(self, limits: StatementLimits, on_progress: Callable[[], None]) -> None:
         super().__init__(limits, on_progress)
         alone = {"statement_timeout": limits.statement, "lock_timeout": limits.lock}
         self._alone = _set_local(alone)

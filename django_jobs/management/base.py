@@ -226,7 +226,7 @@ class _Lines:
 _SLICE_SECONDS = 0.1
 
 
-class Watch:
+class WatchLoop:
     """Repeats a look until Ctrl-C: the first ends it after the current look, the second at once.
 
     The first one only sets a flag: a KeyboardInterrupt during the clean-up of a database driver

@@ -181,7 +181,7 @@ LISTED_AT_MOST = 50
 
 
 @dataclass(slots=True)
-class Report:
+class ReplayReport:
     """The outcomes of a replay or discard."""
 
     verb: Verb
@@ -216,7 +216,7 @@ def resolve(output: Output, errors: OutputWrapper, verb: Verb, options: dict[str
     """Run ``jobs_dlq replay`` and ``jobs_dlq discard``; returns the exit code."""
     chosen = _chosen(verb, options)
     total = chosen.count()
-    report = Report(verb, missing=_missing(chosen, options["ids"]))
+    report = ReplayReport(verb, missing=_missing(chosen, options["ids"]))
     if options["dry_run"]:
         for result in _dry_run(chosen, verb):
             report.add(result)

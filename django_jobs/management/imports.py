@@ -110,7 +110,7 @@ SOURCES: Mapping[str, type[_Foreign]] = {"django-tasks-db": TasksDbRow, "django-
 
 
 @dataclass(slots=True)
-class Moved:
+class MovedJobs:
     """The outcome of an import."""
 
     moved: int = 0
@@ -136,9 +136,9 @@ def move(
     using: str | None = None,
     dry_run: bool = False,
     progress: Callable[[int], None] = lambda _count: None,
-) -> Moved:
+) -> MovedJobs:
     """Move the waiting tasks of a source to a backend; tasks that are refused stay there."""
-    done = Moved(running=_rows(source, using).filter(status=RUNNING).count())
+    done = MovedJobs(running=_rows(source, using).filter(status=RUNNING).count())
     ids = waiting_ids(source, using)
     alias = _alias(source, using)
     for start in range(0, len(ids), AT_ONCE):
@@ -157,7 +157,7 @@ def move(
     return done
 
 
-def _prepared_of(waiting: Any, backend: str | None, done: Moved) -> list[PreparedJob[Any]]:
+def _prepared_of(waiting: Any, backend: str | None, done: MovedJobs) -> list[PreparedJob[Any]]:
     features = connections[waiting.db].features
     # A locked row is being claimed by a worker of the other backend.
     locked = waiting.select_for_update(skip_locked=features.has_select_for_update_skip_locked)

@@ -42,7 +42,7 @@ def is_watched() -> bool:
     return bool(watcher)
 
 
-class Watcher:
+class FileWatcher:
     """Runs the worker, and restarts it when a file has changed."""
 
     def __init__(self, say: Callable[[str], None]) -> None:

@@ -22,7 +22,7 @@ from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:
     from django_jobs.operations.brokers import OpenBreaker
-    from django_jobs.operations.health import Trouble
+    from django_jobs.operations.health import HealthProblem
     from django_jobs.operations.overview import QueueOverview
     from django_jobs.outbox.lookup import Backlog
 
@@ -120,7 +120,7 @@ def workers() -> list[Seen]:
     ]
 
 
-def told(trouble: Trouble) -> str:
+def told(trouble: HealthProblem) -> str:
     """What a probe says of it."""
     where = escaped(f"{trouble.queue} ({trouble.backend})" if trouble.queue else trouble.backend)
     since = span(trouble.seconds)

@@ -30,7 +30,7 @@ SEEN_WITHIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class HealthLimits:
     """What still counts as healthy: the longest wait of a due job, and the fewest workers."""
 
     max_age: float = MAX_AGE_SECONDS
@@ -39,7 +39,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class HealthProblem:
     """Something that a probe reports.
 
     ``kind`` is overdue, lease-expired, no-worker, outbox or unreachable. ``at_least`` means
@@ -55,10 +55,10 @@ class Trouble:
     at_least: bool = False
 
 
-def troubles(limits: Limits) -> list[Trouble]:
+def troubles(limits: HealthLimits) -> list[HealthProblem]:
     """Everything that is wrong. A probe fails if there is anything, and only then."""
     settings = get_settings()
-    problems: list[Trouble] = []
+    problems: list[HealthProblem] = []
     for alias in job_databases(settings):
         now = store_now(alias)
         problems += _overdue(alias, now, limits)
@@ -69,11 +69,11 @@ def troubles(limits: Limits) -> list[Trouble]:
     return problems
 
 
-def _stalled(only: str | None) -> Iterator[Trouble]:
+def _stalled(only: str | None) -> Iterator[HealthProblem]:
     """Outboxes that no relay seems to empty."""
     for backlog in backlogs():
         if backlog.stalled and only in {None, backlog.queue}:
-            yield Trouble(
+            yield HealthProblem(
                 kind="outbox",
                 backend=backlog.backend,
                 queue=backlog.queue,
@@ -82,13 +82,13 @@ def _stalled(only: str | None) -> Iterator[Trouble]:
             )
 
 
-def _overdue(alias: str, now: int, limits: Limits) -> Iterator[Trouble]:
+def _overdue(alias: str, now: int, limits: HealthLimits) -> Iterator[HealthProblem]:
     """Due jobs that wait too long; scheduled ones too, as only workers make due jobs ready."""
     before = now - to_microseconds(limits.max_age)
-    by_queue: dict[tuple[str, str], Trouble] = {}
+    by_queue: dict[tuple[str, str], HealthProblem] = {}
     for late in overdue(alias, before, COUNTED_AT_MOST, limits.queue):
         key = late.backend, late.queue
-        trouble = by_queue.get(key) or Trouble(kind="overdue", backend=key[0], queue=key[1])
+        trouble = by_queue.get(key) or HealthProblem(kind="overdue", backend=key[0], queue=key[1])
         age = 0.0 if late.oldest is None else (now - late.oldest) / SECOND
         by_queue[key] = replace(
             trouble,
@@ -99,7 +99,7 @@ def _overdue(alias: str, now: int, limits: Limits) -> Iterator[Trouble]:
     yield from by_queue.values()
 
 
-def _expired(alias: str, now: int, only: str | None) -> Iterator[Trouble]:
+def _expired(alias: str, now: int, only: str | None) -> Iterator[HealthProblem]:
     """Leases that ended more than a lease ago: any running worker would have reaped them."""
     settings = get_settings()
     running = live(only, state="running", using=alias).filter(lease_expires__lt=now).order_by()
@@ -108,7 +108,9 @@ def _expired(alias: str, now: int, only: str | None) -> Iterator[Trouble]:
         lost = running.filter(queue=name, lease_expires__lt=before).values_list("backend")
         for backend, jobs, oldest in lost.annotate(Count("pk"), Min("lease_expires")):
             age = (now - oldest) / SECOND
-            yield Trouble(kind="lease-expired", backend=backend, queue=name, jobs=jobs, seconds=age)
+            yield HealthProblem(
+                kind="lease-expired", backend=backend, queue=name, jobs=jobs, seconds=age
+            )
 
 
 def seen_lately() -> dict[str, int]:
@@ -126,7 +128,7 @@ def _seen(alias: str, now: int, **chosen: bool) -> list[tuple[str, str]]:
     return list(seen.values_list("backend", "queues"))
 
 
-def _unserved(alias: str, now: int, limits: Limits) -> Iterator[Trouble]:
+def _unserved(alias: str, now: int, limits: HealthLimits) -> Iterator[HealthProblem]:
     """Backends with too few workers that were seen lately."""
     if limits.min_workers <= 0:
         return
@@ -138,7 +140,9 @@ def _unserved(alias: str, now: int, limits: Limits) -> Iterator[Trouble]:
         )
         if present < limits.min_workers:
             detail = f"{present} seen within {SEEN_WITHIN_SECONDS:g} s, {limits.min_workers} wanted"
-            yield Trouble(kind="no-worker", backend=name, queue=limits.queue or "", detail=detail)
+            yield HealthProblem(
+                kind="no-worker", backend=name, queue=limits.queue or "", detail=detail
+            )
 
 
 def _backends_of(alias: str, queue: str | None) -> list[str]:
@@ -161,16 +165,16 @@ def _serves(queues: str, wanted: str) -> bool:
     return queues == EVERY_QUEUE or not names or wanted in names
 
 
-def _of_brokers(limits: Limits) -> Iterator[Trouble]:
+def _of_brokers(limits: HealthLimits) -> Iterator[HealthProblem]:
     """Brokers that do not answer or have overdue jobs, from statistics: nothing is counted."""
     for backend, queue, problem in queues_to_ask():
         if queue and limits.queue not in {None, queue}:
             continue
         stats = problem or stats_of(backend, queue)
         if isinstance(stats, str):
-            yield Trouble(kind="unreachable", backend=backend, queue=queue, detail=stats)
+            yield HealthProblem(kind="unreachable", backend=backend, queue=queue, detail=stats)
         elif stats.oldest_ready_seconds > limits.max_age:
-            yield Trouble(
+            yield HealthProblem(
                 kind="overdue",
                 backend=backend,
                 queue=queue,

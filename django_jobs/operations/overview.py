@@ -82,7 +82,7 @@ class QueueOverview:
         return f"{getattr(self, name):,}{more}"
 
 
-class Overview(NamedTuple):
+class LiveOverview(NamedTuple):
     """Queues, and how many more that hold jobs or dead letters were left out."""
 
     queues: list[QueueOverview]
@@ -103,7 +103,7 @@ def overview_of_some(
     at: Mapping[str, int],
     breakers: Sequence[OpenBreaker],
     queues_at_most: int | None = None,
-) -> Overview:
+) -> LiveOverview:
     """As ``overview``, but of each database at most ``queues_at_most``, the first by name.
 
     Queues that are configured, or have settings by an operator, are always included, and
@@ -128,7 +128,7 @@ def overview_of_some(
         more += left_out
     outside = brokers()
     queues = [_with_stats(row) if key[0] in outside else row for key, row in sorted(rows.items())]
-    return Overview(queues, more)
+    return LiveOverview(queues, more)
 
 
 def _row(rows: _Rows, key: _Key) -> QueueOverview:

@@ -12,7 +12,7 @@ from django_jobs.backends.home import jobs_database, record, store_now
 from django_jobs.clock import to_datetime
 from django_jobs.cron import history
 from django_jobs.cron.book import Book
-from django_jobs.cron.decide import Verdict
+from django_jobs.cron.decide import TickVerdict
 from django_jobs.cron.history import Recorder, decided_of
 from django_jobs.cron.occurrences import next_after
 from django_jobs.cron.registry import all_schedules, find
@@ -160,7 +160,7 @@ def run_schedule_now(
         if row is not None:
             return row
         now = store_now(alias)
-        verdict = Verdict(TickDecision.PRESSED, reason)
+        verdict = TickVerdict(TickDecision.PRESSED, reason)
         written = Recorder(alias).write(schedule, now, verdict, now, press=press, by=by)
         if written is None:  # the same press came twice at the same time
             return _pressed(alias, press) or ScheduleTick(name=name, tick=now)

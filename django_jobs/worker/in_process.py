@@ -14,7 +14,12 @@ from django_jobs.worker.build import build_relay
 from django_jobs.worker.cycle import EMPTY, PASSED_OVER
 from django_jobs.worker.duties import Duties, Ledger, Presence
 from django_jobs.worker.relay import Relaying
-from django_jobs.worker.stop import NOTHING_DUE, ONE_CYCLE, EndConditions, Stop
+from django_jobs.worker.stop import (
+    NOTHING_DUE,
+    ONE_CYCLE,
+    EndConditions,
+    Stop,
+)
 from django_jobs.worker.store import Store
 from django_jobs.worker.waiting_messages import warn_at_start
 
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
     from django_jobs.worker.cycle import Cycle, Report
     from django_jobs.worker.queues import QueueOrder
-    from django_jobs.worker.stop import Limits
+    from django_jobs.worker.stop import WorkerLimits
 
 
 class Ticks(Protocol):
@@ -44,7 +49,7 @@ class InProcessWorker:
         self,
         cycle: Cycle,
         queues: QueueOrder,
-        limits: Limits,
+        limits: WorkerLimits,
         *,
         poll_interval: float,
         on_report: Callable[[Report], None] | None = None,

@@ -128,7 +128,7 @@ ONE_CYCLE = "one cycle was asked for"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class WorkerLimits:
     """When a worker ends by itself."""
 
     once: bool = False
@@ -140,7 +140,7 @@ class Limits:
 class EndConditions:
     """When a worker is to end, whatever kind of worker it is."""
 
-    def __init__(self, stop: Stop, limits: Limits) -> None:
+    def __init__(self, stop: Stop, limits: WorkerLimits) -> None:
         self._stop = stop
         self._limits = limits
         self.begin()

@@ -5,7 +5,7 @@ import os
 
 from django_jobs.backends.base import AttemptRecord, ResultRecord
 from django_jobs.backends.redis import RedisBackend
-from django_jobs.backends.redis.connection import StoreClock
+from django_jobs.backends.redis.connection import RedisClock
 from django_jobs.clock import ManualClock, from_datetime
 from django_jobs.models import FailedJob, JobAttempt
 from django_jobs.testing.conformance import DeadLetter
@@ -35,7 +35,7 @@ class RedisHooks:
     def make_backend(self):
         self.manual = ManualClock()
         backend = RedisBackend(self.alias, self.options)
-        backend.clock = StoreClock(self.manual)
+        backend.clock = RedisClock(self.manual)
         self.client = self.administrator(backend)
         emptied(self.client, self.options["PREFIX"])
         self.addCleanup(emptied, self.client, self.options["PREFIX"])

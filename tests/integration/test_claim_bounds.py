@@ -4,7 +4,12 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs.backends.database.claim import PROMOTED_PER_CLAIM, Claim, Cursors, promote
+from django_jobs.backends.database.claim import (
+    PROMOTED_PER_CLAIM,
+    Claim,
+    Cursors,
+    promote,
+)
 from django_jobs.ids import new_id
 from django_jobs.models import Job, JobState, QueueControl
 from django_jobs.testing.factories import make_outgoing

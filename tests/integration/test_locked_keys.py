@@ -8,7 +8,7 @@ from django.test import override_settings
 
 from django_jobs import job
 from django_jobs.conf import get_settings
-from django_jobs.db.timeouts import Limits, limit_connection
+from django_jobs.db.timeouts import StatementLimits, limit_connection
 from django_jobs.models import Job, JobState
 from django_jobs.worker.build import build_cycle
 from django_jobs.worker.pool.get_thread import Fetcher
@@ -26,7 +26,7 @@ pytestmark = [
 def limited():
     """A worker's connection, which waits for no lock for long, in the place of this thread's."""
     mine, before = connection.copy(), connections["default"]
-    limit_connection(mine, Limits(lock=1.0, statement=3.0, idle=30.0), lambda: None)
+    limit_connection(mine, StatementLimits(lock=1.0, statement=3.0, idle=30.0), lambda: None)
     connections["default"] = mine
     yield mine
     connections["default"] = before

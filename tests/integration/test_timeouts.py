@@ -9,7 +9,7 @@ from django.db.models import F
 from django_jobs.backends.base import Settled
 from django_jobs.backends.database import DatabaseBackend
 from django_jobs.conf import JobsSettings
-from django_jobs.db.timeouts import Limits, is_limited, limit_connection
+from django_jobs.db.timeouts import StatementLimits, is_limited, limit_connection
 from django_jobs.db.transactions import (
     gave_up,
     in_statement,
@@ -27,7 +27,7 @@ from django_jobs.worker.store import Asker, Outage, Trouble, trouble_of
 from testproject.shop.models import Order
 
 pytestmark = pytest.mark.django_db(transaction=True)
-LIMITS = Limits(lock=1.0, statement=1.5, idle=2.0)
+LIMITS = StatementLimits(lock=1.0, statement=1.5, idle=2.0)
 SLEEP = {
     "postgresql": "SELECT pg_sleep(20)",
     "mysql": "SELECT SLEEP(20) FROM django_jobs_queuecontrol",

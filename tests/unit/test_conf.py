@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs import conf
-from django_jobs.conf import JobsSettings, Kind, QueueConfig, get_settings, read
+from django_jobs.conf import JobsSettings, ProblemKind, QueueConfig, get_settings, read
 from django_jobs.conf.model import ANY
 from django_jobs.conf.reading import _SETTINGS
 from django_jobs.definition import UNSET
@@ -183,7 +183,7 @@ def test_a_queue_overrides_what_it_names_and_nothing_more():
 )
 def test_a_wrong_value_is_named_with_its_place_and_a_way_out(raw, path, says):
     problem = only_problem(raw)
-    assert problem.kind is Kind.INVALID_VALUE
+    assert problem.kind is ProblemKind.INVALID_VALUE
     assert problem.subject == path
     assert problem.message.startswith(path)
     assert says in problem.message
@@ -208,7 +208,7 @@ def test_a_wrong_value_is_named_with_its_place_and_a_way_out(raw, path, says):
 )
 def test_an_unknown_key_names_the_nearest_known_one(raw, path, near):
     problem = only_problem(raw)
-    assert problem.kind is Kind.UNKNOWN_KEY
+    assert problem.kind is ProblemKind.UNKNOWN_KEY
     assert problem.subject == path
     assert near in problem.message
     assert SECRET not in str(problem)
@@ -240,7 +240,7 @@ def test_a_refused_value_leaves_the_default_in_its_place():
 )
 def test_an_alias_that_is_not_in_backends_is_told(raw, path):
     problem = only_problem(raw)
-    assert (problem.kind, problem.subject) == (Kind.UNKNOWN_BACKEND, path)
+    assert (problem.kind, problem.subject) == (ProblemKind.UNKNOWN_BACKEND, path)
 
 
 def test_a_refused_backend_is_not_told_again_by_those_who_use_it():
@@ -249,7 +249,7 @@ def test_a_refused_backend_is_not_told_again_by_those_who_use_it():
 
 @pytest.mark.parametrize("name", ["", "Mail", "a b", "-a", "a" * 65, "a\n", "é", 5])
 def test_a_bad_queue_name_is_refused(name):
-    assert only_problem({"QUEUES": {name: {}}}).kind is Kind.QUEUE_NAME
+    assert only_problem({"QUEUES": {name: {}}}).kind is ProblemKind.QUEUE_NAME
     assert "lower-case" in good({}).queue_problem(name)
 
 

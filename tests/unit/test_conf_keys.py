@@ -5,7 +5,7 @@ import hmac
 
 import pytest
 
-from django_jobs.conf import Kind, read
+from django_jobs.conf import ProblemKind, read
 
 SECRET = "S3cret-that-must-never-be-shown-anywhere-0123456789"
 
@@ -42,18 +42,28 @@ def test_a_secret_key_among_its_own_fallbacks_signs_and_is_listed_once():
 @pytest.mark.parametrize(
     ("raw", "around", "kind", "path"),
     [
-        ({"SIGNING_KEYS": SECRET}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS"),
-        ({"SIGNING_KEYS": [5]}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS[0]"),
-        ({"SIGNING_KEYS": [(SECRET, "k1")]}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS[0]"),
-        ({"SIGNING_KEYS": [(f"{SECRET}!", SECRET)]}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS[0]"),
-        ({"SIGNING_KEYS": [("k", SECRET, "x")]}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS[0]"),
-        ({"SIGNING_KEYS": [("k", 5)]}, {}, Kind.INVALID_VALUE, "SIGNING_KEYS[0]"),
-        ({"SIGNING_KEYS": []}, {}, Kind.NO_KEY, "SIGNING_KEYS"),
-        ({"SIGNING_KEYS": ["ok-key", ""]}, {}, Kind.NO_KEY, "SIGNING_KEYS[1]"),
-        ({"SIGNING_KEYS": [SECRET, SECRET]}, {}, Kind.DUPLICATE_KEY, "SIGNING_KEYS"),
-        ({"SIGNING_KEYS": [("k", SECRET), ("k", "x")]}, {}, Kind.DUPLICATE_KEY, "SIGNING_KEYS"),
-        ({}, {"environment_key": " "}, Kind.NO_KEY, "JOBS_SIGNING_KEY"),
-        ({}, {"secret_key": ""}, Kind.NO_KEY, "SECRET_KEY"),
+        ({"SIGNING_KEYS": SECRET}, {}, ProblemKind.INVALID_VALUE, "SIGNING_KEYS"),
+        ({"SIGNING_KEYS": [5]}, {}, ProblemKind.INVALID_VALUE, "SIGNING_KEYS[0]"),
+        ({"SIGNING_KEYS": [(SECRET, "k1")]}, {}, ProblemKind.INVALID_VALUE, "SIGNING_KEYS[0]"),
+        (
+            {"SIGNING_KEYS": [(f"{SECRET}!", SECRET)]},
+            {},
+            ProblemKind.INVALID_VALUE,
+            "SIGNING_KEYS[0]",
+        ),
+        ({"SIGNING_KEYS": [("k", SECRET, "x")]}, {}, ProblemKind.INVALID_VALUE, "SIGNING_KEYS[0]"),
+        ({"SIGNING_KEYS": [("k", 5)]}, {}, ProblemKind.INVALID_VALUE, "SIGNING_KEYS[0]"),
+        ({"SIGNING_KEYS": []}, {}, ProblemKind.NO_KEY, "SIGNING_KEYS"),
+        ({"SIGNING_KEYS": ["ok-key", ""]}, {}, ProblemKind.NO_KEY, "SIGNING_KEYS[1]"),
+        ({"SIGNING_KEYS": [SECRET, SECRET]}, {}, ProblemKind.DUPLICATE_KEY, "SIGNING_KEYS"),
+        (
+            {"SIGNING_KEYS": [("k", SECRET), ("k", "x")]},
+            {},
+            ProblemKind.DUPLICATE_KEY,
+            "SIGNING_KEYS",
+        ),
+        ({}, {"environment_key": " "}, ProblemKind.NO_KEY, "JOBS_SIGNING_KEY"),
+        ({}, {"secret_key": ""}, ProblemKind.NO_KEY, "SECRET_KEY"),
     ],
 )
 def test_a_key_problem_is_told_without_the_key(raw, around, kind, path):

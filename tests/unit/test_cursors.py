@@ -6,12 +6,12 @@ from django_jobs.backends.database.claim import (
     GOES_ON_FOR,
     LONGEST_SECONDS,
     MANY,
+    CursorPlace,
     Cursors,
-    Place,
 )
 
 QUEUE = "mail"
-FIRST, SECOND = Place(0, 1, "a"), Place(0, 2, "b")
+FIRST, SECOND = CursorPlace(0, 1, "a"), CursorPlace(0, 2, "b")
 SECONDS = 0.1
 
 

@@ -55,7 +55,7 @@ GOES_ON_FOR = 4
 LONGEST_SECONDS = 5.0
 
 
-class Place(NamedTuple):
+class CursorPlace(NamedTuple):
     """Where a job stands in the order of its queue."""
 
     rank: int
@@ -65,7 +65,7 @@ class Place(NamedTuple):
 
 class _Cursor(NamedTuple):
     until: float
-    place: Place
+    place: CursorPlace
 
 
 class Cursors:
@@ -75,7 +75,7 @@ class Cursors:
         self._monotonic = monotonic
         self._cursors: dict[str, _Cursor] = {}
 
-    def place(self, queue: str) -> Place | None:
+    def place(self, queue: str) -> CursorPlace | None:
         """The job after which to start; None for the start of the index."""
         cursor = self._cursors.get(queue)
         if cursor is None:
@@ -85,13 +85,13 @@ class Cursors:
             return None
         return cursor.place
 
-    def looked(self, queue: str, passed: int, seconds: float, last: Place | None) -> None:
+    def looked(self, queue: str, passed: int, seconds: float, last: CursorPlace | None) -> None:
         """Note how many dead entries a claim from the start passed, and the last job it took."""
         if passed >= MANY and last is not None:
             until = self._monotonic() + min(GOES_ON_FOR * seconds, LONGEST_SECONDS)
             self._cursors[queue] = _Cursor(until, last)
 
-    def went_on(self, queue: str, last: Place | None) -> None:
+    def went_on(self, queue: str, last: CursorPlace | None) -> None:
         """Note the last job that a claim from a cursor took; None if it found none."""
         if last is None:
             del self._cursors[queue]
@@ -171,7 +171,7 @@ class Taken(NamedTuple):
     """
 
     leases: list[Lease]
-    last: Place | None
+    last: CursorPlace | None
     any_due: bool
     candidates: int
     passed: int
@@ -182,7 +182,7 @@ def take(
     claim: Claim,
     queue: str,
     *,
-    behind: Place | None = None,
+    behind: CursorPlace | None = None,
     unless_due: bool = True,
 ) -> Taken:
     """Claim from a queue, from its start or behind a place."""
@@ -213,7 +213,7 @@ def take(
         )
         for row in rows
     ]
-    return Taken(leases, Place(*_order(rows[-1])), any_due, candidates, read - candidates)
+    return Taken(leases, CursorPlace(*_order(rows[-1])), any_due, candidates, read - candidates)
 
 
 PROMOTED_PER_CLAIM = 100
@@ -269,7 +269,7 @@ class Claim:
         self.cursors.looked(queue, taken.passed, time.monotonic() - began, taken.last)
         return taken.leases
 
-    def _taken(self, queue: str, behind: Place | None) -> Taken:
+    def _taken(self, queue: str, behind: CursorPlace | None) -> Taken:
         """Claim with one statement, or in a transaction if scheduled jobs have to be promoted."""
 
         def promoted_first(connection: BaseDatabaseWrapper) -> Taken:

@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from django_jobs.backends.limits import Limits, limits_of, report_unread
+from django_jobs.backends.limits import QueueLimits, limits_of, report_unread
 from django_jobs.backends.rates import Lateness, Rate, Usage
 from django_jobs.backends.shared_breakers import LOOK_SECONDS
 from django_jobs.clock import SECOND
@@ -39,7 +39,7 @@ class Meters:
         self._alias = alias
         self._clock = clock
         self._backend = backend
-        self._set: dict[str, Limits] = {}
+        self._set: dict[str, QueueLimits] = {}
         self._looked_at = float("-inf")
         self._lateness: defaultdict[str, Lateness] = defaultdict(Lateness)
 
@@ -51,7 +51,7 @@ class Meters:
             {name for name in queues if name in limits and limits[name].rate} if limits else set()
         )
 
-    def limits(self, queue: str) -> Limits | None:
+    def limits(self, queue: str) -> QueueLimits | None:
         """The limits of a queue, if it has any."""
         self._look()
         return self._set.get(queue)
@@ -82,11 +82,11 @@ class Meters:
     def _trusted_for(self) -> float:
         return max(self._looked_at + LOOK_SECONDS - time.monotonic(), 0.0)
 
-    def _read(self) -> dict[str, Limits]:
+    def _read(self) -> dict[str, QueueLimits]:
         return limits_of(self._alias, self._backend)
 
     def claim(
-        self, queue: str, limits: Limits, wanted: int, take: Callable[[int], list[Lease]]
+        self, queue: str, limits: QueueLimits, wanted: int, take: Callable[[int], list[Lease]]
     ) -> list[Lease]:
         """Claim as many as may start now, with ``take``."""
 
@@ -164,7 +164,7 @@ class Meters:
         meter.told = usage.to_store()
         meter.save(using=self._alias, update_fields=["told"])
 
-    def _places(self, queue: str, limits: Limits, now: int) -> int:
+    def _places(self, queue: str, limits: QueueLimits, now: int) -> int:
         if limits.concurrency is None:
             return 1 << 30
         return limits.concurrency - self._running(queue).filter(lease_expires__gt=now).count()

@@ -27,11 +27,11 @@ from django_jobs.backends.redis.cleanup import Housekeeper
 from django_jobs.backends.redis.connection import (
     Connection,
     NoRoomError,
-    Options,
-    StoreClock,
+    RedisClock,
+    RedisOptions,
     is_of_a_key,
 )
-from django_jobs.backends.redis.dead_letters import Relay
+from django_jobs.backends.redis.dead_letters import DeadLetterRelay
 from django_jobs.backends.redis.enqueue import Enqueuer
 from django_jobs.backends.redis.ownership import Ownership
 from django_jobs.backends.redis.read import Reader, asked_to_stop, cancel, purge_results
@@ -43,7 +43,7 @@ from django_jobs.backends.redis.records import (
     settled_text,
 )
 from django_jobs.backends.redis.scripts import unless_full
-from django_jobs.backends.redis.store import Store
+from django_jobs.backends.redis.store import RedisStore
 from django_jobs.backends.redis.wait import NOTIFIED_FACTOR, Waiting
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
@@ -91,7 +91,7 @@ class RedisBackend(
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         super().__init__(alias, options)
-        parsed = Options.read(alias, self.options)
+        parsed = RedisOptions.read(alias, self.options)
         connection = Connection(
             parsed.url,
             clustered=parsed.cluster,
@@ -99,23 +99,23 @@ class RedisBackend(
             options=parsed.client,
             ownership=Ownership(parsed.layout),
         )
-        self.store = Store(connection, parsed.layout, alias)
-        self.clock = StoreClock()
+        self.store = RedisStore(connection, parsed.layout, alias)
+        self.clock = RedisClock()
         self._mine = threading.local()
         self._claims = Claims(self.store, alias)
         self._reader = Reader(self.store, alias)
-        self._relay = Relay(self.store, alias)
+        self._relay = DeadLetterRelay(self.store, alias)
         self._housekeeper = Housekeeper(self.store, self._claims, self._relay)
         self._remembered_ms = round(parsed.remember * 1000)
         self._enqueuer = Enqueuer(self.store, self._remembered_ms)
         self._waiting = Waiting(connection, parsed.layout, self._claims.due_in)
 
     @property
-    def clock(self) -> StoreClock:
+    def clock(self) -> RedisClock:
         return self.store.clock
 
     @clock.setter
-    def clock(self, clock: StoreClock) -> None:
+    def clock(self, clock: RedisClock) -> None:
         self.store.clock = clock
 
     def enqueue(
@@ -401,5 +401,5 @@ class RedisBackend(
         self.store.connection.confirm_site()
 
     def check(self) -> list[Any]:
-        unproved = check_identity(self.alias, Options.read(self.alias, self.options))
+        unproved = check_identity(self.alias, RedisOptions.read(self.alias, self.options))
         return [*unproved, *check_server(self.alias, self.store.connection)]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django_jobs.backends.base import Lease
-    from django_jobs.backends.redis.store import Store
+    from django_jobs.backends.redis.store import RedisStore
     from django_jobs.backends.shared_breakers import Closed
 
 PUT_OFF_AT_ONCE = 1000
@@ -77,10 +77,10 @@ def _text(value: Any) -> str:
     return str(value).encode().decode()
 
 
-class Breakers(SharedBreakers):
+class RedisBreakers(SharedBreakers):
     """The breakers of one backend in Redis."""
 
-    def __init__(self, store: Store, backend: str, closed: Closed) -> None:
+    def __init__(self, store: RedisStore, backend: str, closed: Closed) -> None:
         super().__init__(backend)
         self._store = store
         self._closed = closed

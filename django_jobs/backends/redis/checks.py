@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from django.core.checks import CheckMessage
 
-    from django_jobs.backends.redis.connection import Connection, Options
+    from django_jobs.backends.redis.connection import Connection, RedisOptions
 
 TIMEOUT_SECONDS = 1.0
 OLDEST = 7
@@ -45,7 +45,7 @@ def check_server(alias: str, connection: Connection) -> list[CheckMessage]:
     return list(messages.values())
 
 
-def check_identity(alias: str, options: Options) -> list[CheckMessage]:
+def check_identity(alias: str, options: RedisOptions) -> list[CheckMessage]:
     """Whether a server must prove its name before it gets the password. Opens no connection."""
     if not options.url.startswith(TLS):
         return []

@@ -12,9 +12,9 @@ from uuid import uuid4
 from django.db import Error
 
 from django_jobs.backends import crash_events
-from django_jobs.backends.limits import Limits, limits_of, report_unread
+from django_jobs.backends.limits import QueueLimits, limits_of, report_unread
 from django_jobs.backends.rates import SLOTS, Lateness
-from django_jobs.backends.redis.breakers import Breakers
+from django_jobs.backends.redis.breakers import RedisBreakers
 from django_jobs.backends.redis.records import (
     header_of,
     lease_of,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from django_jobs.backends.base import Lease
-    from django_jobs.backends.redis.store import Store
+    from django_jobs.backends.redis.store import RedisStore
 
 
 # Limits and pauses of queues. Operators set them in the Django database; while that is away, the
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
 LOOK_AGAIN_SECONDS = 5.0
 VALUES = 6
 RATE, LATE = 1, 4
-NO_LIMITS = Limits()
+NO_LIMITS = QueueLimits()
 
 
-class Held(NamedTuple):
+class HeldQueues(NamedTuple):
     """The limits and pauses of a backend's queues."""
 
-    limits: dict[str, Limits]
+    limits: dict[str, QueueLimits]
     paused: frozenset[str]
 
 
-class QueueLimits:
+class LimitsInForce:
     """The limits of one backend's queues, at most half a second old."""
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
-        self._held = Held({}, frozenset())
+        self._held = HeldQueues({}, frozenset())
         self._look_at = float("-inf")
         self._lateness: defaultdict[str, Lateness] = defaultdict(Lateness)
 
@@ -105,7 +105,7 @@ class QueueLimits:
             ]
         return values
 
-    def limits(self) -> dict[str, Limits]:
+    def limits(self) -> dict[str, QueueLimits]:
         """The limits of queues that are not paused."""
         held = self._current()
         return {name: limits for name, limits in held.limits.items() if name not in held.paused}
@@ -114,7 +114,7 @@ class QueueLimits:
         """Whether an operator has paused the queue."""
         return queue in self._current().paused
 
-    def _current(self) -> Held:
+    def _current(self) -> HeldQueues:
         if time.monotonic() >= self._look_at:
             try:
                 database = job_databases(get_settings())[0]
@@ -126,9 +126,9 @@ class QueueLimits:
                 self._look_at = time.monotonic() + LOOK_AGAIN_SECONDS
         return self._held
 
-    def _read(self, database: str) -> Held:
+    def _read(self, database: str) -> HeldQueues:
         paused = QueueControl.objects.using(database).filter(backend=self._backend, paused=True)
-        return Held(
+        return HeldQueues(
             limits_of(database, self._backend), frozenset(paused.values_list("queue", flat=True))
         )
 
@@ -142,7 +142,7 @@ TURNS = 5
 """How many claims of one fetch may yield nothing to run. Each puts its jobs off in bulk."""
 
 
-class Seen(NamedTuple):
+class QueueGlance(NamedTuple):
     """The state of a group of queues: moments on the store's clock, -1 for none."""
 
     now: int
@@ -153,21 +153,21 @@ class Seen(NamedTuple):
     kept_till: int
 
 
-NOTHING_SEEN = Seen(0, -1, -1, -1, 0, -1)
+NOTHING_SEEN = QueueGlance(0, -1, -1, -1, 0, -1)
 
 
 class Claims:
     """The claims of one backend."""
 
-    def __init__(self, store: Store, backend: str) -> None:
+    def __init__(self, store: RedisStore, backend: str) -> None:
         self._store = store
         self._backend = backend
-        self._limits = QueueLimits(backend)
+        self._limits = LimitsInForce(backend)
         self.ended_early = False
         self._broken = Closed()
         self._limited = Closed()
         self._claimed: list[tuple[list[str], str]] = []
-        self.breakers = Breakers(store, backend, self._broken)
+        self.breakers = RedisBreakers(store, backend, self._broken)
         self.unheard = Unheard[tuple[list[str], str]](self._return)
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
@@ -349,11 +349,11 @@ class Claims:
         times = [seen.soonest / SECOND for seen in self.look(others) if seen.soonest >= 0]
         return min([*times, *closed], default=None)
 
-    def look(self, queues: Sequence[str]) -> list[Seen]:
+    def look(self, queues: Sequence[str]) -> list[QueueGlance]:
         """The state of each group of queues that one script can reach."""
 
-        def work(some: list[str]) -> Seen:
-            return Seen(*map(int, self._store.run_on("look", some, self._limits.args(some))))
+        def work(some: list[str]) -> QueueGlance:
+            return QueueGlance(*map(int, self._store.run_on("look", some, self._limits.args(some))))
 
         return list(self._store.by_group(queues, work, none=NOTHING_SEEN))
 

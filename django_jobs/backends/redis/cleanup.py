@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from django_jobs.backends.redis.claim import Claims
-    from django_jobs.backends.redis.dead_letters import Relay
-    from django_jobs.backends.redis.store import Store
+    from django_jobs.backends.redis.dead_letters import DeadLetterRelay
+    from django_jobs.backends.redis.store import RedisStore
 
 TIDY_SECONDS = 1.0
 """The time for one tidy, after which it begins no queue or page. The next tidy goes on there."""
@@ -35,7 +35,7 @@ class Untidy(NamedTuple):
 class Housekeeper:
     """Reaps and tidies the queues of one backend."""
 
-    def __init__(self, store: Store, claims: Claims, relay: Relay) -> None:
+    def __init__(self, store: RedisStore, claims: Claims, relay: DeadLetterRelay) -> None:
         self._store = store
         self._claims = claims
         self._relay = relay

@@ -227,7 +227,7 @@ _SCHEMES = ("redis://", TLS, SOCKET)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class RedisOptions:
     """``URL``: redis, rediss or unix. ``PREFIX``: how all keys of this site and backend begin.
     ``CLUSTER``: whether it is a Redis Cluster. ``TIMEOUT``: seconds that an answer may take.
     ``REMEMBER_SECONDS``: how long the ids of ended jobs are remembered; 0 for not at all.
@@ -297,7 +297,7 @@ def _seconds(where: str, options: Mapping[str, Any], name: str, default: float) 
     raise InvalidBackend(f"{where}[{name!r}] is {value!r}; write a number of seconds{or_none}")
 
 
-class StoreClock:
+class RedisClock:
     """Where every script gets its "now": Redis's own time, unless a test sets a clock."""
 
     def __init__(self, clock: Clock | None = None) -> None:

@@ -32,7 +32,7 @@ from django_jobs.wire.envelope import Header
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from django_jobs.backends.redis.store import Store
+    from django_jobs.backends.redis.store import RedisStore
 
 
 AT_ONCE = 100
@@ -70,10 +70,10 @@ def parked_of(job_id: bytes, raw: bytes, *, queue: str, backend: str) -> Parked:
     return Parked(lease, Failure(**texts), _number(fields.get("now")))
 
 
-class Relay:
+class DeadLetterRelay:
     """Copies the parked dead letters of one backend, and deletes old copies."""
 
-    def __init__(self, store: Store, backend: str) -> None:
+    def __init__(self, store: RedisStore, backend: str) -> None:
         self._store = store
         self._backend = backend
         self._sweeper: Sweeper | None = None

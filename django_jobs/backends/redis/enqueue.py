@@ -19,7 +19,7 @@ from django_jobs.exceptions import DuplicateJob, EnqueueOutcomeUnknown, StoreUna
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from django_jobs.backends.redis.store import Store
+    from django_jobs.backends.redis.store import RedisStore
     from django_jobs.wire.envelope import Outgoing, Terms
 
 
@@ -28,7 +28,7 @@ _head = struct.Struct(">Bdc3sB").pack
 _LEAST = 2
 
 
-class Shape(NamedTuple):
+class MessageShape(NamedTuple):
     """What messages of the same terms have in common, encoded once for all of them."""
 
     terms: Terms
@@ -41,7 +41,7 @@ class Shape(NamedTuple):
         return f"[{_line_of(outgoing.signature)},{self.tail}{outgoing.body}".encode()
 
 
-def shape_of(terms: Terms, key_id: str) -> Shape:
+def shape_of(terms: Terms, key_id: str) -> MessageShape:
     """Encode the common part of messages with these terms."""
     unique, lock, once = terms.unique, terms.lock, terms.once
     fields: list[Any] = [
@@ -63,7 +63,7 @@ def shape_of(terms: Terms, key_id: str) -> Shape:
     rank, digest = f"{100 - terms.priority:03d}", (unique or "").encode()
     due = to_microseconds(terms.delay or 0) if terms.schedule is None else terms.schedule
     head = _head(terms.schedule is None, due, flag, rank.encode(), len(digest)) + digest
-    return Shape(terms, key_id, head, _line_of(fields)[1:] + "\n")
+    return MessageShape(terms, key_id, head, _line_of(fields)[1:] + "\n")
 
 
 AT_ONCE = 10_000
@@ -84,10 +84,10 @@ _length = struct.Struct(">I").pack
 class Enqueuer:
     """Stores messages for one backend."""
 
-    def __init__(self, store: Store, remembered_ms: int) -> None:
+    def __init__(self, store: RedisStore, remembered_ms: int) -> None:
         self._store = store
         self._remembered_ms = remembered_ms
-        self._last: Shape | None = None
+        self._last: MessageShape | None = None
 
     def enqueue(self, outgoing: Sequence[Outgoing], on_conflict: OnConflict) -> list[Enqueued]:
         """See ``Backend.enqueue``."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from django_jobs.backends.base import AttemptRecord, Glimpse, Lease
-    from django_jobs.backends.redis.store import Store
+    from django_jobs.backends.redis.store import RedisStore
 
 
 HELD_PARTS = 5
@@ -30,7 +30,7 @@ _WHERE_JOBS_ARE = ("jobs", "res", "dead")
 class Reader:
     """Reads of one backend."""
 
-    def __init__(self, store: Store, backend: str) -> None:
+    def __init__(self, store: RedisStore, backend: str) -> None:
         self._store = store
         self._backend = backend
 
@@ -261,7 +261,7 @@ LOOKED_AT = 100
 
 
 def purge_results(
-    store: Store, older_than: int, queue: str | None, *, dry_run: bool
+    store: RedisStore, older_than: int, queue: str | None, *, dry_run: bool
 ) -> Iterator[tuple[int, int]]:
     """See ``KeepsHouse.purge_results``."""
     for name in store.queues() if queue is None else [queue]:
@@ -283,7 +283,7 @@ _WHY = "cancelled"
 _CANCELLED_KEPT_MS = 86_400_000
 
 
-def cancel(store: Store, queue: str | None, job_id: str, remembered_ms: int) -> bool:
+def cancel(store: RedisStore, queue: str | None, job_id: str, remembered_ms: int) -> bool:
     """Remove a waiting job from a queue, and keep its record for a day."""
     if queue is None:
         return False
@@ -291,7 +291,7 @@ def cancel(store: Store, queue: str | None, job_id: str, remembered_ms: int) -> 
     return bool(store.run("cancel", queue, args))
 
 
-def asked_to_stop(store: Store, leases: Sequence[Lease]) -> set[str]:
+def asked_to_stop(store: RedisStore, leases: Sequence[Lease]) -> set[str]:
     """The ids of leases whose jobs are to stop."""
     by_queue: dict[str, list[str]] = {}
     for lease in leases:

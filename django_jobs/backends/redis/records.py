@@ -44,7 +44,7 @@ _WHOLE = {"concurrency", "expires"}
 _MOST = 2**31 - 2
 
 
-class State(NamedTuple):
+class JobRecord(NamedTuple):
     """The counters of a job, and its lease if it has one."""
 
     attempts: int = 0
@@ -60,8 +60,8 @@ class State(NamedTuple):
     is_leased: bool = False
 
 
-FRESH = State()
-_FIRST_STATE = State(deliveries=1, is_leased=True)
+FRESH = JobRecord()
+_FIRST_STATE = JobRecord(deliveries=1, is_leased=True)
 """The state of most leases: the first of its job, which has no keys."""
 
 
@@ -118,7 +118,7 @@ def _sound(name: str, value: Any) -> str | int | None:
     return None if value is None else f"<{type(value).__name__}>"
 
 
-def state_of(raw: bytes | None) -> State:
+def state_of(raw: bytes | None) -> JobRecord:
     """The state that a script wrote; without one, that of a fresh job."""
     if not raw:
         return FRESH
@@ -127,7 +127,7 @@ def state_of(raw: bytes | None) -> State:
         return FRESH
     attempts, deliveries, crashes, suspect, _, leased_at, fence, keyed, put_off, *texts = numbers
     done_by, worker = texts
-    return State(
+    return JobRecord(
         attempts=_number(attempts, _MOST),
         deliveries=_number(deliveries, _MOST),
         crashes=_number(crashes, _MOST),
@@ -149,7 +149,7 @@ def _number(raw: bytes, most: int = MAX_MOMENT) -> int:
         return 0
 
 
-def header_of(place: bytes, state: State) -> Header:
+def header_of(place: bytes, state: JobRecord) -> Header:
     """The counters of a job, and when it became due."""
     due = _number(place[3:_PLACE])
     counters = state.attempts, state.deliveries, state.crashes

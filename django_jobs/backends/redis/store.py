@@ -19,7 +19,7 @@ from django_jobs.telemetry.events import BackendSilent, RecordsUnkept, emit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from django_jobs.backends.redis.connection import Connection, StoreClock
+    from django_jobs.backends.redis.connection import Connection, RedisClock
     from django_jobs.backends.redis.keys import Layout
 
 T = TypeVar("T")
@@ -40,13 +40,13 @@ SHARED_PAUSE_SECONDS = 10.0
 """How long to leave the server of shared keys alone: each try may take a timeout."""
 
 
-class Store:
+class RedisStore:
     """Runs scripts on queues by name."""
 
     def __init__(self, connection: Connection, layout: Layout, backend: str) -> None:
         self.connection = connection
         self.layout = layout
-        self.clock: StoreClock
+        self.clock: RedisClock
         self._backend = backend
         self._announced: dict[str, float] = {}
         self._served: dict[str, float] = {}

@@ -11,14 +11,14 @@ from django_jobs.conf import get_settings
 from django_jobs.conf.model import shown
 from django_jobs.exceptions import HandlerRefused, ProgramFailed
 from django_jobs.handlers.command import CommandLineHandler, check_arguments, words_of
-from django_jobs.handlers.shell.process import Order, Run
+from django_jobs.handlers.shell.process import Order, ProgramRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_jobs.conf import JobsSettings
     from django_jobs.handlers.base import JobContext
-    from django_jobs.handlers.shell.process import Ended
+    from django_jobs.handlers.shell.process import ProgramEnded
 
 
 # Programs: the entry of the allow-list that a word means, and its file.
@@ -96,7 +96,7 @@ class ShellHandler(CommandLineHandler):
             ends_at=context.ends_at,
             grace=min(LONGEST_GRACE, settings.kill_grace / 2),
         )
-        if trouble := _trouble(Run(order).to_its_end()):
+        if trouble := _trouble(ProgramRun(order).to_its_end()):
             raise ProgramFailed(f"{program.entry} {trouble}")
 
 
@@ -108,7 +108,7 @@ def _allowed(payload: Any, settings: JobsSettings) -> tuple[Program, list[str]]:
     return program, arguments
 
 
-def _trouble(ended: Ended) -> str:
+def _trouble(ended: ProgramEnded) -> str:
     if ended.error:
         return f"could not be run: {ended.error}"
     if ended.exit == 0:

@@ -89,7 +89,7 @@ def environment(surroundings: ShellConfig, mine: Mapping[str, str]) -> dict[str,
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProgramEnded:
     """How a program ended, and the end of its standard error."""
 
     exit: int | None = None
@@ -124,14 +124,14 @@ class _Stream:
                 pass
 
 
-class Run:
+class ProgramRun:
     """A running program."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._answer = b""
 
-    def to_its_end(self) -> Ended:
+    def to_its_end(self) -> ProgramEnded:
         """Wait for the program; JobTimeout, or any other exception meanwhile, ends it first."""
         with ExitStack() as stack:
             stack.enter_context(stray_processes.dumps_forbidden())
@@ -188,14 +188,14 @@ class Run:
         for stream in (self._out, self._err):
             stream.pass_on_rest()
 
-    def _ended(self) -> Ended:
+    def _ended(self) -> ProgramEnded:
         for stream in (self._out, self._err):
             stream.pass_on_rest()
         try:
             answer: dict[str, Any] = json.loads(self._answer)
         except ValueError:  # nothing, or half of it
             answer = {"error": "its launcher ended before it did"}
-        return Ended(**answer, tail=self._err.tail)
+        return ProgramEnded(**answer, tail=self._err.tail)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from django_jobs.exceptions import UrlFailed, UrlRefused
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from django_jobs.handlers.url.allow_list import Rule
+    from django_jobs.handlers.url.allow_list import UrlRule
     from django_jobs.handlers.url.http import Deadline
     from django_jobs.handlers.url.url import Address, Target
 
@@ -146,7 +146,9 @@ def lookup(name: str) -> list[str]:
     return [str(where[0]) for _family, _type, _protocol, _canonical, where in answers]
 
 
-def addresses_of(target: Target, rule: Rule, resolve: Resolve, deadline: Deadline) -> list[Address]:
+def addresses_of(
+    target: Target, rule: UrlRule, resolve: Resolve, deadline: Deadline
+) -> list[Address]:
     """The addresses to connect to, in the resolver's order; raises UrlRefused if any one of
     them may not be called.
     """

@@ -37,7 +37,7 @@ class WrongEntry(ConfigurationError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class UrlRule:
     """One entry of ALLOWED_URLS, parsed. A ``host`` of None allows any host, ``beneath`` any
     path that begins with ``path``.
     """
@@ -56,7 +56,7 @@ class Rule:
     ca_file: str | None
 
     @classmethod
-    def of(cls, entry: UrlEntry) -> Rule:
+    def of(cls, entry: UrlEntry) -> UrlRule:
         """Parse an entry; raises WrongEntry."""
         target, any_host, beneath = _parsed(entry.url)
         private = _networks(entry.private)
@@ -100,7 +100,7 @@ class Rule:
         return ""
 
 
-def rule_for(request: Request, rules: Iterable[Rule]) -> Rule:
+def rule_for(request: Request, rules: Iterable[UrlRule]) -> UrlRule:
     """The first rule that allows a request; raises UrlRefused if there is none.
 
     This looks at the request alone and resolves no name.
@@ -119,18 +119,18 @@ def rule_for(request: Request, rules: Iterable[Rule]) -> Rule:
 
 
 @lru_cache(maxsize=1)
-def rules_of(settings: JobsSettings) -> tuple[Rule, ...]:
+def rules_of(settings: JobsSettings) -> tuple[UrlRule, ...]:
     """All rules of a site; raises ConfigurationError, naming the entry, if one is invalid."""
     rules = []
     for index, entry in enumerate(settings.allowed_urls):
         try:
-            rules.append(Rule.of(entry))
+            rules.append(UrlRule.of(entry))
         except WrongEntry as wrong:
             raise ConfigurationError(f"ALLOWED_URLS[{index}] {wrong}") from None
     return tuple(rules)
 
 
-def _check_literal(target: Target, rule: Rule) -> None:
+def _check_literal(target: Target, rule: UrlRule) -> None:
     address = target.host.address
     if address is not None and not may_be_called(address, rule.private):
         raise UrlRefused(f"the address of {target} is not one that may be called")

@@ -11,14 +11,19 @@ from django_jobs.exceptions import UrlFailed, UrlRefused
 from django_jobs.handlers.base import Handler
 from django_jobs.handlers.url.addresses import addresses_of, lookup
 from django_jobs.handlers.url.allow_list import rule_for, rules_of
-from django_jobs.handlers.url.http import Deadline, as_result, excerpt, exchange
+from django_jobs.handlers.url.http import (
+    Deadline,
+    as_result,
+    excerpt,
+    exchange,
+)
 from django_jobs.handlers.url.request import Request
 from django_jobs.handlers.url.url import Target
 
 if TYPE_CHECKING:
     from django_jobs.handlers.base import JobContext
     from django_jobs.handlers.url.addresses import Resolve
-    from django_jobs.handlers.url.http import Answer
+    from django_jobs.handlers.url.http import UrlResponse
 
 
 # Redirects: each makes a new request, which is checked like the first.
@@ -29,11 +34,11 @@ _AFTER_POST = frozenset({301, 302})
 _FOR_BODIES = "content-"
 
 
-def is_redirect(answer: Answer) -> bool:
+def is_redirect(answer: UrlResponse) -> bool:
     return answer.status in STATUSES and bool(answer.locations)
 
 
-def redirected(request: Request, answer: Answer) -> Request:
+def redirected(request: Request, answer: UrlResponse) -> Request:
     """The request to make next; raises UrlRefused.
 
     Headers of the payload may be credentials, so they stay with the origin they were written
@@ -118,7 +123,7 @@ class UrlHandler(Handler):
             raise UrlFailed(f"{request.target} answered {answer.status}")
         return as_result(answer)
 
-    def _called(self, request: Request, context: JobContext) -> Answer:
+    def _called(self, request: Request, context: JobContext) -> UrlResponse:
         rules = rules_of(get_settings())
         rule = rule_for(request, rules)
         redirects = rule.redirects

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-    from django_jobs.handlers.url.allow_list import Rule
+    from django_jobs.handlers.url.allow_list import UrlRule
     from django_jobs.handlers.url.request import Request
     from django_jobs.handlers.url.url import Address, Target
 
@@ -35,7 +35,7 @@ MAX_TRIES = 4
 
 
 def connected(
-    target: Target, rule: Rule, addresses: Sequence[Address], deadline: Deadline
+    target: Target, rule: UrlRule, addresses: Sequence[Address], deadline: Deadline
 ) -> socket.socket:
     """A socket to the target, with TLS where its scheme says so; raises UrlFailed, OSError."""
     sock = _first(target, addresses, deadline)
@@ -128,7 +128,7 @@ _DEFAULTS = {"Accept": "*/*", "User-Agent": "django_jobs"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class UrlResponse:
     """A server's answer, as far as it was read."""
 
     status: int
@@ -139,8 +139,8 @@ class Answer:
 
 
 def exchange(
-    request: Request, rule: Rule, addresses: Sequence[Address], deadline: Deadline
-) -> Answer:
+    request: Request, rule: UrlRule, addresses: Sequence[Address], deadline: Deadline
+) -> UrlResponse:
     """Send a request to the first of the addresses that answers; raises UrlFailed."""
     try:
         with connected(request.target, rule, addresses, deadline) as sock:
@@ -185,9 +185,9 @@ def _all_headers(request: Request) -> dict[str, str]:
     return headers
 
 
-def _answer(response: http.client.HTTPResponse, limit: int) -> Answer:
+def _answer(response: http.client.HTTPResponse, limit: int) -> UrlResponse:
     body, truncated = _body(response, limit)
-    return Answer(
+    return UrlResponse(
         status=response.status,
         content_type=response.headers.get("Content-Type", ""),
         locations=tuple(response.headers.get_all("Location", [])),
@@ -239,7 +239,7 @@ _CHARSETS = {"iso-8859-1": "latin-1", "latin-1": "latin-1", "windows-1252": "cp1
 _CHARSET = re.compile(r"charset=\"?([\w-]{1,20})")
 
 
-def as_result(answer: Answer) -> dict[str, Any]:
+def as_result(answer: UrlResponse) -> dict[str, Any]:
     """The result of a successful call."""
     return {
         "status": answer.status,
@@ -248,7 +248,7 @@ def as_result(answer: Answer) -> dict[str, Any]:
     }
 
 
-def excerpt(answer: Answer, request: Request) -> str:
+def excerpt(answer: UrlResponse, request: Request) -> str:
     """The beginning of an answer's body for the output of a failed job, without the secrets of
     the answer and of the request, which servers like to repeat.
     """
@@ -272,7 +272,7 @@ def _secrets(request: Request) -> list[str]:
     return sorted((word for word in words if len(word) >= SHORTEST_SECRET), key=len, reverse=True)
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: UrlResponse) -> str:
     named = _CHARSET.search(answer.content_type)
     charset = _CHARSETS.get(named[1].lower() if named else "", "utf-8")
     return answer.body.decode(charset, "replace")

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.management.base import FAILED, JobsCommand, add_json, system_user
+from django_jobs.management.base import (
+    FAILED,
+    JobsCommand,
+    add_json,
+    system_user,
+)
 from django_jobs.management.output import escaped
 from django_jobs.operations.cancel import call_off
 

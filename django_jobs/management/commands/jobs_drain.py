@@ -6,7 +6,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.exceptions import InvalidOption
-from django_jobs.management.base import FAILED, JobsCommand, add_json, system_user
+from django_jobs.management.base import (
+    FAILED,
+    JobsCommand,
+    add_json,
+    system_user,
+)
 from django_jobs.management.output import escaped
 from django_jobs.operations.workers import drain, workers
 

@@ -21,7 +21,7 @@ from django_jobs.management.output import escaped
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from django_jobs.management.imports import Moved
+    from django_jobs.management.imports import MovedJobs
     from django_jobs.management.output import Output
 
 SOURCES = ("django-tasks-db", "django-ox")
@@ -100,7 +100,7 @@ class Command(JobsCommand):
         return FAILED if moved.refused else 0
 
 
-def _report(output: Output, moved: Moved, origin: dict[str, str], *, dry_run: bool) -> None:
+def _report(output: Output, moved: MovedJobs, origin: dict[str, str], *, dry_run: bool) -> None:
     for refusal in moved.refused:
         output.line(escaped(f"refused  {refusal['task']} {refusal['id']}: {refusal['why']}"))
     would = "would be " if dry_run else ""

@@ -14,7 +14,7 @@ from django_jobs.management.arguments import positive_float, queue_name, seconds
 from django_jobs.management.base import (
     FAILED,
     JobsCommand,
-    Watch,
+    WatchLoop,
     add_json,
     refused,
 )
@@ -22,7 +22,7 @@ from django_jobs.management.output import escaped
 from django_jobs.management.status import BACKLOG_HEADERS, backlog_row
 from django_jobs.operations import health
 from django_jobs.operations.brokers import open_breakers
-from django_jobs.operations.health import Limits
+from django_jobs.operations.health import HealthLimits
 from django_jobs.outbox.lookup import backlogs
 
 if TYPE_CHECKING:
@@ -160,12 +160,12 @@ def _watch(output: Output, options: dict[str, Any]) -> int:
         output.flush()
         close_old_connections()
 
-    Watch(look, options["interval"]).run()
+    WatchLoop(look, options["interval"]).run()
     return 0
 
 
 def _check(output: Output, options: dict[str, Any]) -> int:
-    limits = Limits(
+    limits = HealthLimits(
         max_age=options["max_age"], min_workers=options["min_workers"], queue=options["queue"]
     )
     troubles = health.troubles(limits)

@@ -26,7 +26,7 @@ from django_jobs.handlers.registry import registry
 from django_jobs.management.arguments import positive_float, positive_int
 from django_jobs.management.base import refused
 from django_jobs.management.output import escaped
-from django_jobs.management.reload import Watcher, is_watched
+from django_jobs.management.reload import FileWatcher, is_watched
 from django_jobs.management.schema import databases_of, require_tables
 from django_jobs.operations.leftovers import leftovers
 from django_jobs.telemetry import events
@@ -39,7 +39,12 @@ from django_jobs.worker.pool.shared_memory import Places
 from django_jobs.worker.pool.store_threads import HANG_SHARE
 from django_jobs.worker.pool.wait_thread import limit_connecting
 from django_jobs.worker.queues import new_queue_warnings, parse
-from django_jobs.worker.stop import NOTHING_DUE, Limits, Stop, leave_in_time
+from django_jobs.worker.stop import (
+    NOTHING_DUE,
+    Stop,
+    WorkerLimits,
+    leave_in_time,
+)
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -198,14 +203,14 @@ class Command(BaseCommand):
         if not getattr(self, "_called_from_command_line", False):
             raise CommandError("--reload starts a command line anew, and there is none here")
 
-        if code := Watcher(self._say).run():
+        if code := FileWatcher(self._say).run():
             sys.exit(code)
 
     def _worker(self, options: dict[str, Any]) -> InProcessWorker | PoolWorker:
         settings = get_settings()
         backend, queues = _asked_for(options)
         registry.load()  # here, and not in each child
-        limits = Limits(
+        limits = WorkerLimits(
             once=options["once"],
             until_empty=options["until_empty"],
             max_jobs=options["max_jobs"],

@@ -14,7 +14,7 @@ from django_jobs.testing.conformance.breakers import Breaking
 from django_jobs.testing.conformance.enqueue import Enqueueing
 from django_jobs.testing.conformance.give_back import GivingBack
 from django_jobs.testing.conformance.inspect import Looking
-from django_jobs.testing.conformance.keys import Keys
+from django_jobs.testing.conformance.keys import KeysSuite
 from django_jobs.testing.conformance.lease import Leasing
 from django_jobs.testing.conformance.order import Ordering
 from django_jobs.testing.conformance.reap import Reaping
@@ -23,7 +23,7 @@ from django_jobs.testing.conformance.retry import Retrying
 from django_jobs.testing.conformance.settle import Settling
 from django_jobs.testing.conformance.timing import Timing
 from django_jobs.testing.conformance.uniqueness import Uniqueness
-from django_jobs.testing.conformance.wait import Waiting
+from django_jobs.testing.conformance.wait import WaitSuite
 
 __all__ = ["BackendConformance", "DeadLetter", "Suite"]
 
@@ -38,11 +38,11 @@ class BackendConformance(
     GivingBack,
     Retrying,
     Reaping,
-    Keys,
+    KeysSuite,
     Breaking,
     Looking,
     Accounting,
     Opening,
-    Waiting,
+    WaitSuite,
 ):
     """Every test of the contract. List it before the TestCase among the bases."""

@@ -15,7 +15,7 @@ ONCE: dict[str, Any] = {"idempotency_key": "receipt-42"}
 
 
 @needing("keys")
-class Keys(Suite):
+class KeysSuite(Suite):
     """Which job gets a place, what waiting costs, and which goes next when a place is free."""
 
     def _put(self, count: int, **terms: Any) -> list[str]:

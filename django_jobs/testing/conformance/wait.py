@@ -11,7 +11,7 @@ SHORT = 0.2
 MUCH_LONGER = 8.0
 
 
-class Waiting(Suite):
+class WaitSuite(Suite):
     """What a wait may say, and when it has to be over."""
 
     def tearDown(self) -> None:

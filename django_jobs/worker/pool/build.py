@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.forkserver import ForkServer
     from django_jobs.worker.pool.thread_messages import Done
     from django_jobs.worker.queues import QueueOrder
-    from django_jobs.worker.stop import Limits
+    from django_jobs.worker.stop import WorkerLimits
 
 # More objects than the leases that a parent holds; these are freed without the collector.
 YOUNGEST = 50_000
@@ -110,7 +110,7 @@ class PoolWorker:
         backend: Backend,
         settings: JobsSettings,
         queues: QueueOrder,
-        limits: Limits,
+        limits: WorkerLimits,
         *,
         places: Places,
         poll_interval: float,

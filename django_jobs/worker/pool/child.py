@@ -54,7 +54,7 @@ class _ParentGone(Exception):
     """The parent has closed the connection."""
 
 
-class Child:
+class ChildMainLoop:
     """Runs one job after the other."""
 
     def __init__(self, executor: Executor, marks: Marks, channel: Channel) -> None:
@@ -157,7 +157,7 @@ def child_main(build: Callable[[], Executor], kill_grace: float, places: Places)
         os.environ["DJANGO_JOBS_CHILD"] = str(slot)
         channel = Channel.for_child(sock)
         if len(lanes) == 1:
-            Child(*lanes[0], channel).run()
+            ChildMainLoop(*lanes[0], channel).run()
         else:
             LoopChild(lanes, channel).run()
         connections.close_all()

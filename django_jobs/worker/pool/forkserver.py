@@ -56,22 +56,22 @@ class Born(NamedTuple):
     pid: int
 
 
-class Failed(NamedTuple):
+class BirthFailed(NamedTuple):
     """No process could be started in a slot."""
 
     slot: int
     why: str
 
 
-class Ended(NamedTuple):
+class ChildEnded(NamedTuple):
     """A process has ended, with this wait status."""
 
     pid: int
     status: int
 
 
-News = Born | Failed | Ended
-_NEWS: dict[str, type[News]] = {"born": Born, "failed": Failed, "ended": Ended}
+News = Born | BirthFailed | ChildEnded
+_NEWS: dict[str, type[News]] = {"born": Born, "failed": BirthFailed, "ended": ChildEnded}
 
 
 class ForkServer:

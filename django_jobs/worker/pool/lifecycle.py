@@ -164,9 +164,9 @@ class Processes:
                 case forkserver.Born(slot, pid):
                     process = self._by_pid[pid] = self._by_slot[slot]
                     process.born(pid)
-                case forkserver.Failed(slot, why):
+                case forkserver.BirthFailed(slot, why):
                     self._by_slot[slot].failed(why)
-                case forkserver.Ended(pid, status):
+                case forkserver.ChildEnded(pid, status):
                     self._by_pid.pop(pid).ended(describe_exit(status))
 
 

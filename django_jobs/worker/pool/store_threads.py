@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from django.db import connections
 
-from django_jobs.db.timeouts import Limits, limit_connection
+from django_jobs.db.timeouts import StatementLimits, limit_connection
 from django_jobs.worker.duties import Tally
 from django_jobs.worker.in_process import shortest_lease
 from django_jobs.worker.pool.get_thread import Get
@@ -238,7 +238,7 @@ class _Loop:
         self._changed = changed
         self._hung_after = lease / HANG_SHARE
         lock = min(lease / LOCK_SHARE, LONGEST_LOCK_SECONDS)
-        self._limits = Limits(lock=lock, statement=statement, idle=lease)
+        self._limits = StatementLimits(lock=lock, statement=statement, idle=lease)
         self._wake = wake
         self._ends = self._gives_up = False
         self._busy_since = 0.0

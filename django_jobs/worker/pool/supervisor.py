@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.shared_memory import Places
     from django_jobs.worker.pool.store_threads import StoreThreads
     from django_jobs.worker.pool.thread_messages import Idle, Renewed, WakePipe
-    from django_jobs.worker.stop import Limits, Stop
+    from django_jobs.worker.stop import Stop, WorkerLimits
 
 URGENT_PATIENCE = 2.0
 REST_SECONDS = 0.002
@@ -64,7 +64,7 @@ class Supervisor:
         store: StoreThreads,
         settlement: Settlement,
         stop: Stop,
-        limits: Limits,
+        limits: WorkerLimits,
         wake: WakePipe,
     ) -> None:
         self.broken = ""

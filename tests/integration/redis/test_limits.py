@@ -7,7 +7,7 @@ import time
 import pytest
 
 from django_jobs.backends.rates import Rate, Usage
-from django_jobs.backends.redis.connection import StoreClock
+from django_jobs.backends.redis.connection import RedisClock
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.models import QueueControl
 from django_jobs.operations.overview import overview
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True
 @pytest.fixture
 def clock(backend):
     clock = ManualClock()
-    backend.clock = StoreClock(clock)
+    backend.clock = RedisClock(clock)
     return clock
 
 

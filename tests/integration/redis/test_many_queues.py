@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from django_jobs.backends.base import ResultRecord, Settled
-from django_jobs.backends.redis.connection import StoreClock
+from django_jobs.backends.redis.connection import RedisClock
 from django_jobs.clock import ManualClock
 from django_jobs.conf import get_settings
 from django_jobs.testing.factories import make_outgoing
@@ -139,7 +139,7 @@ def names(backend):
 def manual(backend):
     """The store's clock, moved by the test."""
     manual = ManualClock()
-    backend.clock = StoreClock(manual)
+    backend.clock = RedisClock(manual)
     return manual
 
 

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_jobs.backends.base import AttemptRecord, Charge, Failure, Settled
-from django_jobs.backends.redis.connection import StoreClock
+from django_jobs.backends.redis.connection import RedisClock
 from django_jobs.clock import ManualClock
 from django_jobs.models import FailedJob, FailureGroup, JobAttempt
 from django_jobs.testing.factories import make_outgoing
@@ -223,7 +223,7 @@ def test_what_cannot_be_read_becomes_a_dead_letter(backend, client, kind):
 def test_what_is_spoiled_while_it_runs_becomes_a_dead_letter_when_its_lease_ends(
     backend, client, kind
 ):
-    backend.clock = StoreClock(clock := ManualClock())
+    backend.clock = RedisClock(clock := ManualClock())
     message = put(backend)
     take(backend)
     SPOILED[kind](client, message.id)

@@ -16,7 +16,7 @@ from django_jobs.backends.breakers import Circuit
 from django_jobs.backends.redis import breakers as breaking
 from django_jobs.backends.redis.breakers import Kept
 from django_jobs.backends.redis.claim import TURNS
-from django_jobs.backends.redis.connection import StoreClock
+from django_jobs.backends.redis.connection import RedisClock
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.models import FailedJob, OperatorEvent
@@ -48,7 +48,7 @@ def breakers(jobs):
 @pytest.fixture
 def clock(breakers):
     clock = ManualClock()
-    backends["redis"].clock = StoreClock(clock)
+    backends["redis"].clock = RedisClock(clock)
     return clock
 
 

@@ -8,7 +8,7 @@ from django.core.management import call_command
 
 from django_jobs import enqueue_many, job
 from django_jobs.backends.base import ResultRecord, Settled
-from django_jobs.backends.redis.connection import StoreClock
+from django_jobs.backends.redis.connection import RedisClock
 from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock
 from django_jobs.models import OperatorEvent
@@ -33,7 +33,7 @@ def site(jobs):
 
 def test_a_result_is_gone_when_its_time_is_over():
     backend, clock = backends["redis"], ManualClock()
-    backend.clock = StoreClock(clock)
+    backend.clock = RedisClock(clock)
     handle = shop.flaky.using(retry="none", result_ttl=60.0).enqueue()
     until(lambda: process_once().status == "acked")
     assert handle.status == "succeeded"

@@ -9,7 +9,7 @@ import pytest
 from django.apps import apps
 
 from django_jobs import JobHandler, cron, define, job
-from django_jobs.conf import Kind
+from django_jobs.conf import ProblemKind
 from django_jobs.cron import decorator, registry
 from django_jobs.cron.options import Daylight, Dependency, Missed, Origin, Overlap, Window
 from django_jobs.exceptions import InvalidJob, InvalidOption, InvalidPayload, UnknownSchedule
@@ -169,10 +169,10 @@ def test_wrong_ones_are_told_and_left_out(schedules):
     cron("0 2 * * *", name="c", depends_on="d")(report)
     cron("0 2 * * *", name="c")(plain)
     found = {problem.kind: problem.message for problem in schedules.problems()}
-    assert "'0 25 * * *' is no cron expression" in found[Kind.SCHEDULE_EXPRESSION]
-    assert "'Mars/Olympus' is no time zone" in found[Kind.SCHEDULE_ZONE]
-    assert "'c' depends on 'd'" in found[Kind.SCHEDULE_ORDER]
-    assert "two schedules have the name 'c'" in found[Kind.SCHEDULE]
+    assert "'0 25 * * *' is no cron expression" in found[ProblemKind.SCHEDULE_EXPRESSION]
+    assert "'Mars/Olympus' is no time zone" in found[ProblemKind.SCHEDULE_ZONE]
+    assert "'c' depends on 'd'" in found[ProblemKind.SCHEDULE_ORDER]
+    assert "two schedules have the name 'c'" in found[ProblemKind.SCHEDULE]
     assert [schedule.name for schedule in schedules.declared()] == ["c"]
 
 

@@ -6,7 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from django_jobs.worker import stop as module
-from django_jobs.worker.stop import DRAINING, EndConditions, Limits, Stop
+from django_jobs.worker.stop import (
+    DRAINING,
+    EndConditions,
+    Stop,
+    WorkerLimits,
+)
 
 
 @pytest.fixture
@@ -18,7 +23,7 @@ def clock(monkeypatch):
 
 
 def test_without_limits_it_goes_on(clock):
-    conditions = EndConditions(Stop(), Limits())
+    conditions = EndConditions(Stop(), WorkerLimits())
     clock.now += 1e9
     assert conditions.reason(10**9, draining=False) == ""
     assert conditions.seconds_left() == float("inf")
@@ -31,23 +36,23 @@ def test_it_ends_when_it_is_asked_to(number, why):
     stop = Stop()
     stop.signal_number = number
     stop.ask()
-    conditions = EndConditions(stop, Limits(max_jobs=1))
+    conditions = EndConditions(stop, WorkerLimits(max_jobs=1))
     assert conditions.reason(1, draining=True) == why
 
 
 def test_it_ends_when_an_operator_drains_it():
-    conditions = EndConditions(Stop(), Limits(max_jobs=1))
+    conditions = EndConditions(Stop(), WorkerLimits(max_jobs=1))
     assert conditions.reason(1, draining=True) == DRAINING
 
 
 def test_it_ends_after_so_many_jobs():
-    conditions = EndConditions(Stop(), Limits(max_jobs=3))
+    conditions = EndConditions(Stop(), WorkerLimits(max_jobs=3))
     assert conditions.reason(2, draining=False) == ""
     assert conditions.reason(3, draining=False) == "3 jobs were processed"
 
 
 def test_it_ends_after_so_many_seconds_from_its_beginning(clock):
-    conditions = EndConditions(Stop(), Limits(max_seconds=2.5))
+    conditions = EndConditions(Stop(), WorkerLimits(max_seconds=2.5))
     clock.now += 2.0
     assert conditions.seconds_left() == 0.5
     conditions.begin()

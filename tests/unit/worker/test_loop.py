@@ -10,7 +10,7 @@ from django_jobs.telemetry import metrics
 from django_jobs.worker.build import build_cycle
 from django_jobs.worker.in_process import InProcessWorker
 from django_jobs.worker.queues import Strict
-from django_jobs.worker.stop import NOTHING_DUE, Limits
+from django_jobs.worker.stop import NOTHING_DUE, WorkerLimits
 
 
 class PassingOver(MemoryBackend):
@@ -52,7 +52,7 @@ def worker(monkeypatch):
         backend = kind("database", {})
         cycle = build_cycle(backend, get_settings())
         return backend, InProcessWorker(
-            cycle, Strict(["default"]), Limits(**limits), poll_interval=0.01
+            cycle, Strict(["default"]), WorkerLimits(**limits), poll_interval=0.01
         )
 
     return make

@@ -16,7 +16,7 @@ import pytest
 from django_jobs import stray_processes
 from django_jobs.conf import ShellConfig
 from django_jobs.execution.outcome import Failed, Succeeded
-from django_jobs.handlers.shell.process import Order, Run
+from django_jobs.handlers.shell.process import Order, ProgramRun
 
 ABOUT_ITSELF = """
 import json, os, resource, signal, sys
@@ -358,7 +358,7 @@ def test_an_alarm_while_a_stopped_launcher_is_waited_for_lets_nothing_live_on(sc
     watcher.start()
     try:
         with pytest.raises(Alarm):
-            Run(order).to_its_end()
+            ProgramRun(order).to_its_end()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from django_jobs.exceptions import UrlFailed
-from django_jobs.handlers.url.http import Answer, excerpt
+from django_jobs.handlers.url.http import UrlResponse, excerpt
 from django_jobs.handlers.url.request import Request
 from django_jobs.redaction import HIDDEN
 from tests.unit.handlers.url.conftest import LOOPBACK
@@ -16,7 +16,7 @@ SECRET = "s3cr3t-v4lu3"
 
 def told(body, headers=None):
     request = Request.of({"url": "https://a.test/", "headers": headers or {}})
-    return excerpt(Answer(500, body=body.encode()), request)
+    return excerpt(UrlResponse(500, body=body.encode()), request)
 
 
 @pytest.mark.parametrize("status", [199, 300, 304, 400, 401, 404, 418, 429, 500, 503, 599])

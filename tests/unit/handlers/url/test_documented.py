@@ -7,12 +7,8 @@ from pathlib import Path
 import pytest
 
 from django_jobs.conf import UrlEntry, read
-from django_jobs.handlers.url import (
-    UrlHandler,
-    addresses,
-    http,
-)
-from django_jobs.handlers.url.allow_list import ALWAYS_ALLOWED, Rule, rules_of
+from django_jobs.handlers.url import UrlHandler, addresses, http
+from django_jobs.handlers.url.allow_list import ALWAYS_ALLOWED, UrlRule, rules_of
 from django_jobs.handlers.url.http import EXCERPT
 from django_jobs.handlers.url.url import MAX_URL
 
@@ -70,7 +66,7 @@ def test_the_example_of_a_job_is_allowed_by_the_first_settings(settings):
 def test_every_entry_of_the_table_is_one():
     entries = re.findall(r'^\| `"([^"]+)"` \|', section("What may be called"), re.MULTILINE)
     assert len(entries) == 5
-    assert [Rule.of(UrlEntry(url=entry)).port for entry in entries] == [443, 443, 443, 8443, 443]
+    assert [UrlRule.of(UrlEntry(url=entry)).port for entry in entries] == [443, 443, 443, 8443, 443]
 
 
 def test_every_key_of_an_entry_is_listed_with_its_default():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from django_jobs.conf import UrlEntry
 from django_jobs.exceptions import UrlRefused
 from django_jobs.handlers.url.addresses import addresses_of
-from django_jobs.handlers.url.allow_list import Rule
+from django_jobs.handlers.url.allow_list import UrlRule
 from django_jobs.handlers.url.http import Deadline
 from django_jobs.handlers.url.url import Target
 from tests.unit.handlers.url.conftest import LOOPBACK
@@ -117,7 +117,7 @@ def test_a_name_that_flips_between_public_and_loopback_is_asked_for_once():
     def flipping(count):
         return ["93.184.216.34" if count % 2 else "127.0.0.1"]
 
-    rule = Rule.of(UrlEntry(url="http://*/*"))
+    rule = UrlRule.of(UrlEntry(url="http://*/*"))
     with Nameserver(flipping) as names:
         for turn in range(1, FLIPS + 1):
             if turn % 2:

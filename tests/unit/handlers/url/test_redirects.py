@@ -4,7 +4,7 @@ import pytest
 
 from django_jobs.exceptions import UrlRefused
 from django_jobs.handlers.url.handler import is_redirect, redirected
-from django_jobs.handlers.url.http import Answer
+from django_jobs.handlers.url.http import UrlResponse
 from django_jobs.handlers.url.request import Request
 
 START = "https://a.test/x/y?z"
@@ -14,7 +14,7 @@ HEADERS = {"Authorization": "Bearer x", "Content-Language": "de", "X-A": "1"}
 def after(location, status=302, method="GET", url=START, body=None, headers=None):
     payload = {"method": method, "url": url, "body": body, "headers": headers or {}}
     locations = (location,) if isinstance(location, str) else location
-    return redirected(Request.of(payload), Answer(status, locations=locations))
+    return redirected(Request.of(payload), UrlResponse(status, locations=locations))
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def after(location, status=302, method="GET", url=START, body=None, headers=None
     + [(302, (), False)],
 )
 def test_five_statuses_with_a_location_are_redirects(status, locations, is_one):
-    assert is_redirect(Answer(status, locations=locations)) is is_one
+    assert is_redirect(UrlResponse(status, locations=locations)) is is_one
 
 
 @pytest.mark.parametrize(

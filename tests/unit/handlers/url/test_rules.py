@@ -5,7 +5,7 @@ import pytest
 from django_jobs.conf import UrlEntry, read
 from django_jobs.exceptions import ConfigurationError, UrlRefused
 from django_jobs.handlers.url.allow_list import (
-    Rule,
+    UrlRule,
     WrongEntry,
     rule_for,
     rules_of,
@@ -15,7 +15,7 @@ from django_jobs.handlers.url.url import Target
 
 
 def rule(url="https://a.test/*", **keys):
-    return Rule.of(UrlEntry(url=url, **keys))
+    return UrlRule.of(UrlEntry(url=url, **keys))
 
 
 def request(url="https://a.test/", method="GET", **more):

@@ -21,7 +21,7 @@ from django_jobs.wire.envelope import Header, Message
 from django_jobs.worker.admission import Gatekeeper, Policies
 from django_jobs.worker.executor import Executor
 from django_jobs.worker.pool.channel import Channel
-from django_jobs.worker.pool.child import SMALL_BODY, TOGETHER, Child
+from django_jobs.worker.pool.child import SMALL_BODY, TOGETHER, ChildMainLoop
 from django_jobs.worker.pool.children import Child as Crewed
 from django_jobs.worker.pool.children import Lane
 from django_jobs.worker.pool.messages import lease_to_tuple, outcome_from_tuple
@@ -92,7 +92,7 @@ class Parent:
         self._channel.sock.shutdown(socket.SHUT_WR)
         with closing(self._channel):
             with closing(self.theirs):
-                Child(executor, marks, Channel(self.theirs)).run()
+                ChildMainLoop(executor, marks, Channel(self.theirs)).run()
             return self._channel.receive_rest()
 
 
@@ -113,7 +113,7 @@ def leased(backend, count, **terms):
 
 
 def test_it_just_ends(abandoned, executor, marks):
-    Child(executor, marks, abandoned).run()
+    ChildMainLoop(executor, marks, abandoned).run()
     assert marks.ran == 0
 
 
