@@ -138,10 +138,10 @@ def shipped_parent(path: str) -> str | None:
     if path.startswith(_SHIPPED):
         return path.removeprefix(_SHIPPED).partition(".")[0]
     try:
-        backend_class = import_string(path)
+        kind = import_string(path)
     except ImportError:
         return None
-    for parent in getattr(backend_class, "__mro__", ()):
+    for parent in getattr(kind, "__mro__", ()):
         name = parent.__module__.removeprefix(_SHIPPED).partition(".")[0]
         if parent.__module__.startswith(_SHIPPED) and name != "base":
             return str(name)
