@@ -60,7 +60,7 @@ LONG = (
     "tests/integration/worker/pool",
     "tests/integration/worker/test_reload.py",
     "tests/unit/cron/test_daylight_everywhere.py",
-    "tests/unit/cron/test_days.py",
+    "tests/unit/cron/test_expression_days.py",
 )
 # What a pool is for; one process alone.
 NOT_LONG = (
@@ -77,9 +77,9 @@ PROCESSES = (
     *(
         f"tests/integration/worker/pool/test_{name}.py"
         for name in (
-            "afresh", "asked", "births", "concurrency", "controls", "deploys", "exit_hooks",
-            "forking", "garbage", "killing", "odd_ends", "programs", "rate_limits", "recycling",
-            "signals", "silence", "stopping", "suspects", "wreckage", "zombies",
+            "asked", "concurrency", "controls", "deploys", "exit_hooks", "forking", "garbage",
+            "killing", "lifecycle", "odd_ends", "programs", "rate_limits", "recycling",
+            "signals", "silence", "spawnserver", "stopping", "suspects", "wreckage", "zombies",
         )
     ),
 )  # fmt: skip

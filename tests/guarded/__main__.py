@@ -26,10 +26,10 @@ GUARDED = (
 )  # fmt: skip
 CONFORMANCE = "tests/conformance/test_database.py"
 OF_DATABASES = [
-    "tests/integration/test_claiming.py", "tests/integration/guards/test_forgotten.py",
-    "tests/integration/test_attempts_kept.py", "tests/integration/test_unheard.py",
+    "tests/integration/test_claim.py", "tests/integration/guards/test_forgotten.py",
+    "tests/integration/test_attempts_kept.py", "tests/integration/test_unanswered.py",
     "tests/integration/test_unreadable.py", "tests/integration/test_key_rows.py",
-    "tests/integration/test_enqueueing_again.py",
+    "tests/integration/test_enqueue_again.py",
 ]  # fmt: skip
 # Of the suites those that need no database to be emptied after each test.
 OF_SERVERS = [f"{CONFORMANCE}::TestDatabaseBackendInsideATransaction", *OF_DATABASES]
@@ -44,7 +44,8 @@ TESTS = {
         f"{CONFORMANCE}::TestDatabaseBackendWithoutSkipLocked", *OF_DATABASES,
     ],
     "postgres": [
-        *OF_SERVERS, "tests/integration/test_cursors.py", "tests/integration/test_locked_rows.py",
+        *OF_SERVERS, "tests/integration/test_claim_cursors.py",
+        "tests/integration/test_locked_rows.py",
     ],
     "mariadb": [*OF_SERVERS, "tests/integration/test_old_snapshots.py"],
 }  # fmt: skip

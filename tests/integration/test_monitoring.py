@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission
 from django.db import DatabaseError
 from django.urls import reverse
 
-from django_jobs import views as health_view
+from django_jobs import views
 from django_jobs.clock import SECOND
 from django_jobs.models import Job, QueueControl, Worker
 from django_jobs.telemetry import counters
@@ -129,7 +129,7 @@ def test_a_database_that_does_not_answer_is_told_without_its_words(monitor, monk
     def gone(_limits):
         raise DatabaseError("password=s3cret")
 
-    monkeypatch.setattr(health_view, "troubles", gone)
+    monkeypatch.setattr(views, "troubles", gone)
     told = monitor(HEALTH)
     assert told.status_code == 503
     assert told.json()["troubles"] == [{"kind": "unreachable", "detail": "DatabaseError"}]

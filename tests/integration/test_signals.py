@@ -11,7 +11,7 @@ from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob
 from django_jobs.telemetry import events
 from django_jobs.worker import process_once
-from django_jobs.worker import signals as announcing
+from django_jobs.worker import signals as delivery
 from django_jobs.worker.build import run_lease
 from testproject.shop.models import Order
 
@@ -128,7 +128,7 @@ def test_a_receiver_that_raises_is_told_of_and_the_others_are_called(heard, conn
 
 @pytest.mark.django_db(transaction=True)
 def test_a_receiver_that_takes_too_long_is_interrupted(connected, emitted, monkeypatch):
-    monkeypatch.setattr(announcing, "RECEIVERS_SECONDS", 0.1)
+    monkeypatch.setattr(delivery, "RECEIVERS_SECONDS", 0.1)
 
     def dawdle(sender, **told):
         time.sleep(30)
@@ -192,7 +192,7 @@ def test_a_lost_lease_is_no_death(heard):
 def test_without_receivers_nothing_is_sent(emitted):
     sent = []
     fail.using(max_retries=0).enqueue()
-    with announcing.sending_through(lambda *told: sent.append(told)):
+    with delivery.sending_through(lambda *told: sent.append(told)):
         process_once()
     assert of_kind(emitted, events.JobDied)
     assert not sent
@@ -202,7 +202,7 @@ def test_without_receivers_nothing_is_sent(emitted):
 def test_who_sends_instead_gets_plain_facts(heard):
     sent = []
     enqueue_many([fail.using(max_retries=0).prepare() for _ in range(2)])
-    with announcing.sending_through(lambda *told: sent.append(told)):
+    with delivery.sending_through(lambda *told: sent.append(told)):
         process_once()
     process_once()
     ((name, facts),) = sent

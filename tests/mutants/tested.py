@@ -8,17 +8,17 @@ LIMITS = f"{URL}/test_limits.py"
 PARTS = ("", "_sealed", "_fields", "_limits")
 FIELDS_FIRST = ("_fields", "_limits", "", "_sealed")
 ALLOWED = [
-    "tests/unit/handlers/test_argv.py",
+    "tests/unit/handlers/test_command_argv.py",
     "tests/unit/handlers/test_command.py",
-    "tests/unit/handlers/shell/test_programs.py",
+    "tests/unit/handlers/shell/test_handler_programs.py",
 ]
 REACH = ["tests/unit/test_conf_reach.py", *ALLOWED, "tests/unit/handlers/test_event.py"]
 CONFORMANCE = "tests/conformance/test_database.py"
 INSIDE = f"{CONFORMANCE}::TestDatabaseBackendInsideATransaction"
 OPTIMISTIC = f"{CONFORMANCE}::TestDatabaseBackendWithoutSkipLocked"
-ACKING = "tests/integration/test_acking.py"
+ACKING = "tests/integration/test_ack.py"
 ENDED = [
-    f"tests/integration/test_enqueueing_again.py::test_{name}"
+    f"tests/integration/test_enqueue_again.py::test_{name}"
     for name in (
         "that_a_job_without_a_result_has_ended_is_known_for_an_hour",
         "a_result_that_is_kept_for_longer_needs_no_second_note",
@@ -26,13 +26,13 @@ ENDED = [
 ]
 KEYS = "tests/integration/test_key_rows.py"
 BOUNDS = "tests/integration/test_claim_bounds.py"
-CANCELLING = "tests/integration/test_cancelling.py"
-GIVING_BACK = "tests/integration/test_giving_back.py"
+CANCELLING = "tests/integration/test_cancel.py"
+GIVING_BACK = "tests/integration/test_give_back.py"
 LOCKED = "tests/integration/test_locked_rows.py"
-CLAIMING = "tests/integration/test_claiming.py"
+CLAIMING = "tests/integration/test_claim.py"
 KEPT = "tests/integration/test_attempts_kept.py"
 FORGOTTEN = "tests/integration/guards/test_forgotten.py"
-CURSORS = "tests/integration/test_cursors.py"
+CURSORS = "tests/integration/test_claim_cursors.py"
 # Of a long suite, those that tell of a module: whoever survives runs all of its tests.
 WORK_ONCE = [
     f"{INSIDE}::test_{name}"
@@ -89,7 +89,7 @@ TESTS = {
     ],
     "handlers/event.py": ["tests/unit/handlers/test_event.py"],
     "handlers/shell/handler.py": [
-        f"tests/unit/handlers/shell/test_{name}.py" for name in ("programs", "real_path")
+        f"tests/unit/handlers/shell/test_{name}.py" for name in ("handler_programs", "real_path")
     ],
     "worker/admission.py": [f"tests/unit/worker/test_{name}.py" for name in ADMISSION],
     "backends/database/settle.py": [GIVING_BACK, LOCKED, INSIDE, KEPT],
@@ -106,12 +106,12 @@ TESTS = {
     ],
     "backends/database/cancel.py": [CANCELLING, LOCKED, INSIDE],
     "handlers/registry.py": ["tests/unit/handlers/test_registry.py"],
-    "handlers/url/url.py": [f"{URL}/test_target.py"],
+    "handlers/url/url.py": [f"{URL}/test_url.py"],
     "handlers/url/request.py": [f"{URL}/test_request.py"],
-    "handlers/url/allow_list.py": [f"{URL}/test_rules.py"],
-    "handlers/url/handler.py": [f"{URL}/test_redirects.py"],
+    "handlers/url/allow_list.py": [f"{URL}/test_allow_list.py"],
+    "handlers/url/handler.py": [f"{URL}/test_handler_redirects.py"],
     "handlers/url/http.py": [
-        f"{URL}/test_connecting.py",
+        f"{URL}/test_http_connecting.py",
         f"{URL}/test_documented.py::test_the_limits_of_the_page_are_those_in_force",
         f"{URL}/test_calls.py",
         LIMITS,

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_jobs import Cancel, enqueue_many, job, signals
 from django_jobs.backends import shared_breakers
-from django_jobs.backends.database import breakers as breaking_in_database
+from django_jobs.backends.database import breakers
 from django_jobs.backends.database.backend import TURNS
 from django_jobs.backends.registry import backends
 from django_jobs.models import Breaker, FailedJob, Job, JobResult, JobState, OperatorEvent
@@ -291,7 +291,7 @@ def test_a_fetch_beside_many_jobs_of_a_broken_handler_is_short_and_says_so():
     backend = backends["database"]
     enqueue_many(work.prepare() for _ in range(40))
     sound.enqueue()
-    with mock.patch.object(breaking_in_database, "PUT_OFF_AT_ONCE", 5):
+    with mock.patch.object(breakers, "PUT_OFF_AT_ONCE", 5):
         with CaptureQueriesContext(connection) as sent:
             assert backend.fetch(["default"], 1, 30) == []
         assert backend.fetch_ended_early
@@ -311,7 +311,7 @@ def test_one_cycle_passes_over_all_of_them():
     open_by_failures()
     enqueue_many(work.prepare() for _ in range(40))
     sound.enqueue("after them")
-    with mock.patch.object(breaking_in_database, "PUT_OFF_AT_ONCE", 5):
+    with mock.patch.object(breakers, "PUT_OFF_AT_ONCE", 5):
         assert once() == "acked"
     assert calls[-1] == "after them"
     assert set(Job.objects.values_list("deliveries", "attempts")) == {(0, 0)}

@@ -7,7 +7,7 @@ from django_jobs import job
 from django_jobs.backends.base import ResultRecord, Settled
 from django_jobs.worker import process_once
 from tests.integration.redis.conftest import jobs_in
-from tests.integration.test_enqueueing_again import rounds_of_ack_and_push
+from tests.integration.test_enqueue_again import rounds_of_ack_and_push
 
 pytestmark = [pytest.mark.needs("redis"), pytest.mark.django_db(transaction=True)]
 

@@ -8,7 +8,7 @@ from django.db import DataError
 from django_jobs.backends.base import Chores, KeepsHouse
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.outbox.relay import Moved
-from django_jobs.worker import duties as housekeeping
+from django_jobs.worker import duties
 from django_jobs.worker.duties import Duties, DutyRunner, Housekeeping
 from django_jobs.worker.store import Outage
 
@@ -40,7 +40,7 @@ class Broken(MemoryBackend, KeepsHouse):
 
 
 def test_a_duty_that_fails_is_told_of_once_and_keeps_no_other_from_being_done(heard, monkeypatch):
-    monkeypatch.setattr(housekeeping, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(duties, "AGAIN_SECONDS", 0.0)
     backend = Broken("database", {})
     house = Housekeeping(backend, 30.0)
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_a_look_that_fails_is_told_of_and_leaves_the_worker_time_to_rest(heard):
     house = Housekeeping(Blind("database", {}), 30.0)
     assert house.step() is False
     house.hurry()  # as with a store that fails otherwise too
-    assert house.seconds_left() > housekeeping.AGAIN_SECONDS / 2
+    assert house.seconds_left() > duties.AGAIN_SECONDS / 2
     (sentence,) = heard()
     assert "failed to keep house: ValueError: a moment that nobody can read" in sentence
 
@@ -80,7 +80,7 @@ def test_a_duty_is_tried_again_after_a_while_and_told_of_anew_when_it_had_gone_w
     assert runner.do("add", work) is None
     fails = False
     assert runner.do("add", work) is None  # not yet
-    monkeypatch.setattr(housekeeping, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(duties, "AGAIN_SECONDS", 0.0)
     assert runner.do("add", work) == 7
     fails = True
     assert runner.do("add", work) is None

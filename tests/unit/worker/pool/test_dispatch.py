@@ -18,7 +18,7 @@ from django_jobs.worker.pool.settlement import UNSETTLED_BYTES, Settlement
 from django_jobs.worker.pool.shared_memory import Board, Places, shared_memory
 from django_jobs.worker.pool.thread_messages import Done
 from django_jobs.worker.settle import Verdict
-from tests.unit.worker.pool.test_crew import child, held, marks
+from tests.unit.worker.pool.test_children import child, held, marks
 
 __all__ = ["child", "marks"]  # fixtures
 
