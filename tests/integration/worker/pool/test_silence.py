@@ -13,7 +13,7 @@ from tests.integration.worker.pool.gang import jobs as gang
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FAULT = "nothing went on in it for"
-IDLE, TELLING, ADMITTING = "Child._heard", "Channel.send", "Gatekeeper.admit"
+IDLE, TELLING, ADMITTING = "ChildMainLoop._receive", "Channel.send", "Gatekeeper.admit"
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_child_that_was_stopped_charges_nobody_and_what_runs_is_left_alone(soo
 
 def test_children_that_never_become_ready_end_the_worker(soon, start, diary):
     notes(diary, 2)
-    pool = start(processes=1, environment={"GANG_HAUNTS": "Child.run"})
+    pool = start(processes=1, environment={"GANG_HAUNTS": "ChildMainLoop.run"})
     until(lambda: pool.process.poll() is not None, 60)
     assert pool.process.poll() == 1
     assert "before it was ready for jobs" in pool.said
