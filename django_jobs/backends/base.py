@@ -497,12 +497,38 @@ _NEEDED: dict[str, type] = {
 }
 
 
+_PARTS: tuple[type, ...] = (
+    Inspects,
+    Cancels,
+    KeepsBreakers,
+    LimitsRates,
+    KeepsHouse,
+    LooksAhead,
+    SharesTransactions,
+    Reconnects,
+)
+
+
 def unfounded(backend: Backend) -> dict[str, str]:
     """The capabilities that a backend claims without deriving from the class each one needs."""
     return {
         claim: needed.__name__
         for claim, needed in _NEEDED.items()
         if getattr(backend.capabilities, claim) and not isinstance(backend, needed)
+    }
+
+
+def ignored(backend: Backend) -> dict[str, str]:
+    """The methods of optional parts that a backend has without deriving from the part.
+
+    No worker would call them, and its author would never learn why.
+    """
+    return {
+        name: part.__name__
+        for part in _PARTS
+        if not isinstance(backend, part)
+        for name, method in vars(part).items()
+        if callable(method) and not name.startswith("_") and hasattr(type(backend), name)
     }
 
 

@@ -11,7 +11,7 @@ from django.apps import apps
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from django_jobs.backends.base import Backend, unfounded
+from django_jobs.backends.base import Backend, ignored, unfounded
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import InvalidBackend
 
@@ -78,6 +78,11 @@ def build(config: BackendConfig) -> Backend:
         raise InvalidBackend(
             f"the backend {config.alias!r} ({config.path}) claims {claim!r}, which it can only "
             f"have as a django_jobs.backends.base.{needed}; derive it from that too"
+        )
+    for method, part in ignored(backend).items():
+        raise InvalidBackend(
+            f"the backend {config.alias!r} ({config.path}) has {method}(), which is only called on "
+            f"a django_jobs.backends.base.{part}; derive it from that too"
         )
     return backend
 

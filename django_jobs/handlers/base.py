@@ -89,7 +89,8 @@ class Handler:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.is_coroutine = inspect.iscoroutinefunction(cls.handle)
+        if "is_coroutine" not in vars(cls):
+            cls.is_coroutine = inspect.iscoroutinefunction(cls.handle)
 
     @property
     def code(self) -> Any:

@@ -15,7 +15,7 @@ from django_jobs.definition import Options
 from django_jobs.exceptions import ConfigurationError, HandlerRefused, UnknownHandler
 from django_jobs.handlers.base import Handler
 from django_jobs.handlers.classes import ClassHandler, class_handler
-from django_jobs.handlers.function import FunctionHandler
+from django_jobs.handlers.function import FunctionHandler, refuse_generator, refuse_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -194,6 +194,8 @@ def _named(key: str, handler_or_class: Handler | type[Handler]) -> Handler:
     """A handler under a key of the settings. A copy, because another key may name it too."""
     handler = handler_or_class() if isinstance(handler_or_class, type) else copy(handler_or_class)
     handler.key = key
+    refuse_generator(key, handler.handle)
+    refuse_hooks(key, before=handler.before, after=handler.after)
     return handler
 
 

@@ -477,6 +477,8 @@ def _import_subscribers() -> None:
 
 def unsubscribe(subscriber: Callable[[Event], None]) -> None:
     """Stop calling ``subscriber``."""
+    if _paths:  # or the subscriber would be added by its path at the next event
+        _import_subscribers()
     _subscribers.pop(subscriber, None)
 
 

@@ -42,6 +42,13 @@ class Bare(Backend):
         raise NotImplementedError
 
 
+class Tidying(Bare):
+    """Has housekeeping that no worker would do."""
+
+    def tidy(self, limit=1000):
+        return 0
+
+
 class Boastful(Bare):
     capabilities = Bare.capabilities._replace(cancel=True)
 
@@ -96,3 +103,8 @@ def test_what_only_an_inspecting_backend_can_answer_is_refused_by_its_name(own):
 def test_a_claim_without_the_class_that_can_do_it_is_refused(own):
     with pytest.raises(InvalidBackend, match=r"claims 'cancel'.*backends\.base\.Cancels"):
         own(Boastful)
+
+
+def test_a_method_of_a_part_that_it_does_not_derive_from_is_refused(own):
+    with pytest.raises(InvalidBackend, match=r"has tidy\(\).*KeepsHouse; derive it from that too"):
+        own(Tidying)

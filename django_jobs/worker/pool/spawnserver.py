@@ -114,10 +114,12 @@ def child_main(config: dict[str, Any]) -> None:
         # Modules that import models can be imported only now.
         from django_jobs.backends.registry import backends  # noqa: PLC0415 - as above
         from django_jobs.conf import get_settings  # noqa: PLC0415 - as above
+        from django_jobs.handlers.registry import registry  # noqa: PLC0415 - as above
         from django_jobs.worker.build import build_executor  # noqa: PLC0415 - as above
         from django_jobs.worker.pool import child  # noqa: PLC0415 - as above
         from django_jobs.worker.pool.shared_memory import Places  # noqa: PLC0415 - as above
 
+        registry.load()  # a fork would have inherited them; no job is to wait for an import
         settings, backend = get_settings(), backends[config["backend"]]
         places = Places(*config["places"])
         run = child.child_main(

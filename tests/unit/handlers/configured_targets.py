@@ -44,3 +44,32 @@ class Shouter(Handler):
 
 shouter = Shouter()
 neither = 7
+
+
+class Yielding(Handler):
+    """Would run none of its code."""
+
+    def handle(self, context):
+        yield context.payload
+
+
+class AwaitedBefore(Handler):
+    """Has a hook that nothing would await."""
+
+    def handle(self, context):
+        return context.payload
+
+    async def before(self, context):
+        raise RuntimeError("not allowed")
+
+
+class CoroutineByItsWord(Handler):
+    """Returns an awaitable from a plain function, and says so."""
+
+    is_coroutine = True
+
+    def handle(self, context):
+        async def work():
+            return context.payload
+
+        return work()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_jobs.definition import Options
-from django_jobs.exceptions import ConfigurationError, InvalidPayload
+from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidPayload
 from django_jobs.handlers.base import Handler, JobContext
 from django_jobs.handlers.registry import Registry, register_configured
 from tests.unit.handlers.configured_targets import Shouter
@@ -75,3 +75,19 @@ def test_what_cannot_run_is_refused_with_its_path():
 def test_what_cannot_be_imported_is_refused_with_its_path():
     with pytest.raises(ConfigurationError, match=r"configured_targets\.absent.*cannot be imported"):
         registered("absent")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Yielding", "key is a generator function"),
+        ("AwaitedBefore", "before of key is a coroutine function"),
+    ],
+)
+def test_a_handler_whose_code_would_not_run_is_refused(name, why):
+    with pytest.raises(InvalidJob, match=why):
+        registered(name)
+
+
+def test_a_handler_may_say_itself_that_it_is_a_coroutine():
+    assert registered("CoroutineByItsWord").is_coroutine

@@ -75,3 +75,12 @@ def test_a_subscriber_named_by_its_path_is_imported_with_the_first_event(monkeyp
         events.emit(events.Reaped(backend="database", count=2))
     assert events._subscribers == {logs.write: logs.wants}
     assert [record.key for record in caplog.records] == ["lease.reaped"]
+
+
+def test_a_subscriber_that_is_known_by_its_path_can_leave_before_the_first_event(monkeypatch):
+    monkeypatch.setattr(events, "_subscribers", {})
+    monkeypatch.setattr(events, "_paths", [])
+    path = f"{logs.__name__}.{logs.write.__name__}"
+    events.subscribe_path(path, f"{logs.__name__}.{logs.wants.__name__}")
+    events.unsubscribe(logs.write)
+    assert not events.is_wanted(events.SchedulerStarted)
