@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from django_jobs.models import QueueControl, Worker
 from django_jobs.operations.gauges import StoreGauges, store_gauges
-from django_jobs.telemetry import metrics
+from django_jobs.telemetry import metrics as our_metrics
 from django_jobs.telemetry.metrics import GAUGES
 from testproject.shop.jobs import doomed
 from tests.integration.test_monitoring import make_worker
@@ -27,9 +27,9 @@ def exported(settings, monkeypatch):
     provider = MeterProvider([reader], shutdown_on_exit=False)
     # A process can set its provider once; every test has one of its own.
     monkeypatch.setattr(metrics, "get_meter", provider.get_meter)
-    monkeypatch.setattr(metrics, "_made", {})
+    monkeypatch.setattr(our_metrics, "_made", {})
     settings.DJANGO_JOBS = {"METRICS": BOTH, "MONITOR_TOKEN": TOKEN}
-    metrics.collectors()
+    our_metrics.collectors()
 
     def read():
         store_gauges.forget()
@@ -98,7 +98,7 @@ def test_where_another_process_tells_the_sdk_exports_nothing(exported):
 
 
 def test_what_is_counted_is_exported_beside_them(exported):
-    (otel, _) = metrics.collectors()
+    (otel, _) = our_metrics.collectors()
     otel.increment("jobs_succeeded", "mail", 2)
     doomed.enqueue()
     found = exported()
@@ -109,7 +109,7 @@ def test_what_is_counted_is_exported_beside_them(exported):
 def test_prometheus_the_sdk_and_memory_tell_the_same(exported, client):
     stock()
     shown = exported()
-    (_, memory) = metrics.collectors()
+    (_, memory) = our_metrics.collectors()
     kept = memory.gauges()
     for name, points in scraped(client).items():
         name = name.removeprefix("django_jobs_")  # noqa: PLW2901 - without whose it is
