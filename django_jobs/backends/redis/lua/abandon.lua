@@ -1,6 +1,5 @@
--- ARGV: now, id, token, charge, attempt or "", failure as JSON, how long the id is
--- remembered (ms). The job and its dead letter
--- change places in this one step.
+-- ARGV: now, id, token, charge, attempt or "", failure as JSON, how long the id is remembered (ms).
+-- Replaces the job by its dead letter in one step.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local id, token, charge = ARGV[2], ARGV[3], ARGV[4]
 local state = held(base, id, token)

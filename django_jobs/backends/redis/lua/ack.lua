@@ -1,7 +1,7 @@
--- ARGV: now, how long done work is remembered, and how long ids are (ms); then texts with for each
--- lease, after their lengths (2, 2 and 4 bytes), id, token and result or "", then its life in ms
--- (8 bytes) and one byte that is 1 when its work was done. Answers how many counted when all did,
--- else 1 or 0 for each.
+-- ARGV: now, how long done work is remembered, how long ids are (ms); then texts that hold, for
+-- each lease: id, token and result or "", each after its length (2, 2 and 4 bytes), how long the
+-- result is kept in ms (8 bytes), and a byte that is 1 if the work was done. Returns the number of
+-- leases if all were settled, else 1 or 0 for each.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local ids, tokens, results, lives, dones = {}, {}, {}, {}, {}
 for i = 4, #ARGV do
@@ -19,7 +19,7 @@ for i, id in ipairs(ids) do
   if text and not seen[id] and token ~= NO_TOKEN and string.sub(text, 1, 32) == token then
     seen[id], answer[i] = true, 1
     gone[#gone + 1] = id
-    -- Most have no keys and no failed runs, as fetch writes it of a first lease.
+    -- Most jobs have no keys and no failed runs: their state is what fetch writes at a first lease.
     local is_first = string.sub(text, 33, 41) == '|0:1:0:0:' and string.sub(text, 75, 82) == ':0:0:0::'
     if not is_first then
       marked[#marked + 1] = id
@@ -57,7 +57,7 @@ if #kept > 0 then
   end
   redis.call('HSET', base .. 'res', unpack(told))
   redis.call('ZADD', base .. 'kept', unpack(ends))
-  -- Whoever adds some makes room, so that they cannot outgrow the housekeeping.
+  -- Storing results also drops expired ones, so that they cannot outgrow the housekeeping.
   drop_over(base, now, math.min(2 * #kept, 1000))
 end
 if #gone > 0 then

@@ -1,6 +1,6 @@
--- KEYS: the hash of all breakers. ARGV: now, the name of one; then, to change it: what it has
--- to stand at, and what it is to stand at ("" for nothing). Answers the time, where it stood,
--- and whether it was changed. What a breaker does is decided elsewhere.
+-- KEYS: the hash of all breakers. ARGV: now, the name of a breaker; then, to change it: its
+-- expected value and its new one ("" for none). Returns the time, the value before, and whether it
+-- was changed. The states of a breaker are computed elsewhere.
 local now = clock(ARGV[1])
 local stood = redis.pcall('HGET', KEYS[1], ARGV[2]) or ''
 if type(stood) == 'table' then -- of another type it holds no breakers at all, and is written anew

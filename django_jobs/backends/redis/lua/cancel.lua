@@ -1,5 +1,5 @@
--- ARGV: now, id, why, how long it is kept that it was cancelled (ms), how long the id is remembered
--- (ms). 1 when the job waited here and is gone.
+-- ARGV: now, id, reason, how long the cancelled result is kept (ms), how long the id is remembered
+-- (ms). Returns 1 if the job waited here and was removed.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local message, state = remove_waiting(guards, base, ARGV[2])
 if not message then return 0 end

@@ -1,4 +1,4 @@
--- The numbers of the queues in which a job is ready, or due. It changes nothing.
+-- Returns the numbers of the queues with a job that is ready or due. Changes nothing.
 local now, found = clock(ARGV[1]), {}
 for i = 2, #KEYS do
   local is_due = redis.call('EXISTS', KEYS[i] .. 'ready') == 1

@@ -1,5 +1,5 @@
--- ARGV: now, limit. Jobs of which a result is kept, those that are kept for longest first: for
--- each its id and how it ended.
+-- ARGV: now, limit. Returns jobs with a result, those whose result is kept longest first: for each
+-- its id and its result.
 local base, now = KEYS[2], clock(ARGV[1])
 local answer = {}
 for _, id in ipairs(redis.call('ZRANGE', base .. 'kept', '+inf', '(' .. number(now), 'BYSCORE', 'REV', 'LIMIT', 0, ARGV[2])) do

@@ -1,7 +1,7 @@
--- Shared: what is kept of jobs that ended, or of runs that did.
+-- Shared: what is kept of jobs and runs that ended.
 
--- Ids that begin alike were made within a minute: so many share a key, and its expiry. Calls
--- back with each such key, and what the ids go by in it.
+-- Ids with the same start were created within about a minute, so they share a key and its expiry.
+-- Calls `each` with every such key and the remaining parts of its ids.
 local function by_ended(base, ids, first, last, each)
   local from = first
   while from <= last do
@@ -23,7 +23,7 @@ local function remember(base, ids, ms)
   end)
 end
 
--- Which of the ids, from one to another, have ended.
+-- Whether each of the ids from `first` to `last` has ended.
 local function ended_of(base, ids, first, last)
   local answer = {}
   by_ended(base, ids, first, last, function(key, alike)
@@ -34,14 +34,14 @@ local function ended_of(base, ids, first, last)
   return answer
 end
 
--- The runs that did not succeed are told of as long as the result.
+-- The runs that did not succeed are kept as long as the result.
 local function keep_attempts(base, id, ttl)
   if redis.call('EXISTS', base .. 'att:' .. id) == 1 then
     redis.call('PEXPIRE', base .. 'att:' .. id, ttl)
   end
 end
 
--- Drops results whose time is over, the first of them first; how many.
+-- Drops expired results, the oldest first, and returns how many.
 local function drop_over(base, now, limit)
   local over = redis.call('ZRANGEBYSCORE', base .. 'kept', '-inf', number(now), 'LIMIT', 0, limit)
   if #over > 0 then
@@ -51,14 +51,14 @@ local function drop_over(base, now, limit)
   return #over
 end
 
--- The body of a message, after the end of line that stands between a result and it.
+-- The body of a message, with the newline before it, which also separates it from a result.
 local function body_of(message)
   local at = message and string.find(message, '\n', 21, true)
   return at and string.sub(message, at) or ''
 end
 
--- Keeps of a job that was taken out while it waited what an ack keeps of one that ran. Numbers are
--- written by hand, for cjson rounds those of more than 14 digits.
+-- Keeps for a job cancelled while it waited what an ack keeps for one that ran. Numbers are
+-- formatted by hand, because cjson rounds those of more than 14 digits.
 local function keep_cancelled(base, id, message, state, reason, ttl, now)
   local handler = fields_of(message)[3]
   local result = string.format(
@@ -76,14 +76,14 @@ local function keep_attempt(base, id, attempt)
   redis.call('LTRIM', base .. 'att:' .. id, -ATTEMPTS_KEPT, -1)
 end
 
--- The state of a job that this token holds, or nil.
+-- The state of a job if this token holds it, else nil.
 local function held(base, id, token)
   local state = state_of(redis.call('HGET', base .. 'state', id) or nil)
   if state and state.token == token and token ~= NO_TOKEN then return state end
   return nil
 end
 
--- Who gives back what was reaped lives: its loss was no crash, and makes no suspect.
+-- A worker that gives back a reaped job is alive: the loss was no crash and makes no suspect.
 local function take_loss_back(base, id, token)
   local lost = redis.call('HGET', base .. 'suspects', id)
   local state = lost and state_of(redis.call('HGET', base .. 'state', id) or nil)
@@ -98,7 +98,7 @@ local function take_loss_back(base, id, token)
   redis.call('HSET', base .. 'state', id, state_text(state))
 end
 
--- Writes what a job has come to, without a lease. What a suspect's last loss was stays as it is.
+-- Stores the state of a job without a lease. A suspect keeps the record of its last loss.
 local function keep_unleased(base, id, state)
   state.token, state.leased, state.fence, state.done_by, state.worker = NO_TOKEN, 0, 0, '', ''
   redis.call('HSET', base .. 'state', id, state_text(state))
@@ -110,14 +110,14 @@ local function keep_unleased(base, id, state)
   end
 end
 
--- Parks a dead letter, in the words that the relay reads.
+-- Stores a dead letter in the format that the relay reads.
 local function park(base, id, message, state, failure, now)
   redis.call('HSETNX', base .. 'dead', id, cjson.encode({
     message = message or '', failure = failure, now = number(now), attempts = state.attempts,
     deliveries = state.deliveries, crashes = state.crashes}))
 end
 
--- What cannot be read becomes a dead letter, or it would be tried for ever.
+-- Turns an unreadable job into a dead letter; otherwise it would be retried forever.
 local function bury(guards, base, id, message, state, now)
   park(base, id, message, state or state_of(nil), cjson.encode({reason = 'rejected-malformed',
     error_type = 'CorruptEntry', error_message = 'what Redis keeps of this job cannot be read'}), now)

@@ -1,6 +1,7 @@
--- ARGV: now, on_conflict, how long ids are remembered (ms), for how long they are noted as pushed
--- (ms) or 0, and runs of jobs. All of them or none. Answers as "enqueue" does, where an id is what
--- stands in the place of a job; or the conflict. One that is noted as pushed is left alone.
+-- ARGV: now, on_conflict, how long ids are remembered (ms), how long they are noted as pushed (ms)
+-- or 0, and runs of jobs. Creates all of them or none. Returns what "enqueue" returns, with the id
+-- of the existing job that stands in for a new one; or the conflict. A job that is noted as pushed
+-- is left alone.
 local guards, now = KEYS[1], clock(ARGV[1])
 local on_conflict, remembered, noted_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local KEPT_MS = 86400000
@@ -20,12 +21,13 @@ local function is_noted(base, id)
   return noted_ms > 0 and redis.call('EXISTS', base .. 'pushed:' .. id) == 1
 end
 
--- Whether this id is there, or was.
+-- Whether a job with this id exists or existed.
 local function is_known(base, id)
   return redis.call('HEXISTS', base .. 'jobs', id) == 1 or ended_of(base, {id}, 1, 1)[1] or is_noted(base, id)
 end
 
--- What stands in the place of a job: "" for itself, nothing for what is to be made.
+-- The id of the job that stands in for a new one: "" for the job itself, nil if it has to be
+-- created.
 local function there(base, id, unique)
   if is_noted(base, id) then return '' end
   local existing, where

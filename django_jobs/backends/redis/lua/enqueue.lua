@@ -1,6 +1,6 @@
--- ARGV: now, and runs of jobs that have no unique_key. Answers how many were made when all were;
--- else for each "1" for one that was made, and "" for one that is there: an id that has ended,
--- and is remembered, is left alone as one that lives.
+-- ARGV: now, and runs of jobs without a unique_key. Returns the number of jobs if all were created;
+-- else, for each, "1" if it was created and "" if it exists. The id of an ended job, while it is
+-- remembered, is left alone like that of a live one.
 local now, answer, made = clock(ARGV[1]), {}, 0
 name_queues(KEYS[1])
 for i = 2, #ARGV do

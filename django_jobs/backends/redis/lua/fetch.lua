@@ -1,11 +1,11 @@
--- ARGV: now, limit, lease in microseconds, token, worker, how many due ones to ready; for
--- each queue its limits. Answers the number of the queue, the end of the leases, the ids of
--- those that were asked to stop when they ran before (with commas between), and texts with
--- for each job the lengths (4 bytes each) of its place, message and state, and those: no state
--- where it is the first lease of a job without keys. Many short answers cost the client more
--- than its jobs. Or, where there was nothing to take, -1 and for each
--- queue the microseconds for which it is closed; or -2 where it has looked at many jobs that
--- could not be taken, and there are more to look at.
+-- ARGV: now, limit, lease in microseconds, token, worker, how many due jobs to make ready; for each
+-- queue its limits. Returns the number of the queue, the end of the leases, the ids of the jobs
+-- that were asked to stop during an earlier run (separated by commas), and texts that hold, for
+-- each job, the lengths (4 bytes each) of its place, message and state, then these three; the state
+-- is empty at the first lease of a job without keys. Many short replies would cost the client more
+-- than its jobs. If there was nothing to lease, returns -1 and, for each queue, the microseconds
+-- for which it is closed; or -2 if it examined many jobs that cannot be leased and there are more
+-- to examine.
 local guards, now = KEYS[1], clock(ARGV[1])
 local limit, expires = tonumber(ARGV[2]), now + tonumber(ARGV[3])
 local token, worker, bound = ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -18,7 +18,7 @@ local function promote(base)
   if #due > 0 then redis.call('ZREM', base .. 'later', unpack(due)) end
 end
 
--- What the keys of a job say: the job that did its work, or the key it has to wait for.
+-- Acquires the keys of a job. Returns the job that did its work, or nil and the key to wait for.
 local function admit(id, keys)
   if keys.once then
     local done_by = is_done(guards, keys.once, now)
@@ -46,7 +46,7 @@ local function block(base, place, id, key, keys)
   redis.call('ZADD', base .. 'w:' .. key, 0, place)
   redis.call('SADD', guards .. 'q:' .. key, base)
   redis.call('HSET', base .. 'blocked', id, key)
-  -- The other key may have let it go on, and has a place left then for the next in line.
+  -- The other key may have unblocked this job, and then has a free place for the next in line.
   for kind, name in pairs({['i:'] = keys.once, ['c:'] = keys.lock}) do
     if kind .. name ~= key then pass_on(guards, kind .. name, false) end
   end
@@ -58,7 +58,7 @@ local after = ':' .. number(now) .. ':0:0:0::' .. worker
 local ends = number(expires)
 local TEXT = 1000000
 
--- What was taken, as texts of a bounded length.
+-- The leased jobs, packed into texts of limited length.
 local told, parts, size, bytes = {}, {}, 0, 0
 
 local function tell(place, message, text)
@@ -104,7 +104,7 @@ local function take(base, wanted)
         tell(place, message, '')
       elseif not is_message(message) or not state or state.token ~= NO_TOKEN or not is_place(place) then
         redis.call('ZREM', base .. 'ready', place)
-        -- Of what runs it is a copy, and whoever runs it, or the end of the lease, settles it.
+        -- If the job runs, this place is a copy: its worker or the end of its lease settles it.
         if not redis.call('ZSCORE', base .. 'leased', id) then
           bury(guards, base, id, message, state, now)
         end
@@ -140,7 +140,7 @@ local function take(base, wanted)
         end
       end
     end
-    -- In this order: should a key be of another type, what was to be leased stays where it is.
+    -- In this order: if a key has the wrong type, the jobs to be leased stay where they are.
     if #leased > 0 then -- or all of them were copies
       redis.call('ZADD', base .. 'leased', unpack(leased))
       redis.call('HSET', base .. 'state', unpack(changed))

@@ -1,5 +1,5 @@
--- ARGV: now, id. Where a live job stands: state, place, end of lease or "", message, state text,
--- whether it was asked to stop, and the time.
+-- ARGV: now, id. Returns where a live job is: status, place, end of lease or "", message, state
+-- text, whether it was asked to stop, and the time.
 local base, now = KEYS[2], clock(ARGV[1])
 local id = ARGV[2]
 local message = redis.call('HGET', base .. 'jobs', id)

@@ -1,5 +1,5 @@
--- ARGV: now; then id and token of leases. Each goes back to its place, and is charged nothing.
--- Answers 1 for each that counted.
+-- ARGV: now; then id and token of each lease. Puts each job back in its place, without a charge.
+-- Returns for each lease 1 if it was held, else 0.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local answer, back = {}, 0
 for at = 2, #ARGV, 2 do

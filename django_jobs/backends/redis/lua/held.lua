@@ -1,5 +1,5 @@
--- ARGV: now, limit. Jobs that stand in no line for a worker: those that run, the earliest end of
--- a lease first, and then those that wait for a key. For each: state, place, end of the lease
+-- ARGV: now, limit. Returns jobs that are not in line for a worker: the running ones, the earliest
+-- end of a lease first, then those that wait for a key. For each: status, place, end of the lease
 -- or "", message, state text.
 local base, limit = KEYS[2], tonumber(ARGV[2])
 local answer = {}

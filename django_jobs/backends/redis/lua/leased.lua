@@ -1,4 +1,4 @@
--- ARGV: now, id, token. Since when the token leases the job, or -1 when it does not.
+-- ARGV: now, id, token. Returns when the token leased the job, or -1 if it does not hold it.
 local base, now = KEYS[2], clock(ARGV[1])
 local state = held(base, ARGV[2], ARGV[3])
 local ends = redis.call('ZSCORE', base .. 'leased', ARGV[2])

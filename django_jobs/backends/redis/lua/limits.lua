@@ -1,6 +1,6 @@
 -- Shared: what closes a queue.
 
--- How many may start now, of a queue with limits, and else the microseconds until one may.
+-- How many jobs of a queue may start now, and, if none, the microseconds until one may.
 local function gate(base, limits, now)
   local free = math.huge
   if limits.places >= 0 then
@@ -9,7 +9,8 @@ local function gate(base, limits, now)
   end
   if limits.rate > 0 then
     local slot = math.floor(limits.window / limits.slots)
-    -- A clock may step back, but no further than its window: what is later than that counts no more.
+    -- A clock may step back, but by no more than its window: starts later than that no longer
+    -- count.
     local first, last = math.floor(now / slot) - limits.slots, math.floor(now / slot) + 2 * limits.slots
     local told, sum, counts = redis.call('HGETALL', base .. 'rate'), 0, {}
     for i = 1, #told, 2 do
@@ -45,7 +46,7 @@ local function gate(base, limits, now)
   return free, 0
 end
 
--- Each may start that late, and counts in the slot of that moment.
+-- Each job may start as late as `limits.late`, and counts in the slot of that moment.
 local function count_starts(base, limits, count, now)
   if limits.rate > 0 and count > 0 then
     local slot = math.floor(limits.window / limits.slots)
@@ -55,7 +56,7 @@ local function count_starts(base, limits, count, now)
   end
 end
 
--- So many that were counted until a moment did not start. Their slot alone has them.
+-- Removes starts that were counted until a moment but did not happen. Only its slot counts them.
 local function uncount_starts(base, moment, count)
   local slot = tonumber(redis.call('HGET', base .. 'rate', 'slot') or '')
   if moment <= 0 or not slot or slot < 1 then return end
@@ -66,8 +67,8 @@ local function uncount_starts(base, moment, count)
   if back > 0 then redis.call('HINCRBY', base .. 'rate', field, -back) end
 end
 
--- Limits as they come in ARGV: paused, rate, window, slots, late, places. Nothing comes where none
--- of the queues has any.
+-- The limits in ARGV: paused, rate, window, slots, late, places. They are absent if no queue has
+-- any.
 local function limits_at(place)
   if not ARGV[place] then return {paused = false, rate = 0, places = -1} end
   return {paused = ARGV[place] == '1', rate = tonumber(ARGV[place + 1]),

@@ -1,6 +1,7 @@
--- ARGV: now; for each queue its limits. Answers now, the microseconds until something can be
--- fetched or -1, the earliest end of a lease or -1, the earliest due or -1, how many dead letters
--- are parked, and the earliest end of the time of a result or -1. It changes nothing that counts.
+-- ARGV: now; for each queue its limits. Returns now, the microseconds until something can be
+-- fetched or -1, the earliest end of a lease or -1, the earliest due time or -1, the number of
+-- parked dead letters, and the earliest expiry of a result or -1. Changes nothing but obsolete rate
+-- counts.
 local now = clock(ARGV[1])
 local soonest, lease, due, parked, kept = -1, -1, -1, 0, -1
 

@@ -1,5 +1,5 @@
--- The numbers of the queues in which a lease is over, or is none that a script gave (see "reap").
--- It changes nothing.
+-- Returns the numbers of the queues with a lease that has expired or that no script wrote (see
+-- "reap"). Changes nothing.
 local now, found = clock(ARGV[1]), {}
 for i = 2, #KEYS do
   local first = redis.call('ZRANGE', KEYS[i] .. 'leased', 0, 0, 'WITHSCORES')[2]

@@ -1,4 +1,4 @@
--- ARGV: now, limit. The next places in the order in which they would be fetched, each with
+-- ARGV: now, limit. Returns the next places in the order in which they would be fetched, each with
 -- its message and state.
 local base, now, limit = KEYS[2], clock(ARGV[1]), tonumber(ARGV[2])
 local places = redis.call('ZRANGE', base .. 'ready', 0, limit - 1)

@@ -1,9 +1,9 @@
--- ARGV: now, how long ago (microseconds), where to go on, how many to look at, and "1" to delete.
--- Looks at results, and deletes those of jobs that ended so long ago, with the runs that did not
--- succeed. Answers where to go on ("0" at the end), how many results and how many runs there were.
+-- ARGV: now, age (microseconds), cursor, how many results to examine, and "1" to delete. Counts the
+-- results of jobs that ended longer ago and, if asked, deletes them with the runs that did not
+-- succeed. Returns the cursor ("0" at the end) and the numbers of such results and runs.
 local base, before = KEYS[2], clock(ARGV[1]) - tonumber(ARGV[2])
 
--- Where a result has no moment of its end, the enqueue counts, as the id tells.
+-- A result without a finish time counts from its enqueue, whose time is part of the id.
 local function ended_at(id, text)
   local is_read, told = pcall(cjson.decode, string.match(text, '^[^\n]*'))
   local at = is_read and type(told) == 'table' and told.finished_at

@@ -1,5 +1,5 @@
--- ARGV: now, due; then of leases id, token, and until when a rate limit counts their start. As if
--- they had never been given, but due later.
+-- ARGV: now, due; then for each lease id, token, and until when a rate limit counts its start. Puts
+-- the jobs back as if they had never been leased, but due later.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local put = 0
 for at = 3, #ARGV, 3 do

@@ -1,5 +1,6 @@
--- ARGV: now, due, handler, how many to look at. Of what comes next in the queue, what is of that
--- handler is due later; answers how many. What others have waiting in front is fetched first.
+-- ARGV: now, due, handler, how many to examine. Postpones the next jobs of this handler in the
+-- queue and returns how many. Jobs of other handlers that wait in front of them are still fetched
+-- first.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local due, handler, left = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local put, passed, PAGE = 0, 0, 250

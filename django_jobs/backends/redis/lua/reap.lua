@@ -1,6 +1,6 @@
--- ARGV: now, limit, how long jobs wait after their first crash, their second and so on (us).
--- Returns what was leased and ended without a verdict. Answers how many that were, and for each that was charged a crash: its place, its message without the body, and its
--- state as it was.
+-- ARGV: now, limit, how long jobs wait after their first crash, their second and so on (us). Puts
+-- back jobs whose lease ended without a verdict. Returns how many, and for each job that was
+-- charged a crash: its place, its message without the body, and its previous state.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local lost = redis.call('ZRANGEBYSCORE', base .. 'leased', '-inf', number(now), 'LIMIT', 0, ARGV[2])
 local never = redis.call('ZRANGEBYSCORE', base .. 'leased', number(now + ENDLESS), '+inf', 'LIMIT', 0, ARGV[2])

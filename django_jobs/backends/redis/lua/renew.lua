@@ -1,4 +1,5 @@
--- ARGV: now, lease in microseconds; for each lease: id, token. Answers 1 for each that holds.
+-- ARGV: now, lease in microseconds; for each lease: id, token. Returns 1 for each that is held,
+-- else 0.
 local base, now = KEYS[2], clock(ARGV[1])
 local answer = {}
 for at = 3, #ARGV, 2 do

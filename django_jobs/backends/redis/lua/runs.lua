@@ -1,9 +1,9 @@
--- Shared: how new jobs come, and are made.
+-- Shared: how new jobs are encoded and created.
 
--- Runs of new jobs: jobs in a row that differ in nothing but id, signature and body. One begins
--- with which of KEYS, whether the due is a delay, the due, flag, rank and the digest of the
--- unique_key or nothing; then for each job its id and the rest of its message. Lengths go before
--- what they measure.
+-- A run of new jobs: consecutive jobs that differ only in id, signature and body. It starts with
+-- the index in KEYS, whether the due is a delay, the due, flag, rank and the digest of the
+-- unique_key or nothing; then come, for each job, its id and the rest of its message. Each length
+-- precedes what it measures.
 local function run_of(text, now)
   local key, is_delay, due, flag, rank, unique, at = struct.unpack('>HBdc1c3Bc0', text)
   local ids, rests, run, size = {}, {}, {base = KEYS[key], flag = flag, unique = unique}, #text
@@ -16,8 +16,7 @@ local function run_of(text, now)
   return run
 end
 
--- Stores the names of the queues, so that they are found by housekeeping and by workers that
--- serve every queue.
+-- Stores the names of the queues for housekeeping and for workers that serve every queue.
 local function name_queues(guards)
   if not is_named_here(guards) then return end
   local names = guards .. 'queues'
@@ -33,8 +32,9 @@ local function name_queues(guards)
   end
 end
 
--- Makes those jobs of a run, from one to another, whose ids are new and in whose place nothing
--- stands: "" for the job itself, else an id. Adds to the answer what stands there, or "1".
+-- Creates the jobs of a run from `first` to `last`, except those whose id exists or that another
+-- job stands in for. Adds to the answer, for each: "1" if created, "" if its id exists, else the
+-- other's id.
 local function make(run, first, last, now, answer, there)
   local base, seen, messages, places = run.base, {}, {}, {}
   local alive = redis.call('HMGET', base .. 'jobs', unpack(run.ids, first, last))

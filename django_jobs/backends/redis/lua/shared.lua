@@ -1,33 +1,33 @@
--- What scripts share. Each script is those parts of this text, endings.lua, limits.lua and
--- runs.lua that it uses, and its own text, nothing else: values come as KEYS and ARGV only.
--- Parts are apart by an empty line, and have none inside.
+-- What scripts share. Each script consists of the parts of this text, endings.lua, limits.lua and
+-- runs.lua that it uses, and of its own text; values come only as KEYS and ARGV. An empty line
+-- separates two parts, so a part contains none.
 --
--- KEYS[1] is the base of the keys that jobs share (`guards`), the others are the bases of
--- queues. A queue's keys are its base and one of these words:
+-- KEYS[1] is the base of the keys that jobs share (`guards`), the others are the bases of queues. A
+-- queue's keys are its base and one of these words:
 --   jobs     hash: id -> the message, written once
 --   state    hash: id -> counters and lease; absent until the first lease
---   ready    sorted set of places, all of score 0, and so in the order of their text
+--   ready    sorted set of places, all with score 0, and therefore in lexical order
 --   later    sorted set of places by the moment they are due
---   suspects hash: ids of jobs that are to run alone -> the token whose loss was reaped last, and
---            "1" when a crash was charged for it, else "0"; or "" where nothing is to be taken back
+--   suspects hash: ids of jobs that have to run alone -> the token of the lease reaped last, and
+--            "1" if a crash was charged for it, else "0"; or "" if nothing can be taken back
 --   stops    set: ids of jobs that were asked to stop while they ran
---   leased   sorted set of ids by the end of their lease; whatever runs is in it
+--   leased   sorted set of the ids of all running jobs by the end of their lease
 --   blocked  hash: id -> the key that it waits for
 --   w:<key>  sorted set of places that wait for a key
---   dead     hash: id -> a dead letter that was not copied to the database yet
+--   dead     hash: id -> a dead letter that has not been copied to the database yet
 --   rate     hash: the starts of a queue with a rate limit, by slot
---   unused   since when housekeeping finds nothing in the queue; absent from the next enqueue on
---   wake     list: one entry for each idle worker that is to look
+--   unused   since when housekeeping has seen the queue empty; the next enqueue deletes it
+--   wake     list: one entry for each idle worker that has to look
 --   pushed:<id> set while it is remembered that a relay has pushed the job
---   ended:<first 8 of id> set of the rest of ids that have ended, while that is remembered
---   res      hash: id -> a line of JSON, how the job ended, and its body
---   kept     sorted set of the ids of results by the end of their time
+--   ended:<first 8 of id> set of the remaining parts of ended ids, while these are remembered
+--   res      hash: id -> the result, a line of JSON, and the body of the job
+--   kept     sorted set of the ids of results by their expiry
 --   att:<id> the runs that did not succeed
--- Beside what jobs share, `guards` has the set "queues": the names of queues that may hold
--- something. In a cluster that set is not beside them, but at a place of its own.
+-- In addition, `guards` has the set "queues": the names of queues that may hold something. In a
+-- cluster that set has a place of its own, not beside the keys that jobs share.
 --
--- A place is rank (3 digits), due (16 digits) and id. A message is "k" when it has keys and
--- else "-", its place without the id, a line of JSON, and the body.
+-- A place is rank (3 digits), due (16 digits) and id. A message is "k" if the job has keys, else
+-- "-", then its place without the id, a line of JSON, and the body.
 
 local NO_TOKEN = '--------------------------------'
 
@@ -37,7 +37,7 @@ local KEY_FIELDS = {unique = 5, lock = 6, places = 7, once = 8}
 
 local LAST_MOMENT, LAST_COUNT = 9007199254740991, 2147483646
 
--- A lease that would end in a hundred years is none that a script gave.
+-- No script writes a lease that ends a hundred years from now.
 local ENDLESS = 3200000000000000
 
 local MESSAGE_HEAD = '^[k-]' .. string.rep('%d', 19)
@@ -47,7 +47,7 @@ local PLACE = '^' .. string.rep('%d', 19) .. '[%w_-]+$'
 local STATE = '^(' .. string.rep('.', 32)
   .. ')|(%-?%d+):(%-?%d+):(%-?%d+):(%d):(%-?%d+):(%d+):(%d+):(%d):(%d+):([^:]*):(.*)$'
 
--- Of what anybody may have written, a number that is finite and can be written again.
+-- Makes a number finite and safe to store again: other programs may have written it.
 local function within(n, most)
   if not n or n ~= n then return 0 end
   return math.min(math.max(n, -most), most)
@@ -79,12 +79,12 @@ local function place_of(rank, due, id)
   return rank .. string.format('%016.0f', within(math.max(due, 0), LAST_MOMENT)) .. id
 end
 
--- Whether it is one that a script wrote: with digits, and an id that comes back as it went.
+-- Whether a script may have written this place: digits, and an id that survives a round trip.
 local function is_place(place)
   return #place <= 83 and string.find(place, PLACE)
 end
 
--- Counters and lease of a job; those of a fresh one when there are none.
+-- Counters and lease of a job; those of a new job if there are none.
 local function state_of(text)
   local state = {token = NO_TOKEN, attempts = 0, deliveries = 0, crashes = 0, suspect = 0,
                  due = -1, leased = 0, fence = 0, keyed = 0, put_off = 0, done_by = '', worker = ''}
@@ -107,7 +107,7 @@ local function state_text(state)
     state.keyed, state.put_off) .. state.done_by .. ':' .. state.worker
 end
 
--- The line of JSON in a message; empty where it cannot be read.
+-- The fields in a message's line of JSON, empty if it cannot be read, and whether it could be.
 local function fields_of(message)
   local line = string.match(message, '^.' .. string.rep('%d', 19) .. '([^\n]*)\n')
   local known, fields = pcall(cjson.decode, line or '')
@@ -132,7 +132,7 @@ local function is_message(message)
   return message and string.find(message, MESSAGE_HEAD) and string.find(message, '\n', 21, true) ~= nil
 end
 
--- Tells workers that wait. It is no more than a hint, and one of another type is written anew.
+-- Wakes idle workers. This is only a hint, so a key of another type is simply replaced.
 local function wake(base, count)
   local length = redis.pcall('LLEN', base .. 'wake')
   if type(length) == 'table' then
@@ -144,7 +144,7 @@ local function wake(base, count)
   end
 end
 
--- Lets a job wait: for its turn, or for its time.
+-- Puts a job in line, or schedules it if it is not due yet.
 local function put_place(base, place, now)
   if due_of(place) > now then
     redis.call('ZADD', base .. 'later', number(due_of(place)), place)
@@ -153,13 +153,13 @@ local function put_place(base, place, now)
   end
 end
 
--- Whether a script that was told these keys may look at a queue that one of them tells of.
+-- Whether a script with these KEYS may access a queue whose base it read from a shared key.
 local function is_reached(guards, base)
   return guards ~= KEYS[2] .. 'shared:' or base == KEYS[2]
 end
 
 -- Whether the names of queues are beside what jobs share. In a cluster they are on a server that
--- no script on a queue reaches.
+-- scripts on a queue cannot reach.
 local function is_named_here(guards)
   return guards ~= KEYS[2] .. 'shared:'
 end
@@ -170,7 +170,7 @@ local function name_of(guards, base)
   return string.sub(base, first, first - #guards - 3)
 end
 
--- Makes ready what waits in a queue for a key that has places now.
+-- Makes the jobs of a queue ready that wait for a key with free places.
 local function pass_on_in(base, guards, key, all)
   local taken = redis.call('SCARD', guards .. 'h:' .. key)
   local line, woken, moved = base .. 'w:' .. key, 0, 0
@@ -184,7 +184,7 @@ local function pass_on_in(base, guards, key, all)
     local keys = keys_of(redis.call('HGET', base .. 'jobs', id))
     local places = keys and keys.places or 1
     if string.sub(key, 1, 2) == 'i:' then places = 1 end
-    -- What cannot be read takes no place of a key; it goes to be buried.
+    -- An unreadable job takes no place of a key; it will become a dead letter.
     if keys and not all and taken + woken >= places then break end
     redis.call('ZREM', line, place)
     redis.call('HDEL', base .. 'blocked', id)
@@ -194,8 +194,8 @@ local function pass_on_in(base, guards, key, all)
   if woken > 0 then wake(base, woken) end
 end
 
--- The same in all queues where jobs wait for it. A queue that has a key of another type keeps
--- nobody from settling what runs in another one.
+-- Does the same in every queue where jobs wait for the key. If a queue has a key of another type,
+-- running jobs of other queues can still be settled.
 local function pass_on(guards, key, all)
   for _, base in ipairs(redis.call('SMEMBERS', guards .. 'q:' .. key)) do
     pcall(pass_on_in, base, guards, key, all)
@@ -208,7 +208,7 @@ local function is_done(guards, once, now)
   return till and tonumber(till) > now and id or ''
 end
 
--- Gives back what a lease held, and lets the next ones go on.
+-- Releases what a lease held, and lets the next jobs in line go on.
 local function release(guards, id, keys, done)
   if not keys then return end
   if keys.once then
@@ -228,7 +228,7 @@ local function free_unique(guards, base, id, keys)
   end
 end
 
--- Takes a job out, whatever it was doing; what it held is given back by the caller.
+-- Removes a job in any state; the caller releases what it held.
 local function forget(base, id)
   redis.call('HDEL', base .. 'jobs', id)
   redis.call('HDEL', base .. 'state', id)
@@ -237,7 +237,7 @@ local function forget(base, id)
   redis.call('SREM', base .. 'stops', id)
 end
 
--- Where a waiting job stands: the set, its place, and the key it waits for.
+-- Where a waiting job is: the set, its place, and the key it waits for.
 local function find_waiting(base, id, message, state)
   local due = state.due
   if due < 0 then due = tonumber(string.sub(message, 5, 20)) or 0 end
@@ -249,7 +249,7 @@ local function find_waiting(base, id, message, state)
   return nil, place
 end
 
--- Takes a waiting job out. Its message and its counters, or nil when it runs or is not there.
+-- Removes a waiting job. Returns its message and counters, or nil if it runs or does not exist.
 local function remove_waiting(guards, base, id)
   local message = redis.call('HGET', base .. 'jobs', id)
   if not message then return nil end
@@ -261,7 +261,7 @@ local function remove_waiting(guards, base, id)
   forget(base, id)
   local keys = keys_of(message)
   free_unique(guards, base, id, keys)
-  -- It may have been let go on already, and then others wait for the place it does not take.
+  -- The job may have been unblocked already; then others wait for the place it will not take.
   release(guards, id, keys, false)
   return message, state
 end

@@ -1,12 +1,12 @@
--- ARGV: now. Ready, scheduled, running, blocked, suspect, and how long the oldest ready one
--- has waited (microseconds).
+-- ARGV: now. Returns the numbers of ready, scheduled, running, blocked and suspect jobs, and how
+-- long the oldest ready job has waited (microseconds).
 local base, now = KEYS[2], clock(ARGV[1])
 local early = redis.call('ZCOUNT', base .. 'later', '-inf', number(now))
 local later = redis.call('ZCARD', base .. 'later') - early
 local oldest = redis.call('ZRANGE', base .. 'later', 0, 0)[1]
 local since = now
 if oldest and is_place(oldest) then since = math.min(since, due_of(oldest)) end
--- The first of every rank; there are two hundred of them at most.
+-- The first place of every rank; there are at most two hundred ranks.
 local from = '-'
 while true do
   local place = redis.call('ZRANGEBYLEX', base .. 'ready', from, '+', 'LIMIT', 0, 1)[1]

@@ -1,5 +1,5 @@
--- ARGV: now, ids of jobs that were stored in vain, and may be stored again. Answers how many of
--- them waited here and are gone. One that was leased before has a state: it may have run.
+-- ARGV: now, ids of jobs that were stored in vain and may be stored again. Returns how many of them
+-- waited here and were removed. A job with a state was leased before and may have run: it stays.
 local guards, base, gone = KEYS[1], KEYS[2], 0
 for i = 2, #ARGV do
   local is_new = redis.call('HEXISTS', base .. 'state', ARGV[i]) == 0

@@ -1,6 +1,6 @@
--- ARGV: now, limit, how many holders to name. Readies what is due, and what waits for a key that
--- has places; drops results whose time is over. Answers how many that were, and then the keys and
--- ids of some that hold a place of a key that is waited for here, and are not leased here.
+-- ARGV: now, limit, how many holders to name. Makes ready the jobs that are due or wait for a key
+-- with free places, and drops expired results. Returns how many were due or dropped, then keys and
+-- ids of some jobs that hold a key for which jobs wait here, without being leased here.
 local guards, base, now = KEYS[1], KEYS[2], clock(ARGV[1])
 local dropped = drop_over(base, now, math.min(tonumber(ARGV[2]), 1000))
 local due = redis.call('ZRANGEBYSCORE', base .. 'later', '-inf', number(now), 'LIMIT', 0, ARGV[2])
@@ -10,7 +10,7 @@ for _, place in ipairs(due) do
 end
 if #due > 0 then wake(base, #due) end
 
--- What waits for no key that it could be found under waits for its turn again.
+-- Puts a job back in line if it is marked as blocked but is not in the line of its key.
 local function unblock(id)
   local message = redis.call('HGET', base .. 'jobs', id)
   local state = state_of(redis.call('HGET', base .. 'state', id) or nil)
@@ -35,7 +35,7 @@ end
 
 local answer, most = {#due + dropped}, 1 + 2 * tonumber(ARGV[3])
 
--- A job whose message was spoiled while it ran could not tell what it held.
+-- A job whose message was damaged while it ran could not release its keys: names such holders.
 local function name_holders(key)
   local ids = redis.call('SMEMBERS', guards .. 'h:' .. key)
   for i = 1, #ids do -- another one first each time, for not all may be named
@@ -60,7 +60,7 @@ if redis.call('EXISTS', base .. 'blocked') == 1 then
     name_holders(key)
     local once = string.match(key, '^i:(.*)$')
     redis.call('SADD', guards .. 'q:' .. key, base)
-    -- In this queue: the others that wait for it are tidied, too.
+    -- Only in this queue: the other queues with jobs waiting for the key are tidied as well.
     pass_on_in(base, guards, key, once ~= nil and is_done(guards, once, now) ~= '')
   end
 end

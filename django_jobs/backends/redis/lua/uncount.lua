@@ -1,4 +1,4 @@
--- ARGV: now; then for each lease that was given back and did not start, until when a rate limit
+-- ARGV: now; then, for each lease that was given back without a start, until when a rate limit
 -- counts its start.
 for at = 2, #ARGV do uncount_starts(KEYS[2], tonumber(ARGV[at]), 1) end
 return #ARGV - 1

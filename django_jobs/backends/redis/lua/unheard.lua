@@ -1,5 +1,5 @@
--- ARGV: now, token. Gives back all that a claim with this token took in one of the queues, each
--- job to its place and charged nothing; answers how many. Looks only among what is leased.
+-- ARGV: now, token. Gives back every job that a claim with this token leased in one of the queues,
+-- to its place and without a charge. Returns how many. Examines only leased jobs.
 local guards, now, token = KEYS[1], clock(ARGV[1]), ARGV[2]
 local LOOKED_AT, PAGE = 20000, 500
 local returned = 0

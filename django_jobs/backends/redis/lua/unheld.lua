@@ -1,10 +1,11 @@
--- KEYS: the bases of all queues that share the guards. ARGV: now, then keys and ids that seem to
--- hold a place of them. Takes the places of those that are leased nowhere, and lets others go on.
+-- KEYS: the bases of all queues that share the guards. ARGV: now, then keys, each with the id of a
+-- job that seems to hold a place of it. Frees the places of jobs that are leased nowhere, and lets
+-- others go on.
 local guards, now = KEYS[1], clock(ARGV[1])
 
 local function is_leased(id)
   for i = 2, #KEYS do
-    -- Of a queue whose key is of another type nothing can be leased.
+    -- If this key of a queue has another type, the queue cannot lease anything.
     if type(redis.pcall('ZSCORE', KEYS[i] .. 'leased', id)) == 'string' then return true end
   end
   return false

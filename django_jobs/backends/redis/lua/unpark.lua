@@ -1,4 +1,4 @@
--- ARGV: now, then ids of dead letters that stand in the database now.
+-- ARGV: now, then ids of dead letters that are now in the database.
 local base = KEYS[2]
 for i = 2, #ARGV do
   redis.call('HDEL', base .. 'dead', ARGV[i])

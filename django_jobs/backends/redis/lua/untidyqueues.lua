@@ -1,7 +1,7 @@
--- ARGV: now, after how many microseconds a queue in which nothing is left is forgotten. Of the
--- queues that tidy has something to do in: the number, whether jobs wait for a key there, and
--- whether dead letters are parked. Then, apart, the numbers of those whose names are forgotten
--- in this step; the next enqueue stores them again. Not in a cluster, where names are on another
+-- ARGV: now, after how many microseconds an empty queue is forgotten. Returns, for each queue in
+-- which tidy has work: its number, whether jobs wait for a key there, and whether dead letters are
+-- parked. Then, in a second list, the numbers of the queues whose names this step forgot; the next
+-- enqueue stores them again. In a cluster none is forgotten, because the names are on another
 -- server.
 local guards, now, found, gone = KEYS[1], clock(ARGV[1]), {}, {}
 
