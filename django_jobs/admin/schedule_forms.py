@@ -1,4 +1,4 @@
-"""Schedules that are made in the admin: a form that refuses what could never run."""
+"""Schedules made in the admin: a form that rejects those that could never run."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ LONGEST_EXPRESSION = LONGEST_NAME = 255
 
 
 class PayloadField(forms.JSONField):
-    """JSON over several lines, in which nothing hides."""
+    """Multi-line JSON with invisible characters escaped."""
 
     def prepare_value(self, value: Any) -> Any:
         return value if isinstance(value, InvalidJSONInput) else in_editor(value)
 
 
 class AdminScheduleForm(AnyForm):
-    """What is saved could run: the same checks as for schedules in code."""
+    """Applies the same checks as for schedules in code."""
 
     class Meta:
         model = AdminSchedule
@@ -101,7 +101,7 @@ class AdminScheduleForm(AnyForm):
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if self.instance.pk is not None:
             for name in cleaned.keys() - self.changed_data - {"payload"}:
-                cleaned[name] = getattr(self.instance, name)  # it may be shown written out
+                cleaned[name] = getattr(self.instance, name)  # the form may show it with escapes
         if not self.errors and "payload" in self.fields:
             try:
                 cleaned["payload"] = self._payload(cleaned)
@@ -118,12 +118,12 @@ class AdminScheduleForm(AnyForm):
         return cleaned
 
     def _payload(self, cleaned: Mapping[str, Any]) -> Any:
-        """What was given, with what is hidden put back; raises InvalidPayload."""
-        given, before = cleaned.get("payload"), self.instance
-        if given is None:
+        """The submitted value with redacted parts restored; raises InvalidPayload."""
+        submitted, before = cleaned.get("payload"), self.instance
+        if submitted is None:
             return dict(NO_ARGUMENTS)
-        payload = put_back(given, before.payload, registry.get(before.handler))
-        if payload != given and cleaned["handler"] != before.handler:
+        payload = put_back(submitted, before.payload, registry.get(before.handler))
+        if payload != submitted and cleaned["handler"] != before.handler:
             raise InvalidPayload(
                 "hidden values (••••) stay with the handler they were meant for; write the values "
                 "themselves for another one"
@@ -136,7 +136,7 @@ class AdminScheduleForm(AnyForm):
 
 @admin.register(AdminSchedule)
 class AdminScheduleAdmin(LegibleAdmin):
-    """Made, changed and deleted here; everything else about schedules is on their own page."""
+    """Adds, changes and deletes schedules; the rest is on the page of schedules."""
 
     form = AdminScheduleForm
     as_cards = True
@@ -157,7 +157,7 @@ class AdminScheduleAdmin(LegibleAdmin):
         return super().get_queryset(request).using(jobs_database())
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
-        """The payload as elsewhere: only for those who may see it, and masked."""
+        """Hide the payload from users who may not view it; otherwise mask its secrets."""
         if obj is None:
             return tuple(AdminScheduleForm.base_fields)
         names = tuple(AdminScheduleForm.base_fields)
@@ -174,7 +174,7 @@ class AdminScheduleAdmin(LegibleAdmin):
     ) -> tuple[str, ...]:
         if obj is None or may_view_payload(request.user):
             return ("shown_payload",)
-        return ("shown_handler",)  # another would get a payload that this user does not see
+        return ("shown_handler",)  # another handler would get a payload that this user may not view
 
     @admin.display(description="handler")
     def shown_handler(self, row: AdminSchedule) -> str:
@@ -189,7 +189,7 @@ class AdminScheduleAdmin(LegibleAdmin):
 
     @admin.display(description="problem", empty_value="none")
     def problem(self, row: AdminSchedule) -> str | None:
-        """Why it is not scheduled: what was right when it was saved may be so no more."""
+        """Why the schedule is ignored: it was valid when saved, but may no longer be."""
         if any(schedule.name == row.name for schedule in declared()):
             return "a schedule in code or settings has its name, and is the one that runs"
         return printable(next(iter(stored.problems(row)), "")) or None
@@ -236,5 +236,5 @@ class AdminScheduleAdmin(LegibleAdmin):
         now = to_datetime(store_now(jobs_database()))
         local = zone_of(zone)
         runs = next_runs(schedule, now, RUNS_PREVIEWED)
-        told = [f"{moment.astimezone(local):%a %d %b %Y, %H:%M:%S %Z}" for moment in runs]
-        return JsonResponse({"problem": "", "runs": told})
+        lines = [f"{moment.astimezone(local):%a %d %b %Y, %H:%M:%S %Z}" for moment in runs]
+        return JsonResponse({"problem": "", "runs": lines})

@@ -109,7 +109,7 @@ def _check_backend(
         return
     try:
         yield from backend_class(config.alias, config.options).check()
-    except Exception as error:  # noqa: BLE001 - the class may be anybody's
+    except Exception as error:  # noqa: BLE001 - third-party classes raise anything
         yield Error(
             f"{where} ({config.path}) cannot be set up: {type(error).__name__}.",
             hint=f"Correct {where}['OPTIONS']; build it in a shell to see the whole error, "

@@ -181,7 +181,7 @@ class CircuitBreakerConfig(NamedTuple):
     handlers: Mapping[str, HandlerBreakerConfig] = _nothing()
 
 
-# Compared by identity, by caches of what depends on the settings.
+# eq=False: caches of values derived from the settings compare them by identity.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobsSettings:
     """The complete, checked settings. All lengths of time are in seconds."""

@@ -235,7 +235,7 @@ def _endings(alias: str, name: str, ids: list[UUID]) -> dict[UUID, str]:
     try:
         endings = _waiting(home, name, ids) | _outcomes(backend, ids)
     except (BackendUnavailable, OSError):
-        return dict.fromkeys(ids, TickOutcome.OPEN)  # it cannot be asked: leave all as it is
+        return dict.fromkeys(ids, TickOutcome.OPEN)  # unreachable: the outcomes stay open
     except Error:
         if backend.home == alias:
             raise

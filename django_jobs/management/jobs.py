@@ -1,4 +1,4 @@
-"""Jobs in one shape, whichever table or broker they are found in, for a list of them."""
+"""Jobs of every table and broker in one form, for ``jobs_list``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEADERS = ("id", "state", "handler", "queue", "attempts", "due", "error")
 class Listed:
     """One job. ``due`` is when it may run; a job that ended has ``ended`` instead.
 
-    ``in_outbox``: its backend has not been given it yet. ``reason``: why it was cancelled or
+    ``in_outbox``: it has not been pushed to its backend yet. ``reason``: why it was cancelled or
     skipped.
     """
 
@@ -73,10 +73,10 @@ class Listed:
 
     def document(self) -> dict[str, Any]:
         """The same for JSON."""
-        known = ("id", "state", "handler", "queue", "backend", "name", "priority", "attempts")
+        names = ("id", "state", "handler", "queue", "backend", "name", "priority", "attempts")
         error = {"type": self.error_type, "message": self.error_message}
         return {
-            **{name: getattr(self, name) for name in known},
+            **{name: getattr(self, name) for name in names},
             "suspect": self.suspect,
             "due": iso(self.due),
             "ended": iso(self.ended),
@@ -88,9 +88,9 @@ class Listed:
 
 @dataclass(slots=True)
 class Wanted:
-    """Which jobs, and how many. ``looks``: how many more may be looked at in search of them.
+    """A filter and a limit. ``looks``: how many more rows may be scanned.
 
-    Among millions, a handler that few of them have, or none, could be looked for for minutes.
+    Finding a rare handler among millions of jobs could take minutes.
     """
 
     state: str | None
@@ -101,7 +101,7 @@ class Wanted:
 
     @property
     def may_miss_some(self) -> bool:
-        """Whether it was looked among the first ones only."""
+        """Whether the scan reached its limit."""
         return self.looks <= 0
 
 
@@ -135,14 +135,14 @@ def _at_broker(backend: Inspects, wanted: Wanted) -> Iterator[Listed]:
 def _live(alias: str, wanted: Wanted) -> Iterator[Listed]:
     now = store_now(alias)
     for name in [wanted.queue] if wanted.queue else all_queues(alias):
-        # One after the other: each is a piece of an index, and all together have to be sorted.
+        # State by state: each is a range of an index; together the rows would have to be sorted.
         for state in JobState if wanted.state is None else [JobState[wanted.state.upper()]]:
             jobs = live(name, using=alias).filter(state=state)
             if wanted.handler is not None:
                 jobs = live(using=alias).filter(pk__in=_of_handler(jobs, wanted))
-            found = list(jobs.defer("body", "meta", "created_at")[: wanted.count])
-            for start in range(0, len(found), PAGE):
-                yield from _with_errors(alias, found[start : start + PAGE], now)
+            rows = list(jobs.defer("body", "meta", "created_at")[: wanted.count])
+            for start in range(0, len(rows), PAGE):
+                yield from _with_errors(alias, rows[start : start + PAGE], now)
 
 
 def _of_handler(jobs: QuerySet[Job], wanted: Wanted) -> list[Any]:
@@ -176,7 +176,7 @@ def _with_errors(alias: str, page: list[Job], now: int) -> Iterator[Listed]:
 
 
 def _in_outbox(alias: str, wanted: Wanted) -> Iterator[Listed]:
-    """Jobs that their backend has not been given yet, the oldest first."""
+    """Jobs that have not been pushed to their backend yet, the oldest first."""
     now = store_now(alias)
     for row in _rows_of_outbox(alias, wanted):
         state = state_of(row)
@@ -202,7 +202,7 @@ def _in_outbox(alias: str, wanted: Wanted) -> Iterator[Listed]:
 
 
 def _rows_of_outbox(alias: str, wanted: Wanted) -> Iterator[OutboxJob]:
-    """Page after page: a driver may read all rows of a statement at once, with their bodies."""
+    """Read page by page: a driver may load all rows of a query at once, with their bodies."""
     rows = OutboxJob.objects.using(alias).order_by("pk")
     if wanted.queue is not None:
         rows = rows.filter(queue=wanted.queue)
@@ -215,8 +215,8 @@ def _rows_of_outbox(alias: str, wanted: Wanted) -> Iterator[OutboxJob]:
 
 def _dead(alias: str, wanted: Wanted) -> Iterator[Listed]:
     now = store_now(alias)
-    found = select(queue=wanted.queue, handler=wanted.handler, using=alias)
-    for dead in found[: wanted.count]:
+    letters = select(queue=wanted.queue, handler=wanted.handler, using=alias)
+    for dead in letters[: wanted.count]:
         yield Listed(
             id=str(dead.job_id),
             state="dead",
@@ -236,7 +236,7 @@ def _dead(alias: str, wanted: Wanted) -> Iterator[Listed]:
 
 
 def _ended(alias: str, wanted: Wanted) -> Iterator[Listed]:
-    """The latest first, by their ids: these rise with time, and are the key of the table."""
+    """The latest first, by primary key: ids increase with time."""
     now = store_now(alias)
     latest = JobResult.objects.using(alias).order_by("-job_id")
     named = {"status": wanted.state, "queue": wanted.queue, "handler": wanted.handler}
@@ -266,7 +266,7 @@ def _ended(alias: str, wanted: Wanted) -> Iterator[Listed]:
 def _peeked(
     backend: Inspects, state: str | None, queue: str | None, handler: str | None
 ) -> Iterator[Listed]:
-    """What a broker shows of its jobs."""
+    """The first jobs of each queue of a broker."""
     for name in [queue] if queue else backend.queues():
         for glimpse in (*backend.peek(name, PAGE), *backend.held(name, PAGE)):
             index, header = glimpse.message.index, glimpse.message.header
@@ -293,7 +293,7 @@ def _peeked(
 def _kept(
     backend: Inspects, state: str, queue: str | None, handler: str | None
 ) -> Iterator[Listed]:
-    """What a broker keeps of jobs that ended."""
+    """The latest jobs that ended, as far as a broker keeps them."""
     for account in backend.latest(queue, PAGE):
         if account.status != state or handler not in {None, account.handler}:
             continue

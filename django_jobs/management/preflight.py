@@ -1,4 +1,4 @@
-"""What has to be right before jobs can run, looked at one by one."""
+"""Checks of everything that jobs need to run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MESSAGES_PER_QUEUE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at. ``way_out``: what to do, where it is not well."""
+    """The result of one check. ``way_out``: what to do if it is not OK."""
 
     what: str
     state: str
@@ -51,7 +51,10 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """From the configuration to the workers; a database that fails is told once."""
+    """All findings, from the configuration to the waiting messages.
+
+    The checks of a database end early if it cannot be reached or is not migrated.
+    """
     yield from _checks()
     yield from _keys()
     yield from _brokers()
@@ -72,16 +75,18 @@ def _safely(look: Callable[[str], Iterator[Finding]], alias: str) -> Iterator[Fi
     try:
         yield from list(look(alias))
     except DatabaseError as error:
-        told = f"{alias} refused: {str(error).strip()}"
-        yield Finding(what="database", state=FAILED, told=told, way_out="Look at its log.")
+        text = f"{alias} refused: {str(error).strip()}"
+        yield Finding(what="database", state=FAILED, told=text, way_out="Look at its log.")
 
 
 def _checks() -> Iterator[Finding]:
-    problems = [one for one in checks.run_checks(tags=[TAG]) if not one.is_silenced()]
-    for one in problems:
-        state = FAILED if one.is_serious() else WARNING
-        way_out = one.hint or f"See the page on checks for {one.id}."
-        yield Finding(what="check", state=state, told=f"{one.id}: {one.msg}", way_out=way_out)
+    problems = [message for message in checks.run_checks(tags=[TAG]) if not message.is_silenced()]
+    for message in problems:
+        state = FAILED if message.is_serious() else WARNING
+        way_out = message.hint or f"See the page on checks for {message.id}."
+        yield Finding(
+            what="check", state=state, told=f"{message.id}: {message.msg}", way_out=way_out
+        )
     if not problems:
         yield Finding(what="check", state=OK, told="the system checks of django_jobs found nothing")
 
@@ -96,52 +101,52 @@ def _keys() -> Iterator[Finding]:
             told="VERIFY_SIGNATURES is off: whoever can write to the job table can have jobs run",
             way_out="Leave it on, but while you migrate.",
         )
-    told = f"{count} signing key{'' if count == 1 else 's'}; the first one signs"
+    text = f"{count} signing key{'' if count == 1 else 's'}; the first one signs"
     way_out = f"Set SIGNING_KEYS, or {ENVIRONMENT_KEY} in the environment."
-    yield Finding(what="keys", state=OK if count else FAILED, told=told, way_out=way_out)
+    yield Finding(what="keys", state=OK if count else FAILED, told=text, way_out=way_out)
 
 
 def _brokers() -> Iterator[Finding]:
     """Backends whose jobs are in no database, and outlive this process."""
     for alias in brokers():
-        answered, told = _asked(alias)
+        answered, text = _asked(alias)
         if not answered:
             way_out = f"Is the server up, and are OPTIONS of BACKENDS[{alias!r}] right?"
-            yield Finding(what="backend", state=FAILED, told=f"{alias} {told}", way_out=way_out)
-        elif told:
-            yield Finding(what="backend", state=OK, told=f"{alias} {told}")
+            yield Finding(what="backend", state=FAILED, told=f"{alias} {text}", way_out=way_out)
+        elif text:
+            yield Finding(what="backend", state=OK, told=f"{alias} {text}")
 
 
 def _asked(alias: str) -> tuple[bool, str]:
-    """Whether a backend counts a queue when it is asked to, and what to tell of that.
+    """Call ``stats()`` with a time limit; return whether it worked, and a text about it.
 
-    It is asked in a thread, for a client may wait for ever. There is nothing to tell of one
-    that has no server.
+    In a thread, because a client may block forever. The text is empty for a backend without
+    a server.
     """
     settings = get_settings()
     mine = (queue for queue in settings.queues if settings.backend_for(queue) == alias)
     queue = next(mine, DEFAULT_QUEUE)
-    told: list[tuple[bool, str]] = []
+    answers: list[tuple[bool, str]] = []
     began = time.monotonic()
 
     def ask() -> None:
         try:
             backend = backends[alias]
             if backend.ends_with_process or backend.runs_at_enqueue:
-                told.append((True, ""))
+                answers.append((True, ""))
                 return
             backend.stats(queue)
-            told.append((True, f"answers in {(time.monotonic() - began) * 1000:.0f} ms"))
-        except Exception as error:  # noqa: BLE001 - whatever it is, jobs cannot be enqueued there
+            answers.append((True, f"answers in {(time.monotonic() - began) * 1000:.0f} ms"))
+        except Exception as error:  # noqa: BLE001 - after any error jobs cannot be enqueued there
             wrong = f"{type(error).__name__}: {error_text(error).message}"
-            told.append((False, f"cannot be used: {wrong}"))
+            answers.append((False, f"cannot be used: {wrong}"))
         finally:
             connections.close_all()
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(PATIENCE_SECONDS)
-    return told[0] if told else (False, f"did not answer within {PATIENCE_SECONDS:g} seconds")
+    return answers[0] if answers else (False, f"did not answer within {PATIENCE_SECONDS:g} seconds")
 
 
 def _reachable(alias: str) -> Finding:
@@ -151,9 +156,9 @@ def _reachable(alias: str) -> Finding:
             cursor.execute("SELECT 1")
             cursor.fetchone()
     except DatabaseError as error:
-        told = f"{alias} cannot be reached: {str(error).strip()}"
+        text = f"{alias} cannot be reached: {str(error).strip()}"
         way_out = "Is the server up, and are DATABASES, network and password right?"
-        return Finding(what="database", state=FAILED, told=told, way_out=way_out)
+        return Finding(what="database", state=FAILED, told=text, way_out=way_out)
     took = (time.monotonic() - began) * 1000
     vendor = connections[alias].display_name
     return Finding(what="database", state=OK, told=f"{alias} ({vendor}) answers in {took:.0f} ms")
@@ -163,20 +168,23 @@ def _migrated(alias: str) -> Finding:
     missing = not_applied(alias)
     if not missing:
         return Finding(what="migrations", state=OK, told=f"{alias}: all are applied")
-    told = f"{alias}: {len(missing)} not applied: {', '.join(missing)}"
+    text = f"{alias}: {len(missing)} not applied: {', '.join(missing)}"
     way_out = TablesMissing.way_out(alias)
-    return Finding(what="migrations", state=FAILED, told=told, way_out=way_out)
+    return Finding(what="migrations", state=FAILED, told=text, way_out=way_out)
 
 
 def _encoding(alias: str) -> Iterator[Finding]:
-    """Whether every text fits: what a handler prints, raises or returns may have any character."""
+    """Whether the database can store every character.
+
+    The output, errors and results of handlers may contain any.
+    """
     look = {"postgresql": _encoding_of_postgresql, "mysql": _charsets_of_mysql}
     wrong, way_out = look.get(connections[alias].vendor, lambda _: ("", ""))(alias)
     if not wrong:
         yield Finding(what="encoding", state=OK, told=f"{alias} keeps every character")
         return
-    told = f"{alias} {wrong}: what does not fit is left out of records, never of jobs"
-    yield Finding(what="encoding", state=WARNING, told=told, way_out=way_out)
+    text = f"{alias} {wrong}: what does not fit is left out of records, never of jobs"
+    yield Finding(what="encoding", state=WARNING, told=text, way_out=way_out)
 
 
 def _encoding_of_postgresql(alias: str) -> tuple[str, str]:
@@ -190,7 +198,7 @@ def _encoding_of_postgresql(alias: str) -> tuple[str, str]:
 
 
 def _charsets_of_mysql(alias: str) -> tuple[str, str]:
-    """Those of the columns count; the database's is that of tables to come."""
+    """Check the character sets of columns, and the database's, which new tables will have."""
     tables = [model._meta.db_table for model in apps.get_app_config(APP_LABEL).get_models()]
     with connections[alias].cursor() as cursor:
         cursor.execute(
@@ -199,13 +207,13 @@ def _charsets_of_mysql(alias: str) -> tuple[str, str]:
             "AND character_set_name <> 'utf8mb4' AND table_name IN %s ORDER BY table_name",
             [tables],
         )
-        found = cursor.fetchall()
+        rows = cursor.fetchall()
         cursor.execute("SELECT DATABASE(), @@character_set_database")
         database, default = cursor.fetchone()
     alter = [f"ALTER DATABASE {database} CHARACTER SET utf8mb4;"] if default != "utf8mb4" else []
-    names = dict.fromkeys(table for table, _ in found)
+    names = dict.fromkeys(table for table, _ in rows)
     alter += [f"ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb4;" for table in names]
-    charsets = sorted({charset for _, charset in found} or ({default} - {"utf8mb4"}))
+    charsets = sorted({charset for _, charset in rows} or ({default} - {"utf8mb4"}))
     where = f"has {len(names)} tables of jobs" if names else "makes new tables"
     wrong = f"{where} in {', '.join(charsets)}, not in utf8mb4" if charsets else ""
     return wrong, " ".join(alter)
@@ -215,32 +223,32 @@ def _clock(alias: str) -> Iterator[Finding]:
     before = time.time()
     there = store_now(alias) / SECOND
     skew = there - (before + time.time()) / 2
-    told = f"that of {alias} differs from this machine's by {abs(skew):.1f} s"
+    text = f"that of {alias} differs from this machine's by {abs(skew):.1f} s"
     if abs(skew) <= SKEW_SECONDS:
-        yield Finding(what="clock", state=OK, told=told)
+        yield Finding(what="clock", state=OK, told=text)
         return
     way_out = "Leases and due times follow the database's clock; let NTP set both."
-    yield Finding(what="clock", state=WARNING, told=told, way_out=way_out)
+    yield Finding(what="clock", state=WARNING, told=text, way_out=way_out)
 
 
 def _workers(alias: str) -> Iterator[Finding]:
     seen = workers(alias)
-    here = [one.worker for one in seen if one.is_present]
+    here = [entry.worker for entry in seen if entry.is_present]
     if lost := len(seen) - len(here):
-        told = f"{lost} told nothing of themselves for a while; were they killed?"
+        text = f"{lost} told nothing of themselves for a while; were they killed?"
         way_out = "Their jobs return when the leases end; the rows go by themselves."
-        yield Finding(what="workers", state=WARNING, told=told, way_out=way_out)
+        yield Finding(what="workers", state=WARNING, told=text, way_out=way_out)
     if not here:
-        told = f"none is running on {alias}"
+        text = f"none is running on {alias}"
         way_out = "Start one: manage.py jobs_work"
-        yield Finding(what="workers", state=WARNING, told=told, way_out=way_out)
+        yield Finding(what="workers", state=WARNING, told=text, way_out=way_out)
         return
     yield Finding(what="workers", state=OK, told=", ".join(sorted(map(str, here))))
     for queue in sorted({*get_settings().queues, *all_queues(alias)}):
         if not any(serves(worker, queue) and not worker.draining for worker in here):
-            told = f"nobody serves the queue {queue}"
+            text = f"nobody serves the queue {queue}"
             way_out = f"manage.py jobs_work --queue {queue}"
-            yield Finding(what="queue", state=WARNING, told=told, way_out=way_out)
+            yield Finding(what="queue", state=WARNING, told=text, way_out=way_out)
 
 
 def _handlers(alias: str) -> Iterator[Finding]:
@@ -248,30 +256,30 @@ def _handlers(alias: str) -> Iterator[Finding]:
     first = jobs.order_by("-pk").values_list("handler", flat=True)[:HANDLERS_LOOKED_AT]
     unknown = sorted(key for key in set(first) if registry.get(key) is None)
     for key in unknown:
-        told = f"jobs of {key} wait, and this code has no such handler"
+        text = f"jobs of {key} wait, and this code has no such handler"
         way_out = "Deploy the code that has it, or cancel them: jobs_list --handler."
-        yield Finding(what="handler", state=WARNING, told=told, way_out=way_out)
+        yield Finding(what="handler", state=WARNING, told=text, way_out=way_out)
     if not unknown:
         own = len(set(registry) - BUILT_IN_KEYS)
         yield Finding(what="handlers", state=OK, told=f"{own} of your own are registered")
 
 
 def _messages(alias: str) -> Iterator[Finding]:
-    """What a worker with these settings would make of the first messages of each queue."""
+    """Whether a worker with these settings would run the first messages of each queue."""
     try:
         backend = backends[alias]
         gatekeeper = build_gatekeeper(backend, get_settings())
         looked = waiting_messages.look(backend, gatekeeper, None, MESSAGES_PER_QUEUE)
-    except Exception as error:  # noqa: BLE001 - whatever a driver raises; the next look is to follow
-        told = f"those of {alias} cannot be looked at: {str(error).strip()}"
-        yield Finding(what="messages", state=WARNING, told=told, way_out="Is its server up?")
+    except Exception as error:  # noqa: BLE001 - drivers raise anything; the next check must run
+        text = f"those of {alias} cannot be looked at: {str(error).strip()}"
+        yield Finding(what="messages", state=WARNING, told=text, way_out="Is its server up?")
         return
     for unfit in looked.unfit:
-        told = (
+        text = (
             f"{unfit.messages} of the first {looked.messages} that wait on {alias} would not be "
             f"run here ({unfit.reason}, in {', '.join(unfit.queues)}): {unfit.detail}"
         )
-        yield Finding(what="messages", state=WARNING, told=told, way_out=unfit.way_out)
+        yield Finding(what="messages", state=WARNING, told=text, way_out=unfit.way_out)
     if not looked.unfit:
-        told = f"the first {looked.messages} that wait on {alias} would be run here"
-        yield Finding(what="messages", state=OK, told=told)
+        text = f"the first {looked.messages} that wait on {alias} would be run here"
+        yield Finding(what="messages", state=OK, told=text)

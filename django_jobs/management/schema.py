@@ -1,4 +1,4 @@
-"""Whether a database has the tables of this code: looked at before anything works with them."""
+"""Check that a database has been migrated before it is used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS = "django_migrations"
 
 
 def databases_of(backend: Backend, settings: JobsSettings) -> list[str]:
-    """The aliases of the databases in which a worker of a backend reads and writes."""
+    """The aliases of the databases that a worker of a backend uses."""
     if backend.ends_with_process:
         return []
     home = tables_beside(backend.home, settings)
@@ -36,7 +36,7 @@ def databases_of(backend: Backend, settings: JobsSettings) -> list[str]:
 
 
 def require_tables(alias: str) -> None:
-    """Raise TablesMissing, or Django's error where the database cannot be asked."""
+    """Raise TablesMissing, or Django's error if the database cannot be queried."""
     with _left_as_it_is(connections[alias]):
         missing = not_applied(alias)
     if missing:
@@ -48,24 +48,24 @@ def require_tables(alias: str) -> None:
 def not_applied(alias: str) -> list[str]:
     """The migrations of this code that a database lacks, at the cost of two queries.
 
-    One that is ahead of the code is well: two versions next to each other share a database.
-    Where no migration of ours is recorded, as in a test that makes its tables without them,
-    it is the tables that count.
+    A database ahead of the code is fine: during a deploy, two versions share it. If no
+    migration of ours is recorded, as in tests that create tables without migrations, look at
+    the tables instead.
     """
     connection = connections[alias]
     tables = set(connection.introspection.table_names())
-    known = _of_this_code()
-    applied = _recorded(connection) if known and RECORDS in tables else set()
+    migrations = _of_this_code()
+    applied = _recorded(connection) if migrations and RECORDS in tables else set()
     ours = {model._meta.db_table for model in apps.get_app_config(APP_LABEL).get_models()}
     # A router that kept the tables out let Django record the migrations all the same.
     if applied and ours & tables:
-        return [name for name in known if name not in applied and not _replaces(name, applied)]
+        return [name for name in migrations if name not in applied and not _replaces(name, applied)]
     absent = sorted(ours - tables)
-    return absent and (known or absent)
+    return absent and (migrations or absent)
 
 
 def _recorded_without_tables(alias: str, missing: list[str]) -> str:
-    """What has to be done first where ``migrate`` would find nothing to do."""
+    """What to do first if ``migrate`` would find nothing to apply."""
     with _left_as_it_is(connections[alias]):
         if RECORDS not in connections[alias].introspection.table_names():
             return ""
@@ -77,31 +77,31 @@ def _recorded_without_tables(alias: str, missing: list[str]) -> str:
 
 
 def _of_this_code() -> list[str]:
-    """The names of the migrations, in order; none where MIGRATION_MODULES switches them off."""
+    """The names of our migrations, in order; none if MIGRATION_MODULES disables them."""
     module, _ = MigrationLoader.migrations_module(APP_LABEL)
     if module is None:
         return []
-    found = pkgutil.iter_modules(import_module(module).__path__)
-    return sorted(one.name for one in found if not one.ispkg and one.name[0] not in "_~")
+    modules = pkgutil.iter_modules(import_module(module).__path__)
+    return sorted(info.name for info in modules if not info.ispkg and info.name[0] not in "_~")
 
 
 def _recorded(connection: BaseDatabaseWrapper) -> set[str]:
     rows = MigrationRecorder(connection).migration_qs.filter(app=APP_LABEL)
-    with suppress(DatabaseError):  # a worker's user need not be allowed to read them
+    with suppress(DatabaseError):  # a worker's user may lack the right to read them
         return set(rows.values_list("name", flat=True))
     return set()
 
 
 def _replaces(name: str, applied: set[str]) -> bool:
-    """Whether it is a squashed migration, and those that it stands for were applied."""
+    """Whether this is a squashed migration whose replaced migrations were all applied."""
     module, _ = MigrationLoader.migrations_module(APP_LABEL)
     replaced = import_module(f"{module}.{name}").Migration.replaces
-    return bool(replaced) and all(one in applied for _, one in replaced)
+    return bool(replaced) and all(migration in applied for _, migration in replaced)
 
 
 @contextmanager
 def _left_as_it_is(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Leave no connection, nor the threads of a pool of them: children are forked after this."""
+    """Close a connection opened in the block, and its pool: children are forked later."""
     was_open = connection.connection is not None
     try:
         yield

@@ -1,4 +1,4 @@
-"""How the queues and workers stand, and whether somebody should be woken."""
+"""The state of queues and workers, and whether to alert an operator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from django_jobs.operations.overview import QueueOverview
     from django_jobs.outbox.lookup import Backlog
 
-
 QUEUE_HEADERS = (
     "queue",
     "backend",
@@ -45,21 +44,21 @@ WORKER_HEADERS = ("worker", "backend", "queues", "processes", "running", "starte
 
 
 def queues(only: str | None) -> list[QueueOverview]:
-    """Every queue, or the one of that name on each backend."""
+    """Every queue, or the queue named ``only`` on each backend."""
     return [queue for queue in overview() if only in {None, queue.queue}]
 
 
 def queue_row(queue: QueueOverview) -> tuple[object, ...]:
     """The cells under QUEUE_HEADERS."""
     paused = f"yes: {shortened(queue.paused_reason)}" if queue.paused_reason else "yes"
-    known: tuple[object, ...] = (
+    cells: tuple[object, ...] = (
         *(queue.shown(name) for name in QUEUE_HEADERS[2:8]),
         span(queue.oldest_ready_seconds) if queue.ready else "",
     )
     if queue.problem:
-        known = ("?", "?", "?", "?", "?", queue.shown("dead"), shortened(queue.problem))
+        cells = ("?", "?", "?", "?", "?", queue.shown("dead"), shortened(queue.problem))
     held = (paused if queue.paused else "", queue.breaker)
-    return (queue.queue, queue.backend, *known, *held)
+    return (queue.queue, queue.backend, *cells, *held)
 
 
 def breaker_row(breaker: OpenBreaker) -> tuple[object, ...]:
@@ -77,7 +76,7 @@ def breaker_row(breaker: OpenBreaker) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A worker, and what time it was in the database that knows of it."""
+    """A worker, and the current time of the database that has its row."""
 
     worker: Worker
     now: int
@@ -100,10 +99,10 @@ class Seen:
     def document(self) -> dict[str, Any]:
         """The same for JSON."""
         worker = self.worker
-        known = ("host", "pid", "backend", "queues", "processes", "concurrency", "running")
+        names = ("host", "pid", "backend", "queues", "processes", "concurrency", "running")
         return {
             "id": str(worker.pk),
-            **{name: getattr(worker, name) for name in known},
+            **{name: getattr(worker, name) for name in names},
             "draining": worker.draining,
             "started_at": iso(worker.started_at),
             "seen_at": iso(worker.seen),
@@ -112,7 +111,7 @@ class Seen:
 
 
 def workers() -> list[Seen]:
-    """The workers that told of themselves, the latest seen first."""
+    """Workers with a heartbeat; in each database, the most recent first."""
     return [
         Seen(worker=worker, now=store_now(alias))
         for alias in job_databases(get_settings())
@@ -121,7 +120,7 @@ def workers() -> list[Seen]:
 
 
 def told(trouble: HealthProblem) -> str:
-    """What a probe says of it."""
+    """A problem as a sentence, for the output of a probe."""
     where = escaped(f"{trouble.queue} ({trouble.backend})" if trouble.queue else trouble.backend)
     since = span(trouble.seconds)
     jobs = f"{trouble.jobs}{'+' if trouble.at_least else ''}"
@@ -144,27 +143,25 @@ def told(trouble: HealthProblem) -> str:
             return f"unreachable: {where}: {escaped(trouble.detail)}"
 
 
-# What waits in the outbox, as people read it.
-
+# The backlog of the outbox.
 
 BACKLOG_HEADERS = ("outbox of", "queue", "jobs", "refused", "oldest", "")
 
 
-def backlog_row(one: Backlog) -> tuple[object, ...]:
+def backlog_row(backlog: Backlog) -> tuple[object, ...]:
     """The cells under BACKLOG_HEADERS."""
-    note = "does it move? is a worker of this backend there?" if one.stalled else ""
+    note = "does it move? is a worker of this backend there?" if backlog.stalled else ""
     return (
-        shortened(one.backend),
-        shortened(one.queue),
-        one.jobs,
-        one.refused or "",
-        span(one.oldest_seconds),
+        shortened(backlog.backend),
+        shortened(backlog.queue),
+        backlog.jobs,
+        backlog.refused or "",
+        span(backlog.oldest_seconds),
         note,
     )
 
 
-# The settings in force and where each comes from, with nothing secret in them.
-
+# The settings in force and where each comes from, without secrets.
 
 HEADERS = ("setting", "value", "origin")
 _HARMLESS_OPTIONS = frozenset({"DATABASE", "NOTIFY"})
@@ -185,7 +182,7 @@ def effective() -> list[Effective]:
     """Every setting, in the order of the documentation."""
     settings = get_settings()
     written = getattr(django_settings, "DJANGO_JOBS", {})
-    found = []
+    rows = []
     for field in fields(settings):
         name = field.name.upper()
         origin = "setting" if name in written else "default"
@@ -197,19 +194,19 @@ def effective() -> list[Effective]:
             origin = "env"
         if name == "MONITOR_TOKEN" and value is not None:
             value = HIDDEN
-        found.append(Effective(name=name, value=_plain(name, value), origin=origin))
-    return found
+        rows.append(Effective(name=name, value=_plain(name, value), origin=origin))
+    return rows
 
 
 def _origin_of_keys(written: Mapping[str, Any]) -> str:
-    """By default they are derived from SECRET_KEY."""
+    """Where the signing keys come from; by default they are derived from SECRET_KEY."""
     if written.get("SIGNING_KEYS") is not None:
         return "setting"
     return "env" if ENVIRONMENT_KEY in os.environ else "default"
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A value as JSON can say it."""
+    """A setting's value in a form that JSON can hold."""
     if name == "options":
         return {key: _option(key, option) for key, option in value.items()}
     if names := _names_of_fields(value):
@@ -229,14 +226,14 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _names_of_fields(value: Any) -> Sequence[str]:
-    """Those of a dataclass or a named tuple."""
+    """The field names of a dataclass or a named tuple; empty for other values."""
     if is_dataclass(value):
         return [field.name for field in fields(value)]
     return getattr(value, "_fields", ())
 
 
 def _option(key: str, value: Any) -> Any:
-    """Options of a backend may hold passwords, in URLs too: texts are not shown."""
+    """Hide texts: options of a backend may hold passwords, in URLs too."""
     if value is None or isinstance(value, bool | int | float):
         return HIDDEN if is_sensitive(key) else value
     return value if key in _HARMLESS_OPTIONS else HIDDEN

@@ -1,4 +1,4 @@
-"""One reason why a job does not run, in words for people."""
+"""Why a job does not run, in text for operators."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _UNITS_FROM = 2
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """``kind`` is a stable word, ``told`` a sentence, ``way_out`` what to do about it.
+    """One reason. ``kind``: a stable identifier, ``told``: a sentence, ``way_out``: what to do.
 
-    The fields are named as in the JSON of ``jobs_explain``.
+    The names of the fields are those in the JSON of ``jobs_explain``.
     """
 
     kind: str

@@ -59,7 +59,7 @@ MOST_CONCURRENCY = 10_000
 LOOK_EVERY_SECONDS = 1.0
 SCHEDULER = f"{Loop.__module__}.{Loop.__qualname__}"
 TOLD = frozenset({events.WorkerWaiting, events.WorkerStarted, events.WorkerStopping})
-"""What is said of the worker itself; of its end, how much it did."""
+"""Events about the worker itself that are printed. At its end, ``handle`` prints the count."""
 
 
 class Command(BaseCommand):
@@ -110,12 +110,12 @@ class Command(BaseCommand):
         _add_ends(parser)
 
     def check(self, *args: Any, **kwargs: Any) -> None:
-        """Checks of models ask some databases; a worker comes up also while its own is away."""
+        """Model checks query databases; a worker must start even if its database is down."""
         try:
             super().check(*args, **kwargs)
         except OperationalError as error:
-            told = f"the checks were cut short by an error of a database: {error}"
-            self.stderr.write(escaped(told))
+            message = f"the checks were cut short by an error of a database: {error}"
+            self.stderr.write(escaped(message))
             super().check(tags=[TAG])
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -145,11 +145,11 @@ class Command(BaseCommand):
         return worker.run()
 
     def _has_tables(self, worker: InProcessWorker | PoolWorker, options: dict[str, Any]) -> bool:
-        """Whether to begin. False when it was told to stop while it waited for ``migrate``."""
+        """Whether to begin; False if the worker was stopped while it waited for ``migrate``."""
         settings = get_settings()
         backend = backends[options["backend"] or settings.default_backend]
         databases = databases_of(backend, settings)
-        if isinstance(worker, PoolWorker):  # as it does itself, but for this question before
+        if isinstance(worker, PoolWorker):  # the pool does too, but only after this query
             for alias in databases:
                 limit_connecting(alias, shortest_lease(settings) / HANG_SHARE)
         patience = options["wait_for_migrations"]
@@ -169,7 +169,7 @@ class Command(BaseCommand):
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        """Whoever started it by hand sees here what the log of a site may not take down."""
+        """Print the worker's own events: the site's logging may not show them."""
         events.subscribe(self._tell_of_itself, wants=TOLD.__contains__)
         try:
             yield
@@ -193,9 +193,12 @@ class Command(BaseCommand):
             self.stderr.write(escaped(f"what is left could not be asked for: {error}"))
 
     def _warn_of_queues(self, options: dict[str, Any]) -> None:
-        """Of a name that may be misspelt. No error: jobs may be enqueued to it later."""
+        """Warn about queue names that may be misspelt.
+
+        Not an error: jobs may be enqueued to them later.
+        """
         backend, queues = _asked_for(options)
-        with suppress(Error, OSError):  # the worker waits for what is away, and says so
+        with suppress(Error, OSError):  # the worker waits for a store that is down, and logs it
             for line in new_queue_warnings(queues, backend, get_settings()):
                 self.stderr.write(self.style.WARNING(escaped(line)))
 
@@ -242,8 +245,8 @@ class Command(BaseCommand):
                 "--child-max-memory out, or say --max-jobs and let the worker be started again"
             )
         if concurrency > 1:
-            told = "--concurrency needs children that run the jobs: use --processes 1 or more"
-            raise InvalidOption(told)
+            message = "--concurrency needs children that run the jobs: use --processes 1 or more"
+            raise InvalidOption(message)
         return InProcessWorker(
             build_cycle(backend, settings),
             queues,
@@ -254,18 +257,18 @@ class Command(BaseCommand):
         )
 
     def _tell(self, report: Report) -> None:
-        told = f"{report.status:<14} {report.handler} {report.job_id} on {report.queue}"
+        line = f"{report.status:<14} {report.handler} {report.job_id} on {report.queue}"
         if report.status != "acked":
-            told += (
+            line += (
                 f" (attempt {report.attempt}): {report.reason.splitlines()[0][:200]}"
                 if report.reason
                 else ""
             )
-        self._say(told)
+        self._say(line)
 
 
 def _add_ends(parser: ArgumentParser) -> None:
-    """The options that say when it begins, looks and ends."""
+    """Options for starting, polling and stopping."""
     add = parser.add_argument
     add("--once", action="store_true", help="process one due job, if there is one, and end")
     add(
@@ -300,7 +303,7 @@ def _asked_for(options: dict[str, Any]) -> tuple[Backend, QueueOrder]:
 
 
 def _confirm_site(options: dict[str, Any]) -> None:
-    """Refuse to begin on a store that is another site's."""
+    """Refuse to start if the store belongs to another site."""
     try:
         backends[options["backend"] or get_settings().default_backend].confirm_site()
     except StoreUnavailable as error:
@@ -308,7 +311,10 @@ def _confirm_site(options: dict[str, Any]) -> None:
 
 
 def _missing(databases: Sequence[str], *, waits: bool) -> Error | None:
-    """What keeps a worker from beginning. It waits by itself for a database that is away."""
+    """The first error about missing tables, if any.
+
+    Other database errors count only with ``waits``: otherwise the worker itself waits.
+    """
     for alias in databases:
         try:
             require_tables(alias)
@@ -323,8 +329,8 @@ def _missing(databases: Sequence[str], *, waits: bool) -> Error | None:
 def _child_limits(options: dict[str, Any]) -> ChildLimits:
     megabytes = options["child_max_memory"]
     if megabytes and not can_measure():
-        told = "this system does not tell how much memory another process holds"
-        raise InvalidOption(f"{told}; leave --child-max-memory out")
+        problem = "this system does not tell how much memory another process holds"
+        raise InvalidOption(f"{problem}; leave --child-max-memory out")
     memory = megabytes * MEGABYTE if megabytes else None
     return ChildLimits(max_jobs=options["child_max_jobs"], max_memory=memory)
 
