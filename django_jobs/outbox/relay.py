@@ -1,10 +1,10 @@
-"""The relay: what the outbox holds goes to its backend, and then out of the outbox.
+"""The relay pushes the jobs of the outbox to their backend, then deletes them from the outbox.
 
-A relay that is killed between the push and the removal leaves a row that is pushed again,
-which ``Backend.push`` takes for what it is. So nothing is lost and nothing is done twice.
+If a relay is killed between the push and the deletion, the job is pushed again, and
+``Backend.push`` recognizes the duplicate. So no job is lost or duplicated.
 
-A queue that cannot be pushed rests for a while, and the others go on. Before a push its rows
-are noted with the relay's lease, so that nothing else takes them out of the outbox meanwhile.
+A queue that cannot be pushed rests for a while; the others go on. Before a push, the relay
+notes the last row with its lease, so that nothing else removes these rows meanwhile.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from django_jobs.wire.opening import Opener
 
 
-# Which relay moves a queue of the outbox: one at a time, so that its jobs keep their order.
+# One relay at a time moves a queue of the outbox, so that its jobs keep their order.
 
 
 class RelayLeases:
@@ -55,7 +55,7 @@ class RelayLeases:
         self._token = uuid4().hex
 
     def take(self, queue: str) -> bool:
-        """Take or prolong the lease on a queue; False while another relay has it."""
+        """Take or prolong the lease on a queue; False while another relay holds it."""
 
         def work(_: Any) -> bool:
             lease = self.hold(queue)
@@ -67,12 +67,12 @@ class RelayLeases:
         return take() or (self.create(queue) and take())
 
     def hold(self, queue: str) -> RelayLease | None:
-        """The lease, locked for the caller's transaction, where it can be taken or prolonged."""
+        """Lock the lease for the caller's transaction; None if it cannot be taken or prolonged."""
         ours = Q(token=self._token) | Q(expires__lte=self._clock.now())
         return self._free(queue).filter(ours).first()
 
     def note(self, lease: RelayLease, row_id: int = 0) -> None:
-        """Take or prolong what is held, and say up to which row jobs are pushed from now on."""
+        """Take or prolong a locked lease, and note the last row of the next push."""
         self._rows(lease.queue).update(
             token=self._token,
             expires=self._clock.now() + to_microseconds(self._seconds),
@@ -80,7 +80,7 @@ class RelayLeases:
         )
 
     def prolong(self, queue: str) -> bool:
-        """Begin the lease anew; False where it has ended since it was taken."""
+        """Renew the lease; False if it has expired since it was taken."""
 
         def work(_: Any) -> bool:
             now = self._clock.now()
@@ -92,16 +92,16 @@ class RelayLeases:
         return in_transition(self._home, work)
 
     def create(self, queue: str) -> bool:
-        """Make the row of a queue's lease; False where it is there already."""
+        """Create the row of a queue's lease; False if it exists already."""
         if in_reading(self._home, self._rows(queue).exists):
             return False
         create_lease(self._home, self._backend, queue)
         return True
 
     def release(self, queue: str, noted: int | None = 0) -> None:
-        """Let others have it at once; None leaves the note as it is.
+        """Release the lease. With ``noted=None`` keep ``moving_to``.
 
-        Where a cancel has it locked, it ends by itself.
+        If a cancel has locked the row, let the lease expire.
         """
         changes = {"expires": 0} if noted is None else {"expires": 0, "moving_to": noted}
 
@@ -113,9 +113,9 @@ class RelayLeases:
         in_transition(self._home, work)
 
     def _free(self, queue: str) -> QuerySet[RelayLease]:
-        """The row, locked, unless it is already.
+        """Select the row for update, skipping it if it is locked.
 
-        A cancel locks it until its caller commits, and other queues are not to wait for that.
+        A cancel locks it until its caller commits; other queues must not wait for that.
         """
         skips = connections[self._home].features.has_select_for_update_skip_locked
         return self._rows(queue).select_for_update(skip_locked=skips)
@@ -125,7 +125,7 @@ class RelayLeases:
 
 
 def create_lease(home: str, backend: str, queue: str) -> None:
-    """Make the row of a queue's lease, unless it is there already."""
+    """Create the row of a queue's lease unless it exists."""
     missing = RelayLease(backend=backend, queue=queue)
     rows = RelayLease.objects.using(home)
     in_transition(home, lambda _: rows.bulk_create([missing], ignore_conflicts=True))
@@ -141,14 +141,14 @@ FIRST_REST = 0.1
 LONGEST_REST = 3.0
 NEVER = float("-inf")
 MOST_FAILING_SECONDS = 5.0
-"""A step goes on past a queue that cannot be pushed until so much time was spent."""
+"""After this time, a step in which a queue could not be pushed tries no further queue."""
 
 
 class Rest(NamedTuple):
     """A queue that could not be pushed, on the clock of ``time.monotonic()``.
 
-    ``pushed``: how many jobs the relay had pushed by then. ``blamed``: it is the fault of its
-    first job, since the backend took others.
+    ``pushed``: how many jobs the relay had pushed by then. ``blamed``: its first job is at
+    fault, since the backend accepted others.
     """
 
     error: Exception
@@ -166,10 +166,10 @@ class Rest(NamedTuple):
 
 
 class _Stuck(Exception):
-    """A queue cannot be pushed on.
+    """Pushing a queue failed.
 
-    ``refused``: its first job, where the backend did answer. ``noted_before``: up to which row
-    jobs may have been pushed without an answer, before this push.
+    ``refused``: its first job, if the backend refused it. ``noted_before``: jobs up to this
+    row may have been pushed earlier without an answer.
     """
 
     def __init__(self, error: Exception, refused: tuple[OutboxJob, Outgoing] | None = None) -> None:
@@ -182,7 +182,7 @@ class _Stuck(Exception):
 
 
 class Moved(NamedTuple):
-    """What one step did. ``left``: there is more to do, here or by who has the lease."""
+    """What one step did. ``left``: jobs remain, for this relay or the one with the lease."""
 
     jobs: int
     left: bool
@@ -191,8 +191,8 @@ class Moved(NamedTuple):
 class Relay:
     """Moves the outbox of one backend, in the database ``home``, to that backend.
 
-    ``patience``: for so many seconds it puts off what it cannot judge. ``stuck`` holds the queues
-    that could not be pushed when they were tried last.
+    ``patience``: how many seconds it postpones a job that it cannot judge. ``stuck``: the queues
+    whose last push failed.
     """
 
     def __init__(
@@ -217,14 +217,14 @@ class Relay:
         self.stuck: dict[str, Rest] = {}
 
     def step(self) -> Moved:
-        """Move a bounded number of jobs of every queue; raises when the backend takes none."""
+        """Move a bounded number of jobs of every queue; raise if the backend accepts none."""
         began, before = time.monotonic(), self._pushed
         queues = in_reading(self.home, lambda: list(self._queues()))
         self.stuck = {name: rest for name, rest in self.stuck.items() if name in queues}
         tried = [queue for queue in queues if not self._rests(queue, began)]
         jobs, left = 0, len(tried) < len(queues)
         stuck: list[_Stuck] = []
-        # Those that failed longest ago come first: each try may last as long as its driver waits.
+        # The earliest failures come first: each attempt may take the whole timeout of a driver.
         for queue in sorted(tried, key=self._failed_at):
             if stuck and time.monotonic() - began > MOST_FAILING_SECONDS:
                 left = True
@@ -235,8 +235,8 @@ class Relay:
                 stuck.append(failed)
                 moved, more = failed.moved, True
             jobs, left = jobs + moved, left or more
-        for one in stuck:
-            self._judge(one, before)
+        for failure in stuck:
+            self._judge(failure, before)
         if stuck and self._pushed == before:
             raise stuck[-1].error
         return Moved(jobs, left)
@@ -248,16 +248,16 @@ class Relay:
         return self.stuck[queue].failed_at if queue in self.stuck else 0.0
 
     def _judge(self, stuck: _Stuck, before: int) -> None:
-        """Let a queue rest, and blame its first job if others were taken since it was refused."""
-        known, now = self.stuck.get(stuck.queue), time.monotonic()
-        others_taken = self._pushed > (before if known is None else known.pushed)
+        """Let a queue rest, and blame its first job if others were accepted since its refusal."""
+        rest, now = self.stuck.get(stuck.queue), time.monotonic()
+        others_taken = self._pushed > (before if rest is None else rest.pushed)
         blamed = stuck.refused is not None and others_taken
         if blamed:
             self._blame(stuck)
-        backoff = Backoff(FIRST_REST, LONGEST_REST) if known is None else known.backoff
+        backoff = Backoff(FIRST_REST, LONGEST_REST) if rest is None else rest.backoff
         self.stuck[stuck.queue] = Rest(
             error=stuck.error,
-            since=now if known is None else known.since,
+            since=now if rest is None else rest.since,
             failed_at=now,
             backoff=backoff,
             pause=backoff.next(),
@@ -266,7 +266,7 @@ class Relay:
         )
 
     def _blame(self, stuck: _Stuck) -> None:
-        """Count the refusal, unless another relay has the queue by now and may have it taken."""
+        """Count the refusal, unless another relay has the queue now and may have pushed the job."""
         if stuck.refused is None or not self._leases.take(stuck.queue):
             return
         try:
@@ -276,7 +276,7 @@ class Relay:
             self._leases.release(stuck.queue, None)
 
     def due_in(self) -> float | None:
-        """Seconds until there is something to move; 0 when there is, None when nothing waits."""
+        """Seconds until a job can be moved: 0 if one can be now, None if the outbox is empty."""
         if in_reading(self.home, self._rows().filter(retry_at=0).exists):
             return 0.0
         soonest: int | None = in_reading(
@@ -291,7 +291,7 @@ class Relay:
         return OutboxJob.objects.using(self.home).filter(backend=self.backend.alias)
 
     def _queues(self) -> Iterator[str]:
-        """The queues that have jobs: one look into the index for each."""
+        """The queues with due jobs, at the cost of one index lookup each."""
         due = self._rows().filter(retry_at__lte=self.clock.now())
         names = due.order_by("queue", "id").values_list("queue", flat=True)
         name = names.first()
@@ -300,7 +300,7 @@ class Relay:
             name = names.filter(queue__gt=name).first()
 
     def _leased(self, queue: str) -> tuple[int, bool]:
-        """Move jobs of a queue, if no other relay does: how many, and whether there are more."""
+        """Move jobs of a queue under its lease; return how many, and whether more remain."""
         rows = self._begun(queue)
         if rows is None and self._leases.create(queue):
             rows = self._begun(queue)
@@ -323,7 +323,7 @@ class Relay:
     def _begun(self, queue: str) -> list[OutboxJob] | None:
         """The next jobs of a queue, noted as about to be pushed; None without the lease.
 
-        In one transaction: what takes a row out of the outbox locks the lease for it.
+        In one transaction: anything else that removes a row of the outbox locks the lease first.
         """
 
         def work(_: Any) -> list[OutboxJob] | None:
@@ -357,22 +357,22 @@ class Relay:
         return moved, True
 
     def _held_seconds(self) -> float:
-        """At most so long ago the lease began."""
+        """An upper bound for the age of the lease."""
         return time.monotonic() - self._held_since
 
     def _due(self, queue: str, noted: int) -> list[OutboxJob]:
-        """Rows in their order, each with what was noted with the lease before."""
+        """Due rows in order, each with the row id noted with the lease before this push."""
         due = self._rows().filter(queue=queue, retry_at__lte=self.clock.now()).order_by("id")
         return list(due.annotate(noted_before=Value(noted))[:BATCH])
 
     def _move(self, rows: Sequence[OutboxJob]) -> int:
-        """Push rows in their order and remove them; how many have left the outbox."""
+        """Push rows in order and remove them; return how many left the outbox."""
         sound: list[tuple[OutboxJob, Outgoing]] = []
         dead = 0
         for row in rows:
             try:
                 sound.append((row, self._opened(row)))
-            except NotJudged as unknown:  # another relay of the fleet may know
+            except NotJudged as unknown:  # another relay may be able to judge it
                 dead += self._put_off(row, unknown)
             except Rejection as rejection:
                 dead += self._bury(row, rejection.reason, rejection, {})
@@ -385,7 +385,7 @@ class Relay:
 
     def _push(self, sound: Sequence[tuple[OutboxJob, Outgoing]]) -> int:
         if self._held_seconds() >= self._lease_seconds:
-            return 0  # it stood still: others may have pushed or cancelled them meanwhile
+            return 0  # the lease expired: the jobs may have been pushed or cancelled
         try:
             self.backend.push([outgoing for _, outgoing in sound])
         except Exception as error:
@@ -402,13 +402,16 @@ class Relay:
         return prolonged
 
     def _push_singly(self, sound: Sequence[tuple[OutboxJob, Outgoing]]) -> int:
-        """One of them is refused. When none is taken, it may not be because of the jobs."""
+        """Find the refused jobs by pushing one at a time.
+
+        If none is accepted, the backend may be at fault, not the jobs.
+        """
         taken: list[OutboxJob] = []
         refused: list[tuple[OutboxJob, Outgoing, Exception]] = []
         dead = 0
         for row, outgoing in sound:
             if self._held_seconds() > self._lease_seconds / 2:
-                break  # the others are pushed under a lease that is longer
+                break  # a later step pushes the others, under a fresh lease
             try:
                 why = self._refusal_of(outgoing)
             except _Stuck:
@@ -431,7 +434,7 @@ class Relay:
         return gone
 
     def _refusal_of(self, outgoing: Outgoing) -> Exception | None:
-        """Push one job; what it was refused with, or None when it was taken."""
+        """Push one job; return the error that refused it, or None if it was accepted."""
         try:
             self.backend.push([outgoing])
         except Exception as error:
@@ -448,7 +451,7 @@ class Relay:
         return in_transition(self.home, lambda _: int(pushed._raw_delete(self.home)))  # noqa: SLF001 - no signals, no collector
 
     def _refused(self, row: OutboxJob, error: Exception, index: Any) -> int:
-        """Out of the way of the others for a while, and in the end a dead letter."""
+        """Postpone a refused job; after too many refusals, make it a dead letter."""
         refusals = row.refusals + 1
         if refusals >= MOST_REFUSALS:
             return self._bury(row, REFUSED, error, dict(index))
@@ -462,7 +465,7 @@ class Relay:
                 problem=problem_of(error),
             ),
         )
-        if not counted:  # another relay did, or has seen the job taken
+        if not counted:  # another relay counted it, or pushed the job
             return 0
         about = {"job_id": str(row.job_id), "queue": row.queue, "handler": row.handler}
         alias = self.backend.alias
@@ -470,7 +473,7 @@ class Relay:
         return 0
 
     def _put_off(self, row: OutboxJob, unknown: NotJudged) -> int:
-        """Leave it for a relay that can judge it, and in the end make a dead letter of it."""
+        """Postpone a job for a relay that can judge it; in the end make it a dead letter."""
         now = in_reading(self.home, lambda: self.clock.read(connections[self.home]))
         since = now if row.put_off_since is None else min(row.put_off_since, now)
         waited = (now - since) / SECOND
@@ -491,7 +494,7 @@ class Relay:
         return 0
 
     def _bury(self, row: OutboxJob, reason: str, error: Exception, index: dict[str, Any]) -> int:
-        """Make a dead letter of a job, in one transaction with its removal."""
+        """Make a job a dead letter, in one transaction with its removal."""
         lease = Lease(
             str(row.job_id), row.queue, "", 0, message_of(row, {**plain_index(row), **index})
         )
@@ -522,5 +525,5 @@ def _is_outage(error: Exception) -> bool:
 
 
 def problem_of(error: Exception) -> str:
-    """An error as people read it, without secrets."""
+    """An error as text, without secrets."""
     return f"{type(error).__name__}: {error_text(error).message}"

@@ -139,7 +139,7 @@ class RelayThread:
             self._thread.start()
 
     def has_nothing(self) -> bool:
-        """Whether a step that began after the first call of this found nothing to move."""
+        """Whether a step that began after the first call found nothing to move."""
         if self._relay is None:
             return True
         if not self._wants_answer:
