@@ -37,6 +37,8 @@ TESTS = {
     "sqlite": [
         "tests/unit/wire", "tests/unit/handlers", "tests/unit/worker/test_admission.py",
         "tests/unit/worker/test_decided.py", "tests/unit/worker/test_finding_handlers.py",
+        "tests/unit/worker/test_policies.py", "tests/unit/test_claim_cursors.py",
+        "tests/integration/worker/test_process_once.py::test_a_policy_that_cannot_be_imported_fails_no_worker_and_loses_no_job",
         "tests/unit/test_conf.py", "tests/integration/worker/test_waiting_messages.py",
         "tests/unit/test_conf_reach.py", "tests/unit/test_conf_urls.py",
         "tests/unit/test_checks_reach.py", "tests/integration/test_handlers.py",

@@ -1,0 +1,52 @@
+"""Retry policies of a site's own, by dotted path."""
+
+import pytest
+
+from django_jobs.conf import get_settings
+from django_jobs.exceptions import SettingsError
+from django_jobs.handlers.registry import Registry
+from django_jobs.worker.admission import Policies
+
+HERE = f"{__name__}"
+
+
+class Patient:
+    def delay(self, retry_number):
+        return 60.0 * retry_number
+
+
+ready_made = Patient()
+
+
+class NoPolicy:
+    pass
+
+
+@pytest.fixture
+def policies(settings):
+    def make(path):
+        settings.DJANGO_JOBS = {"RETRY": path}
+        return Policies(get_settings(), Registry())
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["Patient", "ready_made"])
+def test_a_policy_of_the_settings_is_made_once(policies, name):
+    path = f"{HERE}.{name}"
+    own = policies(path)
+    policy = own.own(path, "mail")
+    assert policy.delay(2) == 120.0
+    assert own.own(path, "mail") is policy
+    assert own.own(None, "mail") is policy  # what the queue has where a job names none
+
+
+def test_a_path_that_only_a_message_names_is_not_imported(policies):
+    assert policies("fixed").own(f"{HERE}.Patient", "mail") is None
+
+
+def test_what_is_no_policy_is_an_error_where_it_is_used(policies):
+    path = f"{HERE}.NoPolicy"
+    policy = policies(path).own(path, "mail")
+    with pytest.raises(SettingsError, match=r"NoPolicy' has no delay\(retry_number\)"):
+        policy.delay(1)
