@@ -110,9 +110,8 @@ class Cycle:
         """When the fetch began, and its leases; None if there are more messages to skip."""
         fetch = partial(self.backend.fetch, [queue], 1, lease_seconds)
         asked_at, leases = time.monotonic(), fetch()
-        while (
-            not leases and self.backend.fetch_ended_early
-        ):  # there are no leases to renew meanwhile
+        # There are no leases to renew meanwhile.
+        while not leases and self.backend.fetch_ended_early:
             if not exhaustive:
                 return asked_at, None
             asked_at, leases = time.monotonic(), fetch()

@@ -172,9 +172,8 @@ class Executor:
                 clean_connections(lent=self.lent),
                 self._joint_transaction(lease) as connection,
             ):
-                depth = len(
-                    connection.savepoint_ids
-                )  # 0, unless inside a transaction of the caller
+                # 0, unless inside a transaction of the caller.
+                depth = len(connection.savepoint_ids)
                 with tracing.of_run(attempt.context, admitted.envelope) as ended:
                     outcome = ended(self._unless_asked(lease, attempt.run()))
                 _success(outcome, blocks_left=len(connection.savepoint_ids) - depth)

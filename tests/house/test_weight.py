@@ -107,7 +107,7 @@ def test_it_builds_few_dataclasses(site):
     assert len(built) <= MOST_DATACLASSES, built
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux tells it")
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs the /proc of Linux")
 def test_it_takes_little_memory(site, web):
     bare = environment(site, package=False)
     site.run(bare, "-c", WEB)
