@@ -45,9 +45,8 @@ class Launcher:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._orders = control.makefile(
-            "rb", buffering=0
-        )  # data read ahead would not wake select()
+        # Without a buffer: data that was read ahead would not wake select().
+        self._orders = control.makefile("rb", buffering=0)
         self._woken, wakes = socket.socketpair()
         self._wakes = wakes
         wakes.setblocking(False)  # noqa: FBT003 - positional only
@@ -208,9 +207,8 @@ def _ask_system(option: int, value: int) -> None:
 def main() -> None:
     _ask_system(_PR_SET_DUMPABLE, 0)  # an order may hold secrets
     control = socket.socket(fileno=int(sys.argv[1]))
-    control.settimeout(
-        None
-    )  # the default timeout of the process that made it may have left it non-blocking
+    # The default timeout of the process that made it may have left it non-blocking.
+    control.settimeout(None)
     control.set_inheritable(False)
     launcher = Launcher(control)
     _ask_system(_PR_SET_CHILD_SUBREAPER, 1)

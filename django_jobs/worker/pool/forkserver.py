@@ -172,9 +172,8 @@ def serve(sock: socket.socket, start_child: StartChild) -> NoReturn:
         # A session of its own: a Ctrl-C at the terminal is for the parent alone.
         if os.getsid(0) != os.getpid():
             os.setsid()
-        ask_system(
-            _PR_SET_CHILD_SUBREAPER, 1
-        )  # processes that handlers leave behind are reaped here
+        # Processes that handlers leave behind are reaped here.
+        ask_system(_PR_SET_CHILD_SUBREAPER, 1)
         _no_input()
         gc.freeze()
         leave_signals_to_parent()

@@ -94,11 +94,8 @@ _OUTCOMES = {kind: frozenset(product(*places)) for kind, places in _SHAPES.items
 _WHOLE_OR_NONE, _TEXT_OR_NONE = (int, type(None)), (str, type(None))
 _NUMBER_OR_NONE = (*_NUMBERS, type(None))
 _RETRIES = (str, type(None), list, dict)
-_DELAYS = {
-    "Failed": 3,
-    "Snoozed": 1,
-    "Interrupted": 3,
-}  # the place of the delay, which is bounded as well
+# The place of the delay, which is bounded as well.
+_DELAYS = {"Failed": 3, "Snoozed": 1, "Interrupted": 3}
 _SKIPPED_LENGTH = 3
 _COUNT_BITS = 31
 MOMENT_BITS = 62
