@@ -121,7 +121,8 @@ bench-ticks: setup ## Measure a tick among ten thousand schedules, beside one am
 house: setup ## Print how the code stands: sizes, names used twice, the path of one job
 	@$(BIN)/python -m tests.house.measure $(HOUSE_ARGS)
 
-house-pages: setup ## Trace a job, and write the files it goes through into the pages that list them
+house-pages: setup ## Write the pages that list modules anew: the tree, and what a traced job goes through
+	@$(BIN)/python -m tests.house.tree --write
 	@$(BIN)/python -m tests.house.life_of_a_job --write
 
 screenshots: setup ## Take the pictures of the documentation anew, in the Chromium of this machine

@@ -1,0 +1,1 @@
+"""What all tables need: transactions, the store's clock, time limits, cleaning up."""
