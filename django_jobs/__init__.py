@@ -11,9 +11,8 @@ from django_jobs.enqueue import (
     define,
     enqueue_many,
 )
-from django_jobs.execution.control import Cancel, Retry, Snooze
 from django_jobs.handle import Handle
-from django_jobs.handlers.base import JobContext
+from django_jobs.handlers.base import Cancel, JobContext, Retry, Snooze
 from django_jobs.handlers.classes import TypedContext
 
 __all__ = [

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from django_jobs.clock import from_datetime, to_datetime
 from django_jobs.exceptions import InvalidOption, UnknownOption
-from django_jobs.execution.retry import InvalidRetry, normalised
 from django_jobs.queue_names import queue_name_problem
+from django_jobs.retry import InvalidRetry, normalised
 from django_jobs.texts import shortened
 from django_jobs.wire import strict_json
 from django_jobs.wire.envelope import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
@@ -23,7 +23,7 @@ from django_jobs.wire.envelope import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from django_jobs.execution.retry import RetrySpec
+    from django_jobs.retry import RetrySpec
 
 
 # The value of an option that is not set, where None has a meaning of its own.

@@ -24,11 +24,11 @@ from django_jobs.exceptions import (
     NotSupported,
     QueueRefused,
 )
-from django_jobs.execution.retry import built_in
 from django_jobs.handle import Handle
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
 from django_jobs.misuse import all_prepared, naming_coroutines_way, no_attribute_of_defined
+from django_jobs.retry import built_in
 from django_jobs.routes import Route, Way, way
 from django_jobs.routes import check as check_outbox
 from django_jobs.telemetry import tracing

@@ -33,7 +33,7 @@
     │   └── ResultNotKept           (also ValueError) the job succeeded, its value is not kept
     └── JobFailed                   a result was asked for of a job that did not succeed
 
-The exceptions by which a handler steers its own job are in ``django_jobs.execution.control``.
+The exceptions by which a handler steers its own job are in ``django_jobs.handlers.base``.
 """
 
 from __future__ import annotations

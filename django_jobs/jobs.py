@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django_jobs.decorators import job
-from django_jobs.execution.control import Snooze
+from django_jobs.handlers.base import Snooze
 from django_jobs.models import ResolutionRun
 from django_jobs.operations import bulk
 

@@ -9,8 +9,8 @@ from django.core.checks import Error, Warning  # noqa: A004 - Django's name for 
 from django.utils.module_loading import import_string
 
 from django_jobs.conf.model import nearest
-from django_jobs.execution.retry import built_in
 from django_jobs.handlers.registry import BUILT_IN_KEYS, registry
+from django_jobs.retry import built_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

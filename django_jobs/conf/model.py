@@ -16,7 +16,7 @@ from django_jobs.queue_names import queue_name_problem
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from django_jobs.execution.retry import RetrySpec
+    from django_jobs.retry import RetrySpec
     from django_jobs.wire.signing import SigningKey
 
 

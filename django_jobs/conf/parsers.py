@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from django_jobs.conf.model import UnknownHandlerPolicy, nearest, shown
-from django_jobs.execution.retry import RetrySpec, normalised
+from django_jobs.retry import RetrySpec, normalised
 from django_jobs.wire.envelope import MAX_SECONDS
 
 T = TypeVar("T")

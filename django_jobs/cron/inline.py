@@ -15,8 +15,8 @@ from django_jobs.clock import Stopwatch
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import INLINE_QUEUE
 from django_jobs.cron.child_process import UserCodeProcess
-from django_jobs.execution.outcome import Crashed, ErrorText, Failed, Interrupted, Outcome
 from django_jobs.models import ScheduleTick, TickDecision, TickOutcome
+from django_jobs.outcome import Crashed, ErrorText, Failed, Interrupted, Outcome
 from django_jobs.worker.build import build_executor, build_gatekeeper
 from django_jobs.worker.duties import Housekeeping
 from django_jobs.worker.settle import Run, SettleTerms

@@ -1,1 +1,1 @@
-"""Running one attempt, and its outcome."""
+"""Running one attempt."""

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.execution.connections import doubt_connections
-from django_jobs.execution.control import Cancel, Retry, Snooze
 from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import error_text, fingerprint, shown
-from django_jobs.execution.outcome import (
+from django_jobs.execution.output import captured_output
+from django_jobs.execution.timeout import JobTimeout, soft_timeout
+from django_jobs.handlers.base import Cancel, Retry, Snooze
+from django_jobs.outcome import (
     Cancelled,
     Failed,
     Interrupted,
@@ -24,9 +26,7 @@ from django_jobs.execution.outcome import (
     Snoozed,
     Succeeded,
 )
-from django_jobs.execution.output import captured_output
-from django_jobs.execution.retry import LONGEST_DELAY, RetryPolicy
-from django_jobs.execution.timeout import JobTimeout, soft_timeout
+from django_jobs.retry import LONGEST_DELAY, RetryPolicy
 from django_jobs.telemetry.events import (
     AfterHookFailed,
     CommitHookFailed,

@@ -7,7 +7,7 @@ import re
 import traceback
 from typing import TYPE_CHECKING
 
-from django_jobs.execution.outcome import ErrorText
+from django_jobs.outcome import ErrorText
 from django_jobs.redaction import scrubbed, without_key_blocks
 from django_jobs.texts import capped, one_line, printable
 

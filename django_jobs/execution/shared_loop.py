@@ -14,9 +14,9 @@ from asgiref.sync import sync_to_async
 from django_jobs.execution.attempt import EndingCopies, with_output
 from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import error_text
-from django_jobs.execution.outcome import Failed, Interrupted, Outcome, Succeeded
 from django_jobs.execution.output import captured_output
 from django_jobs.execution.timeout import JobTimeout
+from django_jobs.outcome import Failed, Interrupted, Outcome, Succeeded
 
 if TYPE_CHECKING:
     from django_jobs.execution.attempt import Attempt

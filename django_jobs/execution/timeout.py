@@ -15,7 +15,7 @@ import time
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django_jobs.execution.control import JobTimeout
+from django_jobs.handlers.base import JobTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

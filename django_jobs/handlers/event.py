@@ -13,8 +13,7 @@ from django.utils.module_loading import import_string
 from django_jobs.conf import get_settings, read_current
 from django_jobs.conf.model import nearest, shown
 from django_jobs.exceptions import ConfigurationError, EventFailed, HandlerRefused, InvalidPayload
-from django_jobs.execution.control import HandlerSignal
-from django_jobs.handlers.base import Handler
+from django_jobs.handlers.base import Handler, HandlerSignal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

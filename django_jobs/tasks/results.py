@@ -34,8 +34,8 @@ from django_jobs.telemetry.events import AttemptsUnread, emit
 if TYPE_CHECKING:
     from django_jobs.backends.base import Account, AttemptRecord
     from django_jobs.definition import Options
-    from django_jobs.execution.outcome import ErrorText
     from django_jobs.handlers.base import JobContext
+    from django_jobs.outcome import ErrorText
     from django_jobs.tasks.backend import JobsBackend
     from django_jobs.wire.envelope import Terms
 
@@ -266,7 +266,7 @@ def _legible(text: str | None) -> dict[str, Any]:
 def _errors(account: Account) -> list[JobsTaskError]:
     errors = [task_error(attempt.error_type, attempt.traceback) for attempt in account.attempts]
     if account.status == "cancelled":
-        errors.append(task_error("django_jobs.execution.control.Cancel", account.reason))
+        errors.append(task_error("django_jobs.handlers.base.Cancel", account.reason))
     elif account.status == "dead" and not (account.error_type and errors):
         text = ": ".join(part for part in (account.reason, account.error_message) if part)
         path = account.error_type or "django_jobs.exceptions.JobFailed"

@@ -15,13 +15,13 @@ from opentelemetry.metrics import Observation
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from django_jobs.execution.outcome import Failed
+from django_jobs.outcome import Failed
 from django_jobs.telemetry.metrics import COUNTERS, GAUGES, HISTOGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_jobs.execution.outcome import Outcome
+    from django_jobs.outcome import Outcome
     from django_jobs.telemetry.metrics import Gauges
     from django_jobs.telemetry.tracing import Traced
 

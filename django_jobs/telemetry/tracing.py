@@ -12,7 +12,7 @@ from django_jobs.wire.envelope import parent_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_jobs.execution.outcome import Outcome
+    from django_jobs.outcome import Outcome
     from django_jobs.wire.envelope import Envelope
 
 

@@ -18,8 +18,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from django_jobs.execution.retry import InvalidRetry, normalised
 from django_jobs.ids import is_canonical
+from django_jobs.retry import InvalidRetry, normalised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,7 +14,9 @@ from django.utils.module_loading import import_string
 
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.exceptions import HandlerRefused, InvalidPayload, Rejection, SettingsError
-from django_jobs.execution.outcome import (
+from django_jobs.execution.timeout import JobTimeout, soft_timeout
+from django_jobs.handlers.registry import check_allowed
+from django_jobs.outcome import (
     ASKED_TO_STOP,
     Cancelled,
     ErrorText,
@@ -24,9 +26,7 @@ from django_jobs.execution.outcome import (
     Skipped,
     Snoozed,
 )
-from django_jobs.execution.retry import LONGEST_DELAY, RetryPolicy
-from django_jobs.execution.timeout import JobTimeout, soft_timeout
-from django_jobs.handlers.registry import check_allowed
+from django_jobs.retry import LONGEST_DELAY, RetryPolicy
 from django_jobs.texts import printable
 from django_jobs.wire.opening import NotJudged, early_by
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Lease
     from django_jobs.conf import JobsSettings
-    from django_jobs.execution.retry import RetrySpec
     from django_jobs.handlers.base import Handler
     from django_jobs.handlers.registry import Registry
+    from django_jobs.retry import RetrySpec
     from django_jobs.wire.envelope import (
         Envelope,
         Header,

@@ -25,8 +25,8 @@ from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.db.clock import for_people
 from django_jobs.db.minutes import add_counts
-from django_jobs.execution.outcome import Failed, Interrupted
 from django_jobs.models import Worker
+from django_jobs.outcome import Failed, Interrupted
 from django_jobs.routers import tables_beside
 from django_jobs.telemetry import events, metrics
 from django_jobs.telemetry.collectors import Prometheus
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Backend
     from django_jobs.db.clock import StoreClock
-    from django_jobs.execution.outcome import Outcome
+    from django_jobs.outcome import Outcome
     from django_jobs.worker.settle import Run, Verdict
     from django_jobs.worker.store import Outage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.execution.outcome import Failed
+from django_jobs.outcome import Failed
 from django_jobs.telemetry import events
 from django_jobs.texts import one_line
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django_jobs.backends.base import Lease
-    from django_jobs.execution.outcome import Outcome
     from django_jobs.handlers.base import JobContext
+    from django_jobs.outcome import Outcome
     from django_jobs.worker.cycle import Report
     from django_jobs.worker.settle import Run, Verdict
 

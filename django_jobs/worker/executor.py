@@ -24,7 +24,11 @@ from django_jobs.db.transactions import is_schema_missing
 from django_jobs.execution.attempt import Attempt, StopNow, is_running
 from django_jobs.execution.connections import clean_connections
 from django_jobs.execution.errors import error_text, fingerprint
-from django_jobs.execution.outcome import (
+from django_jobs.execution.return_value import encoded_value
+from django_jobs.execution.shared_loop import run_among_others
+from django_jobs.execution.timeout import JobTimeout
+from django_jobs.handlers.base import JobContext
+from django_jobs.outcome import (
     ErrorText,
     Failed,
     Interrupted,
@@ -32,10 +36,6 @@ from django_jobs.execution.outcome import (
     Succeeded,
     called_off,
 )
-from django_jobs.execution.return_value import encoded_value
-from django_jobs.execution.shared_loop import run_among_others
-from django_jobs.execution.timeout import JobTimeout
-from django_jobs.handlers.base import JobContext
 from django_jobs.telemetry import tracing
 from django_jobs.worker.admission import Admitted, Refused
 from django_jobs.worker.events import tell_started

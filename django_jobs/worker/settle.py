@@ -23,7 +23,8 @@ from django_jobs.backends.base import (
 from django_jobs.backends.crash_events import crash_delay
 from django_jobs.backends.values import with_reason
 from django_jobs.clock import SECOND
-from django_jobs.execution.outcome import (
+from django_jobs.execution.return_value import encoded_value
+from django_jobs.outcome import (
     Cancelled,
     Crashed,
     Failed,
@@ -34,8 +35,7 @@ from django_jobs.execution.outcome import (
     Snoozed,
     Succeeded,
 )
-from django_jobs.execution.retry import Exponential, built_in
-from django_jobs.execution.return_value import encoded_value
+from django_jobs.retry import Exponential, built_in
 from django_jobs.texts import one_line
 from django_jobs.wire.envelope import trace_of
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     Observation = tuple[Lease, Evidence]
     from django_jobs.conf import JobsSettings
-    from django_jobs.execution.retry import RetrySpec
+    from django_jobs.retry import RetrySpec
     from django_jobs.wire.envelope import Envelope
 
 REFUSAL = "rejected-"

@@ -14,7 +14,7 @@ from django.db import Error
 
 from django_jobs.backends.base import Settled
 from django_jobs.execution.errors import error_text
-from django_jobs.execution.outcome import Failed
+from django_jobs.outcome import Failed
 from django_jobs.worker import settle
 from django_jobs.worker.settle import ENDINGS, Verdict, goes_back
 from django_jobs.worker.store import LATER, REFUSED, UNANSWERED, Trouble, trouble_of
@@ -22,7 +22,7 @@ from django_jobs.worker.store import LATER, REFUSED, UNANSWERED, Trouble, troubl
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from django_jobs.execution.outcome import Outcome
+    from django_jobs.outcome import Outcome
     from django_jobs.worker.settle import Run, Settler
     from django_jobs.worker.store import Asker
 

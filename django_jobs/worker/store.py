@@ -24,7 +24,8 @@ from django_jobs.db.transactions import (
 )
 from django_jobs.exceptions import StoreUnavailable, TablesMissing
 from django_jobs.execution.errors import error_text
-from django_jobs.execution.outcome import (
+from django_jobs.execution.return_value import Encoded, encoded_value
+from django_jobs.outcome import (
     Cancelled,
     Crashed,
     ErrorText,
@@ -35,7 +36,6 @@ from django_jobs.execution.outcome import (
     Snoozed,
     Succeeded,
 )
-from django_jobs.execution.return_value import Encoded, encoded_value
 from django_jobs.telemetry import events
 from django_jobs.texts import one_line
 from django_jobs.worker.settle import Verdict
@@ -43,7 +43,7 @@ from django_jobs.worker.settle import Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_jobs.execution.outcome import Outcome
+    from django_jobs.outcome import Outcome
     from django_jobs.worker.settle import Run, Settler
 
 

@@ -48,7 +48,7 @@ FORBIDDEN = (
             *("checks.schedules", "checks.settings"),
             *("cron.builder", "cron.configured", "cron.expression", "cron.problems"),
             *("cron.registry", "cron.stored", "cron.zones"),
-            *("execution.attempt", "execution.outcome", "execution.timeout"),
+            *("execution.attempt", "execution.timeout", "outcome"),
             *("handlers.command", "handlers.event", "handlers.shell", "handlers.url"),
             *("outbox.relay", "redaction", "telemetry.logs", "wire.opening"),
         )

@@ -18,8 +18,8 @@ from django_jobs.db.transactions import (
     is_schema_missing,
     is_unavailable,
 )
-from django_jobs.execution.outcome import Succeeded
 from django_jobs.models import Breaker, Job, JobResult, QueueControl
+from django_jobs.outcome import Succeeded
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.worker.settle import Run, Settler, SettleTerms
 from django_jobs.worker.settle_many import settle_many

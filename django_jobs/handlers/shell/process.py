@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from django_jobs import stray_processes
-from django_jobs.execution.control import JobTimeout
+from django_jobs.handlers.base import JobTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

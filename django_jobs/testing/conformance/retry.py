@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_jobs.clock import SECOND, to_microseconds
-from django_jobs.execution.retry import Exponential, NoBackoff, RetryPolicy, built_in
+from django_jobs.retry import Exponential, NoBackoff, RetryPolicy, built_in
 from django_jobs.testing.conformance.base import MICROSECOND, Suite, needing
 
 if TYPE_CHECKING:
-    from django_jobs.execution.retry import RetrySpec
+    from django_jobs.retry import RetrySpec
 
 
 @needing("delay")

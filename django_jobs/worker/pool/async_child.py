@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from django_jobs.execution.outcome import ASKED_TO_STOP
 from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.shared_loop import Cut
+from django_jobs.outcome import ASKED_TO_STOP
 from django_jobs.worker.pool.messages import (
     SKIPPED,
     EndReporter,

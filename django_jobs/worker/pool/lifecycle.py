@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from django_jobs.execution.outcome import (
+from django_jobs.outcome import (
     ASKED_TO_STOP,
     Cancelled,
     Crashed,
@@ -28,7 +28,7 @@ from django_jobs.worker.pool.shared_memory import Board
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from django_jobs.execution.outcome import Outcome
+    from django_jobs.outcome import Outcome
     from django_jobs.worker.pool.channel import Channel
     from django_jobs.worker.pool.children import Held
     from django_jobs.worker.pool.dispatch import Dispatch

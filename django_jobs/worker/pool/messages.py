@@ -6,7 +6,8 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_jobs.backends.base import Lease
-from django_jobs.execution.outcome import (
+from django_jobs.execution.return_value import Encoded, encoded_value
+from django_jobs.outcome import (
     Cancelled,
     Crashed,
     ErrorText,
@@ -17,8 +18,7 @@ from django_jobs.execution.outcome import (
     Snoozed,
     Succeeded,
 )
-from django_jobs.execution.retry import LONGEST_DELAY, Exponential, built_in
-from django_jobs.execution.return_value import Encoded, encoded_value
+from django_jobs.retry import LONGEST_DELAY, Exponential, built_in
 from django_jobs.wire.envelope import Header, Message
 from django_jobs.worker.cycle import report_of
 from django_jobs.worker.settle import SettleTerms
@@ -26,7 +26,7 @@ from django_jobs.worker.settle import SettleTerms
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_jobs.execution.outcome import Outcome
+    from django_jobs.outcome import Outcome
     from django_jobs.worker.executor import Execution
 
 

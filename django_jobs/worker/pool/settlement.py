@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SystemClock, to_microseconds
-from django_jobs.execution.outcome import Interrupted
+from django_jobs.outcome import Interrupted
 from django_jobs.worker.pool.thread_messages import Done, Finished, settled_by_child
 from django_jobs.worker.settle import Run, SettleTerms
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django_jobs.backends.base import Lease
-    from django_jobs.execution.outcome import Outcome
+    from django_jobs.outcome import Outcome
     from django_jobs.wire.envelope import Envelope
     from django_jobs.worker.pool.children import Child, Held, Lane
     from django_jobs.worker.pool.messages import RunReport

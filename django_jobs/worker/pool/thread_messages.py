@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django_jobs.backends.base import Settled
 from django_jobs.clock import SystemClock, to_microseconds
-from django_jobs.execution.outcome import Succeeded
+from django_jobs.outcome import Succeeded
 from django_jobs.worker.pool.pace import Pace
 from django_jobs.worker.settle import Run, Verdict
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from django_jobs.backends.base import Backend, Lease
     from django_jobs.conf import JobsSettings
-    from django_jobs.execution.outcome import Outcome
+    from django_jobs.outcome import Outcome
     from django_jobs.worker.duties import Tally
     from django_jobs.worker.pool.keep_thread import Holdings
     from django_jobs.worker.store import Asker

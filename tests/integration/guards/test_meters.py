@@ -9,9 +9,9 @@ from django_jobs.backends.rates import Rate
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.conf import get_settings
-from django_jobs.execution.outcome import Interrupted
 from django_jobs.models import JobAttempt, QueueMeter
 from django_jobs.operations import queues
+from django_jobs.outcome import Interrupted
 from django_jobs.testing.factories import make_outgoing
 from django_jobs.worker import process_once
 from django_jobs.worker.build import build_cycle

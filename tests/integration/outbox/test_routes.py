@@ -9,7 +9,7 @@ from django.db import connections, transaction
 from django_jobs import enqueue_many, job
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import DuplicateJob, NotSupported, PushFailed
-from django_jobs.execution.control import JobTimeout
+from django_jobs.handlers.base import JobTimeout
 from django_jobs.models import Job
 from testproject.shop.models import Order
 

@@ -9,8 +9,8 @@ from django.db import connections
 from django_jobs.backends.base import Evidence, Settled
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
-from django_jobs.execution.outcome import Interrupted
 from django_jobs.operations.queues import limit_queue
+from django_jobs.outcome import Interrupted
 from django_jobs.telemetry import events
 from django_jobs.testing.factories import make_outgoing
 from django_jobs.worker.settle import Run, Settler

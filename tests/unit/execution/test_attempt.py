@@ -15,11 +15,10 @@ from django_jobs.execution.attempt import (
     StopNow,
     is_running,
 )
-from django_jobs.execution.control import Cancel, Retry, Snooze
-from django_jobs.execution.outcome import Cancelled, Failed, Interrupted, Snoozed, Succeeded
-from django_jobs.execution.retry import LONGEST_DELAY
-from django_jobs.handlers.base import Conduct, JobContext
+from django_jobs.handlers.base import Cancel, Conduct, JobContext, Retry, Snooze
 from django_jobs.handlers.function import FunctionHandler
+from django_jobs.outcome import Cancelled, Failed, Interrupted, Snoozed, Succeeded
+from django_jobs.retry import LONGEST_DELAY
 from django_jobs.telemetry import events
 
 
@@ -269,7 +268,7 @@ def test_a_coroutine_is_cancelled_when_its_time_is_up():
 
     outcome = run(handler, timeout=0.05)
     assert outcome.timed_out
-    assert outcome.error.type == "django_jobs.execution.control.JobTimeout"
+    assert outcome.error.type == "django_jobs.handlers.base.JobTimeout"
     assert ended
 
 

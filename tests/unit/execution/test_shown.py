@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_jobs.execution.control import Cancel, Snooze
+from django_jobs.handlers.base import Cancel, Snooze
 from django_jobs.redaction import HIDDEN
 from tests.unit.execution.test_attempt import run
 

@@ -4,8 +4,8 @@ import pytest
 
 from django_jobs import JobContext, JobHandler, TypedContext, define, job
 from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidOption, InvalidPayload
-from django_jobs.execution.outcome import Failed, Succeeded
 from django_jobs.handlers.registry import Registry, register_configured, registry
+from django_jobs.outcome import Failed, Succeeded
 from tests.unit.handlers import payloads_of_tests as own
 from tests.unit.handlers.attempts import attempt
 from tests.unit.handlers.payloads_of_tests import Count, Mail, SendMail, Unregistered

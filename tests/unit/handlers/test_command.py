@@ -4,9 +4,9 @@ import pytest
 from django.core.management import BaseCommand, CommandError, get_commands
 
 from django_jobs.exceptions import HandlerRefused, InvalidPayload
-from django_jobs.execution.outcome import Failed, Succeeded
 from django_jobs.execution.output import MAX_OUTPUT
 from django_jobs.handlers.command import CommandHandler
+from django_jobs.outcome import Failed, Succeeded
 from tests.unit.handlers.attempts import attempt
 
 PASSWORD = "hunter" + "2"

@@ -4,8 +4,8 @@ import pytest
 
 from django_jobs import Snooze
 from django_jobs.exceptions import HandlerRefused, InvalidPayload
-from django_jobs.execution.outcome import Failed, Snoozed, Succeeded
 from django_jobs.handlers.event import EventHandler, find_signal
+from django_jobs.outcome import Failed, Snoozed, Succeeded
 from tests.unit.handlers.attempts import attempt
 from tests.unit.handlers.signals_of_tests import paid
 

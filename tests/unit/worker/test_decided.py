@@ -9,10 +9,10 @@ from django_jobs.backends.base import Lease
 from django_jobs.clock import SECOND
 from django_jobs.conf import JobsSettings, UnknownHandlerPolicy
 from django_jobs.exceptions import HandlerRefused, InvalidPayload
-from django_jobs.execution.outcome import Cancelled, Failed, Rejected, Skipped, Snoozed
-from django_jobs.execution.retry import LONGEST_DELAY
 from django_jobs.handlers.base import Handler
 from django_jobs.handlers.registry import Registry
+from django_jobs.outcome import Cancelled, Failed, Rejected, Skipped, Snoozed
+from django_jobs.retry import LONGEST_DELAY
 from django_jobs.testing.factories import make_opener, make_outgoing, make_signer
 from django_jobs.wire.envelope import Header, Message, index_of
 from django_jobs.wire.opening import CLOCKS_APART, MOMENTS_APART

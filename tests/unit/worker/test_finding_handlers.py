@@ -8,9 +8,9 @@ import pytest
 
 from django_jobs.backends.base import Lease
 from django_jobs.conf import JobsSettings, QueueConfig
-from django_jobs.execution.outcome import Failed
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import Registry
+from django_jobs.outcome import Failed
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.wire.envelope import Header, Message, index_of
 from django_jobs.worker.admission import Admitted, Gatekeeper, Refused

@@ -11,7 +11,7 @@ from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.values import why_not_kept
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.conf import JobsSettings
-from django_jobs.execution.outcome import (
+from django_jobs.outcome import (
     Cancelled,
     Crashed,
     ErrorText,

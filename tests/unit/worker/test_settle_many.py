@@ -6,7 +6,7 @@ from django_jobs.backends.base import Reconnects, Settled
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
-from django_jobs.execution.outcome import Interrupted, Snoozed, Succeeded
+from django_jobs.outcome import Interrupted, Snoozed, Succeeded
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.worker.pool.keep_thread import next_batch
 from django_jobs.worker.pool.thread_messages import Finished

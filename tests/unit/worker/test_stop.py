@@ -8,9 +8,9 @@ import time
 import pytest
 
 from django_jobs.execution.attempt import Attempt
-from django_jobs.execution.outcome import Interrupted, Succeeded
 from django_jobs.handlers.base import JobContext
 from django_jobs.handlers.function import FunctionHandler
+from django_jobs.outcome import Interrupted, Succeeded
 from django_jobs.worker.stop import SIGNALS, Stop
 
 

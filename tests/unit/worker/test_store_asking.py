@@ -12,7 +12,7 @@ from django_jobs.backends.values import why_not_kept
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
 from django_jobs.exceptions import StoreUnavailable
-from django_jobs.execution.outcome import ErrorText, Failed, Snoozed, Succeeded
+from django_jobs.outcome import ErrorText, Failed, Snoozed, Succeeded
 from django_jobs.telemetry import events
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.worker import store

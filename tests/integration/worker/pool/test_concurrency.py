@@ -73,7 +73,7 @@ def test_a_coroutine_out_of_time_fails_and_its_neighbours_go_on(start, diary):
     dead = until(FailedJob.objects.first)
     assert (dead.reason, dead.error_type) == (
         "timed-out",
-        "django_jobs.execution.control.JobTimeout",
+        "django_jobs.handlers.base.JobTimeout",
     )
     diary.gate.touch()
     until(JobResult.objects.exists)

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from django_jobs.exceptions import HandlerRefused, InvalidPayload
-from django_jobs.execution.outcome import Failed, Succeeded
 from django_jobs.handlers.shell import ShellHandler
+from django_jobs.outcome import Failed, Succeeded
 from tests.unit.handlers.attempts import attempt
 
 DATE = shutil.which("date", path="/usr/bin:/bin")

@@ -15,8 +15,8 @@ import pytest
 
 from django_jobs import stray_processes
 from django_jobs.conf import ShellConfig
-from django_jobs.execution.outcome import Failed, Succeeded
 from django_jobs.handlers.shell.process import Order, ProgramRun
+from django_jobs.outcome import Failed, Succeeded
 
 ABOUT_ITSELF = """
 import json, os, resource, signal, sys

@@ -14,8 +14,8 @@ import pytest
 from django_jobs.backends.base import Lease
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.conf import JobsSettings
-from django_jobs.execution.outcome import Failed, Snoozed
 from django_jobs.handlers.registry import Registry
+from django_jobs.outcome import Failed, Snoozed
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.wire.envelope import Header, Message
 from django_jobs.worker.admission import Gatekeeper, Policies

@@ -9,7 +9,7 @@ from django_jobs.backends.base import Reconnects, Settled
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
-from django_jobs.execution.outcome import ErrorText, Failed, Succeeded
+from django_jobs.outcome import ErrorText, Failed, Succeeded
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.worker.duties import Tally
 from django_jobs.worker.pool import keep_thread, store_threads

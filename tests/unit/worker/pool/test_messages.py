@@ -8,7 +8,8 @@ import pytest
 
 from django_jobs.backends.base import Lease, Settled
 from django_jobs.backends.values import why_not_kept
-from django_jobs.execution.outcome import (
+from django_jobs.execution.return_value import Encoded
+from django_jobs.outcome import (
     Cancelled,
     Crashed,
     ErrorText,
@@ -20,7 +21,6 @@ from django_jobs.execution.outcome import (
     Snoozed,
     Succeeded,
 )
-from django_jobs.execution.return_value import Encoded
 from django_jobs.wire.envelope import (
     Envelope,
     Header,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.execution.retry import (
+from django_jobs.retry import (
     DEFAULT_MAXIMUM,
     JITTER,
     LONGEST_DELAY,

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from django_jobs.execution.control import Retry, Snooze
+from django_jobs.handlers.base import Retry, Snooze
 
 
 class Seconds(float):
