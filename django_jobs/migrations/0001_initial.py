@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-import django_jobs.indexes
+import django_jobs.models.indexes
 
 
 class Migration(migrations.Migration):
@@ -264,28 +264,28 @@ class Migration(migrations.Migration):
                     models.Index(
                         fields=["queue", "state", "rank", "due", "id"], name="dj_job_claim"
                     ),
-                    django_jobs.indexes.PartialIndex(
+                    django_jobs.models.indexes.PartialIndex(
                         fields=["queue", "state", "due", "id"],
                         name="dj_job_promote",
                         where=models.Q(("state", 0)),
                     ),
-                    django_jobs.indexes.PartialIndex(
+                    django_jobs.models.indexes.PartialIndex(
                         fields=["lease_expires", "suspect", "state"],
                         name="dj_job_reap",
                         whole=("lease_expires", "suspect"),
                         where=models.Q(("state", 2), ("suspect", True), _connector="OR"),
                     ),
-                    django_jobs.indexes.PartialIndex(
+                    django_jobs.models.indexes.PartialIndex(
                         fields=["concurrency_key", "state"],
                         name="dj_job_concurrency",
                         where=models.Q(("concurrency_key__isnull", False)),
                     ),
-                    django_jobs.indexes.PartialIndex(
+                    django_jobs.models.indexes.PartialIndex(
                         fields=["idempotency_key", "state"],
                         name="dj_job_idempotency",
                         where=models.Q(("idempotency_key__isnull", False)),
                     ),
-                    django_jobs.indexes.PartialIndex(
+                    django_jobs.models.indexes.PartialIndex(
                         fields=["blocked_by", "queue", "rank", "due", "id"],
                         name="dj_job_blocked",
                         where=models.Q(("blocked_by__isnull", False)),
@@ -656,12 +656,12 @@ class Migration(migrations.Migration):
                 "verbose_name": "tick",
                 "indexes": [
                     models.Index(fields=["decided_at"], name="dj_tick_when"),
-                    django_jobs.indexes.PartialIndex(
+                    django_jobs.models.indexes.PartialIndex(
                         fields=["outcome", "id"],
                         name="dj_tick_open",
                         where=models.Q(("outcome", "open")),
                     ),
-                    django_jobs.indexes.PartialIndex(
+                    django_jobs.models.indexes.PartialIndex(
                         fields=["decision", "tick"],
                         name="dj_tick_waiting",
                         where=models.Q(("decision", "waiting")),

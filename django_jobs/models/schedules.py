@@ -10,7 +10,7 @@ import hashlib
 from django.db import models
 from django.db.models import Q
 
-from django_jobs.indexes import PartialIndex
+from django_jobs.models.indexes import PartialIndex
 from django_jobs.texts import printable
 
 
