@@ -12,7 +12,7 @@ from django_jobs import outbox
 from django_jobs.backends.base import Inspects, lacking
 from django_jobs.backends.registry import backends
 from django_jobs.backends.values import why_not_kept
-from django_jobs.db.missing_tables import naming_missing_tables
+from django_jobs.db.transactions import naming_missing_tables
 from django_jobs.exceptions import JobFailed, ResultNotKept, ResultUnavailable
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django_jobs import outbox
 from django_jobs.backends.base import Enqueued
 from django_jobs.backends.breakers import asking_to_enqueue
-from django_jobs.db.missing_tables import naming_missing_tables
+from django_jobs.db.transactions import naming_missing_tables
 from django_jobs.exceptions import (
     EnqueueOutcomeUnknown,
     JobsError,

@@ -19,8 +19,10 @@ from django.db import (
     transaction,
 )
 
+from django_jobs.conf import get_settings
 from django_jobs.db.timeouts import is_limited
 from django_jobs.exceptions import TablesMissing
+from django_jobs.routers import database_of, job_databases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -290,6 +292,22 @@ def is_schema_missing(error: BaseException) -> bool:
     if _number(cause) in _MYSQL_MISSING:
         return True
     return getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+
+
+@contextmanager
+def naming_missing_tables(backend: str, database: str | None = None) -> Iterator[None]:
+    """Raise TablesMissing for the error of a database that lacks our tables or columns.
+
+    ``database``: its alias, if it is not the database of the backend.
+    """
+    try:
+        yield
+    except Error as error:
+        if isinstance(error, TablesMissing) or not is_schema_missing(error):
+            raise
+        settings = get_settings()
+        home = database or database_of(settings.backends[backend]) or job_databases(settings)[0]
+        raise TablesMissing(home, str(error).strip()) from error
 
 
 def _sqlstate(cause: BaseException | None) -> str | None:

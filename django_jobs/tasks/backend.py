@@ -14,7 +14,7 @@ from django_jobs import outbox
 from django_jobs.backends.base import Inspects, lacking
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
-from django_jobs.db.missing_tables import naming_missing_tables
+from django_jobs.db.transactions import naming_missing_tables
 from django_jobs.decorators import JobFunction
 from django_jobs.definition import Options
 from django_jobs.enqueue import Plan, PreparedJob

@@ -12,8 +12,7 @@ from django_jobs.backends.base import Inspects, KeepsBreakers
 from django_jobs.backends.breakers import asking
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
-from django_jobs.db.missing_tables import naming_missing_tables
-from django_jobs.db.transactions import is_locked
+from django_jobs.db.transactions import is_locked, naming_missing_tables
 from django_jobs.enqueue import DEFAULT_QUEUE
 from django_jobs.exceptions import BackendUnavailable
 from django_jobs.handlers.registry import registry
