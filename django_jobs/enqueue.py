@@ -6,11 +6,14 @@ the worker checks again, because it does not trust what it reads.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 
 from django_jobs.backends.base import OnConflict, SharesTransactions
 from django_jobs.backends.registry import backends
@@ -19,6 +22,7 @@ from django_jobs.conf import get_settings
 from django_jobs.definition import UNSET
 from django_jobs.exceptions import (
     EnqueueOutcomeUnknown,
+    InvalidJob,
     InvalidOption,
     InvalidPayload,
     NotSupported,
@@ -27,7 +31,6 @@ from django_jobs.exceptions import (
 from django_jobs.handle import Handle
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
-from django_jobs.misuse import all_prepared, naming_coroutines_way, no_attribute_of_defined
 from django_jobs.retry import built_in
 from django_jobs.routes import Route, Way, way
 from django_jobs.routes import check as check_outbox
@@ -37,7 +40,7 @@ from django_jobs.wire.envelope import Outgoing, Seal, Terms
 from django_jobs.wire.signing import Signer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from django_jobs.backends.base import Backend, Enqueued
     from django_jobs.conf import JobsSettings
@@ -199,6 +202,69 @@ def _expires_at(options: Options, now: int) -> int | None:
     return now + to_microseconds(options.expires)
 
 
+# ----------------------------------------------------- enqueueing as other libraries name it
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+IN_OTHER_WORDS = {
+    "delay": "enqueue(…), which takes what the function takes",
+    "delay_on_commit": "enqueue(…): inside a transaction the job belongs to it",
+    "apply_async": "using(delay=…).enqueue(…): options first, then what the function takes",
+    "s": "prepare(…), for a job that is to be enqueued later",
+    "send": "enqueue(…), which takes what the function takes",
+    "send_with_options": "using(…).enqueue(…): options first, then what the function takes",
+    "schedule": "using(delay=…).enqueue(…), or using(run_at=…) for a moment",
+    "defer": "enqueue(…), which takes what the function takes",
+    "apply": "call(…), which runs it here and now",
+}
+"""Attributes of other libraries, and what to write instead."""
+
+_AS_DEFINED = "enqueue(), for define() took the payload already"
+OF_DEFINED = {
+    **dict.fromkeys(("delay", "send", "defer"), _AS_DEFINED),
+    "delay_on_commit": "enqueue(): inside a transaction the job belongs to it",
+    **dict.fromkeys(("apply_async", "send_with_options"), "using(delay=…).enqueue()"),
+    "s": "prepare(), for a job that is to be enqueued later",
+    "schedule": "using(delay=…).enqueue(), or using(run_at=…) for a moment",
+}
+"""The same for a job made by define(), whose enqueue() takes no arguments."""
+
+IN_A_COROUTINE = (
+    "enqueue() waits for the database, and a coroutine must not: write `await ….aenqueue(…)`, or "
+    "`await aenqueue_many(…)` for many. To stay in one transaction call a function that does both "
+    "through asgiref's sync_to_async"
+)
+
+
+def naming_coroutines_way(enqueue: Callable[P, T]) -> Callable[P, T]:
+    """Make Django's error for a database used in a coroutine say what to write instead."""
+
+    @wraps(enqueue)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return enqueue(*args, **kwargs)
+        except SynchronousOnlyOperation as error:
+            raise SynchronousOnlyOperation(IN_A_COROUTINE) from error
+
+    return wrapped
+
+
+def no_attribute(
+    job: object, called: str, name: str, words: Mapping[str, str] = IN_OTHER_WORDS
+) -> AttributeError:
+    """The error for a missing attribute of a job; names of other libraries get a hint."""
+    message = f"{called} has no attribute {name!r}"
+    if name in words:
+        message += f"; write {words[name]}"
+    return AttributeError(message, name=name, obj=job)
+
+
+def no_attribute_of_defined(job: object, name: str) -> NoReturn:
+    """``__getattr__`` of what define() returns."""
+    raise no_attribute(job, "a job made by define()", name, OF_DEFINED)
+
+
 # ------------------------------------------------------------------- from terms to a backend
 
 T_co = TypeVar("T_co", covariant=True)
@@ -309,12 +375,25 @@ def enqueue_many(jobs: Iterable[PreparedJob[Any]]) -> list[Handle[Any]]:
     promise of all or none holds for each backend by itself; on Redis, for 10,000 jobs: of
     more, some may run before the last are stored, and what is refused half-way is taken back.
     """
-    return enqueue_prepared(all_prepared(jobs, PreparedJob))
+    return enqueue_prepared(_all_prepared(jobs))
 
 
 async def aenqueue_many(jobs: Iterable[PreparedJob[Any]]) -> list[Handle[Any]]:
     """``enqueue_many`` for coroutines."""
     return await sync_to_async(enqueue_many)(jobs)
+
+
+def _all_prepared(jobs: Any) -> list[PreparedJob[Any]]:
+    """The jobs as a list; raises InvalidJob for anything but prepared jobs."""
+    wanted = "enqueue_many() takes prepared jobs: enqueue_many(send.prepare(n) for n in numbers)"
+    if isinstance(jobs, PreparedJob) or not isinstance(jobs, Iterable):
+        raise InvalidJob(f"{wanted}, and not {jobs!r} alone")
+    prepared = list(jobs)
+    for job in prepared:
+        if not isinstance(job, PreparedJob):
+            why = "is none yet; call its prepare()" if hasattr(job, "prepare") else "is none"
+            raise InvalidJob(f"{wanted}; {job!r}, a {type(job).__name__}, {why}")
+    return prepared
 
 
 @naming_coroutines_way
