@@ -6,12 +6,12 @@ from django_jobs.cron.decorator import cron
 from django_jobs.decorators import JobFunction, JobHandler, job
 from django_jobs.enqueue import (
     DefinedJob,
+    Handle,
     PreparedJob,
     aenqueue_many,
     define,
     enqueue_many,
 )
-from django_jobs.handle import Handle
 from django_jobs.handlers.base import Cancel, JobContext, Retry, Snooze
 from django_jobs.handlers.classes import TypedContext
 

@@ -38,7 +38,7 @@ from django_jobs.queue_names import name_among_tasks
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from django_jobs.handle import Handle
+    from django_jobs.enqueue import Handle
     from django_jobs.handlers.classes import ClassHandler, TypedContext
 
 

@@ -1,4 +1,4 @@
-"""Enqueueing: from options and a payload to a sealed message in a backend.
+"""Enqueueing: from options and a payload to a sealed message in a backend, and the job's handle.
 
 Everything that can be known to be wrong is refused here, with an error that names it;
 the worker checks again, because it does not trust what it reads.
@@ -6,29 +6,35 @@ the worker checks again, because it does not trust what it reads.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
-from django_jobs.backends.base import OnConflict, SharesTransactions
+from django_jobs import outbox
+from django_jobs.backends.base import Inspects, OnConflict, SharesTransactions, lacking
 from django_jobs.backends.registry import backends
+from django_jobs.backends.values import why_not_kept
 from django_jobs.clock import SystemClock, from_datetime, to_microseconds
 from django_jobs.conf import get_settings
+from django_jobs.db.transactions import naming_missing_tables
 from django_jobs.definition import UNSET
 from django_jobs.exceptions import (
     EnqueueOutcomeUnknown,
     InvalidJob,
     InvalidOption,
     InvalidPayload,
+    JobFailed,
     NotSupported,
     QueueRefused,
+    ResultNotKept,
+    ResultUnavailable,
 )
-from django_jobs.handle import Handle
 from django_jobs.handlers.registry import check_allowed, registry
 from django_jobs.ids import new_id
 from django_jobs.retry import built_in
@@ -42,7 +48,7 @@ from django_jobs.wire.signing import Signer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_jobs.backends.base import Backend, Enqueued
+    from django_jobs.backends.base import Backend, Ended, Enqueued
     from django_jobs.conf import JobsSettings
     from django_jobs.definition import Options
     from django_jobs.handlers.base import Handler
@@ -509,3 +515,96 @@ def _signer(settings: JobsSettings) -> Signer:
     if _last_signer is None or _last_signer[0] is not keys:
         _last_signer = (keys, Signer(keys))
     return _last_signer[1]
+
+
+# --------------------------------------------------------- what an enqueue gives: the handle
+
+UNKNOWN = "unknown"
+_SUCCEEDED = "succeeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Handle(Generic[T_co]):
+    """A job that was enqueued. ``created`` is False if it existed already."""
+
+    id: str
+    backend: str
+    created: bool = True
+
+    @property
+    def status(self) -> str:
+        """The current status of the job, read each time.
+
+        ``scheduled``, ``ready`` or ``running``; ``succeeded``, ``skipped``, ``cancelled``
+        or ``dead``; ``unknown`` if it never existed, or its result is no longer kept.
+        """
+        # A job may end between the first two queries, so the result is looked up once more.
+        with naming_missing_tables(self.backend):
+            for look in (self._ended_status, self._live_status, self._ended_status):
+                if status := look():
+                    return status
+        return UNKNOWN
+
+    def result(self) -> T_co:
+        """What the handler returned.
+
+        Raises ResultUnavailable while the job has not ended or when its result is not
+        kept, ResultNotKept when it succeeded and its return value could not be kept, and
+        JobFailed when it ended in any other way than by success.
+        """
+        with naming_missing_tables(self.backend):
+            ended = self._ended()
+        if ended is None:
+            raise ResultUnavailable(
+                f"the job {self.id} is {self.status}; its result can be had from its end "
+                "until its result_ttl is over"
+            )
+        if ended.status != _SUCCEEDED:
+            raise JobFailed(self.id, ended)
+        if why := why_not_kept(ended.value_json):
+            raise ResultNotKept(self.id, why)
+        return cast("T_co", json.loads(ended.value_json))
+
+    @property
+    def reason(self) -> str:
+        """Why the job is cancelled, skipped or dead, read each time; empty otherwise.
+
+        For a job that its handler cancelled, the argument of ``Cancel``. For a dead job a stable
+        word; its error is in the dead letter, and in the exception of ``result()``.
+        """
+        with naming_missing_tables(self.backend):
+            ended = self._ended()
+        return ended.reason if ended else ""
+
+    async def areason(self) -> str:
+        """``reason`` for coroutines."""
+        return await sync_to_async(lambda: self.reason)()
+
+    async def astatus(self) -> str:
+        """``status`` for coroutines."""
+        return await sync_to_async(lambda: self.status)()
+
+    async def aresult(self) -> T_co:
+        """``result`` for coroutines."""
+        return await sync_to_async(self.result)()
+
+    def _ended(self) -> Ended | None:
+        backend = backends[self.backend]
+        if not isinstance(backend, Inspects):
+            raise lacking(backend, "keep results", self.id)
+        ended = backend.result(self.id)
+        return outbox.ended(self.backend, self.id) if ended is None else ended
+
+    def _ended_status(self) -> str | None:
+        ended = self._ended()
+        return ended.status if ended else None
+
+    def _live_status(self) -> str | None:
+        # In this order, because the job moves from the outbox to the backend.
+        if (state := outbox.state(self.backend, self.id)) is not None:
+            return state
+        backend = backends[self.backend]
+        if not isinstance(backend, Inspects):
+            raise lacking(backend, "peek", self.id)
+        live = backend.find(self.id)
+        return live.state if live else None

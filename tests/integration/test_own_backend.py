@@ -6,8 +6,8 @@ from django_jobs.backends.base import Backend
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.registry import backends
 from django_jobs.cron.enqueue import is_joined
+from django_jobs.enqueue import Handle
 from django_jobs.exceptions import InvalidBackend, NotSupported
-from django_jobs.handle import Handle
 from django_jobs.models import QueueMinute, Worker
 from django_jobs.operations.brokers import peeked, queues_of_brokers
 from django_jobs.worker.duties import Housekeeping, Presence, Tally
