@@ -25,7 +25,7 @@ from typing import (
 
 from asgiref.sync import async_to_sync, sync_to_async
 
-from django_jobs.definition import JobOptions, Options, Reactions
+from django_jobs.definition import JobOptions, Options, Reactions, name_among_tasks
 from django_jobs.enqueue import DEFAULT_QUEUE, Plan, PreparedJob, no_attribute
 from django_jobs.exceptions import ConfigurationError, InvalidJob, InvalidOption
 from django_jobs.handlers.base import Conduct, JobContext
@@ -33,7 +33,6 @@ from django_jobs.handlers.classes import class_handler
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
 from django_jobs.ids import new_id
-from django_jobs.queue_names import name_among_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

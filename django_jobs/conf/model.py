@@ -10,8 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from django_jobs.definition import UNSET, Unset
-from django_jobs.queue_names import queue_name_problem
+from django_jobs.definition import UNSET, Unset, queue_name_problem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -28,7 +28,7 @@ from django_jobs.conf.parsers import (
     ProblemKind,
     SettingRefused,
 )
-from django_jobs.queue_names import queue_name_problem
+from django_jobs.definition import queue_name_problem
 from django_jobs.wire.envelope import MAX_COUNT
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 from argparse import ArgumentTypeError
 from datetime import datetime, timedelta
 
+from django_jobs.definition import queue_name_problem
 from django_jobs.ids import parse_id
-from django_jobs.queue_names import queue_name_problem
 from django_jobs.wire.envelope import MAX_SECONDS
 
 _DURATION = re.compile(r"([0-9]{1,12})([smhdw])")

@@ -18,11 +18,11 @@ from django.apps.registry import Apps
 from django.db import connections, models, router, transaction
 from django.utils import timezone
 
+from django_jobs.definition import queue_of_tasks
 from django_jobs.enqueue import Plan, PreparedJob, enqueue_many
 from django_jobs.exceptions import InvalidJob, UnknownHandler
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
-from django_jobs.queue_names import queue_of_tasks
 from django_jobs.routes import way
 from django_jobs.tasks import finder, results
 from django_jobs.tasks.backend import JobsBackend

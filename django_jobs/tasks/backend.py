@@ -16,12 +16,11 @@ from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
 from django_jobs.db.transactions import naming_missing_tables
 from django_jobs.decorators import JobFunction
-from django_jobs.definition import Options
+from django_jobs.definition import Options, queue_of_tasks
 from django_jobs.enqueue import Plan, PreparedJob
 from django_jobs.exceptions import JobsError, SettingsError
 from django_jobs.handlers.registry import registry
 from django_jobs.ids import new_id, parse_id
-from django_jobs.queue_names import queue_of_tasks
 from django_jobs.tasks import (
     checks,
     declared,

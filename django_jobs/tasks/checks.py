@@ -11,7 +11,7 @@ from django.core.checks import Warning as CheckWarning
 
 from django_jobs.conf import read_current
 from django_jobs.conf.model import nearest
-from django_jobs.queue_names import queue_of_tasks
+from django_jobs.definition import queue_of_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -7,11 +7,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.conf import get_settings
-from django_jobs.definition import Options
+from django_jobs.definition import Options, name_among_tasks
 from django_jobs.exceptions import InvalidJob
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.registry import registry
-from django_jobs.queue_names import name_among_tasks
 from django_jobs.tasks import results
 from django_jobs.tasks.compat import DEFAULT_TASK_BACKEND_ALIAS as _DEFAULT
 from django_jobs.tasks.compat import DEFAULT_TASK_QUEUE_NAME, Task, task_backends

@@ -18,9 +18,9 @@ from django.utils import timezone
 
 from django_jobs.backends.values import why_not_kept
 from django_jobs.clock import to_datetime
+from django_jobs.definition import name_among_tasks
 from django_jobs.exceptions import ResultNotKept
 from django_jobs.ids import process_name
-from django_jobs.queue_names import name_among_tasks
 from django_jobs.tasks.compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
     Task,

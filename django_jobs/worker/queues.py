@@ -12,12 +12,11 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Protocol
 
 from django_jobs.backends.base import Inspects, LooksAhead
-from django_jobs.definition import Options
+from django_jobs.definition import Options, queue_name_problem
 from django_jobs.enqueue import DEFAULT_QUEUE
 from django_jobs.exceptions import InvalidOption
 from django_jobs.handlers.registry import registry
 from django_jobs.models import QueueMinute
-from django_jobs.queue_names import queue_name_problem
 from django_jobs.routers import job_databases
 
 if TYPE_CHECKING:

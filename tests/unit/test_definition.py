@@ -16,10 +16,17 @@ from django_jobs.clock import to_datetime
 from django_jobs.conf import JobsSettings
 from django_jobs.cron.decorator import CronOptions
 from django_jobs.cron.options import ScheduleOptions
-from django_jobs.definition import UNSET, JobDefinition, JobOptions, Options
+from django_jobs.definition import (
+    QUEUE_NAME,
+    UNSET,
+    JobDefinition,
+    JobOptions,
+    Options,
+    name_among_tasks,
+    queue_of_tasks,
+)
 from django_jobs.enqueue import resolved
 from django_jobs.exceptions import InvalidJob, InvalidOption
-from django_jobs.queue_names import QUEUE_NAME, name_among_tasks, queue_of_tasks
 from django_jobs.wire.envelope import MAX_COUNT, MAX_MOMENT, MAX_SECONDS
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django_jobs.backends.redis.connection import is_of_a_key, translated
 from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.conf import get_settings
+from django_jobs.definition import QUEUE_NAME
 from django_jobs.exceptions import StoreUnavailable
-from django_jobs.queue_names import QUEUE_NAME
 from django_jobs.telemetry.events import BackendSilent, RecordsUnkept, emit
 
 if TYPE_CHECKING:

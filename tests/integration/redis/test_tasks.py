@@ -7,10 +7,10 @@ import pytest
 from django.utils import timezone
 
 from django_jobs.backends.base import Charge
+from django_jobs.definition import queue_of_tasks
 from django_jobs.exceptions import ResultNotKept
 from django_jobs.operations.cancel import call_off
 from django_jobs.operations.explain import explain
-from django_jobs.queue_names import queue_of_tasks
 from django_jobs.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_jobs.worker import process_once
 from tests.integration.tasks.chores import tasks as chores

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.urls import reverse
 from django.utils import timezone
 
+from django_jobs.definition import queue_of_tasks
 from django_jobs.exceptions import (
     DuplicateJob,
     InvalidBackend,
@@ -20,7 +21,6 @@ from django_jobs.exceptions import (
     UnknownOption,
 )
 from django_jobs.models import Job, JobState
-from django_jobs.queue_names import queue_of_tasks
 from django_jobs.tasks import JobsBackend, task
 from django_jobs.tasks.compat import InvalidTask, TaskResultStatus, task_backends
 from django_jobs.worker import process_once
