@@ -12,7 +12,7 @@ from django_jobs.handlers.command import CommandHandler
 from django_jobs.handlers.event import EventHandler
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.handlers.payload_types import Payload
-from django_jobs.handlers.shell import ShellHandler
+from django_jobs.handlers.shell.handler import ShellHandler
 from django_jobs.handlers.url import UrlHandler
 
 fuzz_event = Signal()

@@ -2,8 +2,6 @@
 
 The payload is a list, ``["/usr/bin/pg_dump", "--schema-only", "shop"]``. The program has to
 be in ``ALLOWED_SHELL_COMMANDS``, with arguments of a form that is allowed.
+
+It exports nothing: a worker imports ``stray_processes`` without the handler.
 """
-
-from django_jobs.handlers.shell.handler import ShellHandler
-
-__all__ = ["ShellHandler"]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_jobs import stray_processes
 from django_jobs.backends.base import works_from_threads
+from django_jobs.handlers.shell import stray_processes
 from django_jobs.telemetry import events, logs, metrics
 from django_jobs.worker.build import (
     build_asker,

@@ -21,7 +21,7 @@ import traceback
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from django_jobs.stray_processes import (
+from django_jobs.handlers.shell.stray_processes import (
     LAUNCHER,
     PAUSE_SECONDS,
     SWEEP_SECONDS,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import django
 from django.conf import settings as django_settings
 
-from django_jobs import stray_processes
+from django_jobs.handlers.shell import stray_processes
 from django_jobs.worker.pool.forkserver import (
     STOP_SIGNALS,
     ForkServer,

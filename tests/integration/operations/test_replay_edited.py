@@ -8,7 +8,7 @@ from django_jobs import define
 from django_jobs.exceptions import InvalidPayload
 from django_jobs.handlers.command import CommandHandler
 from django_jobs.handlers.event import EventHandler
-from django_jobs.handlers.shell import ShellHandler
+from django_jobs.handlers.shell.handler import ShellHandler
 from django_jobs.handlers.url import UrlHandler
 from django_jobs.models import FailedJob, Job, OperatorEvent
 from django_jobs.operations.replay import Edited, put_back, replay, restored, verified

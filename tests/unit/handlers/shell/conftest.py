@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from django_jobs.handlers.shell import ShellHandler
+from django_jobs.handlers.shell.handler import ShellHandler
 from tests.unit.handlers.attempts import attempt
 
 

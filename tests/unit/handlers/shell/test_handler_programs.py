@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from django_jobs.exceptions import HandlerRefused, InvalidPayload
-from django_jobs.handlers.shell import ShellHandler
+from django_jobs.handlers.shell.handler import ShellHandler
 from django_jobs.outcome import Failed, Succeeded
 from tests.unit.handlers.attempts import attempt
 

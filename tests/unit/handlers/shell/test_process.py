@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from django_jobs import stray_processes
 from django_jobs.conf import ShellConfig
+from django_jobs.handlers.shell import stray_processes
 from django_jobs.handlers.shell.process import Order, ProgramRun
 from django_jobs.outcome import Failed, Succeeded
 

@@ -20,8 +20,9 @@ from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 from django.utils import timezone, translation
 
-from django_jobs import Cancel, job, stray_processes
+from django_jobs import Cancel, job
 from django_jobs.backends.registry import backends
+from django_jobs.handlers.shell import stray_processes
 from django_jobs.worker.pool.channel import Channel
 from testproject.shop.models import Order
 from tests.integration.worker.pool.gang import parting

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from django_jobs import stray_processes
-from django_jobs.stray_processes import (
+from django_jobs.handlers.shell import stray_processes
+from django_jobs.handlers.shell.stray_processes import (
     LAUNCHER,
     PROGRAM,
     RLIMIT_LOCKS,
@@ -175,7 +175,7 @@ def test_below_a_program_nothing_is_swept():
 # of its arguments; it says how many passes of a sweep there were, and how the child ended.
 OF_OTHERS = """
 import os, resource, signal, sys, time
-from django_jobs.stray_processes import PROGRAM, RLIMIT_LOCKS, Sweep
+from django_jobs.handlers.shell.stray_processes import PROGRAM, RLIMIT_LOCKS, Sweep
 user, group = map(int, sys.argv[1:])
 def become(user, group):
     os.setgroups([])
