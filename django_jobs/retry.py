@@ -1,4 +1,4 @@
-"""How long a job waits before it is run again.
+"""How long to wait before a retry: policies for jobs, and ``Backoff`` for calls of our own.
 
 A policy answers one question: the delay before retry number ``n``, counted from 1. Whether
 there is a retry is decided in one place, by the worker.
@@ -163,3 +163,30 @@ def built_in(spec: RetrySpec) -> RetryPolicy | None:
 def _clamped(seconds: float) -> float:
     # NaN compares false with everything, so it falls to 0 here too.
     return min(seconds, LONGEST_DELAY) if seconds > 0 else 0.0
+
+
+# Calls of our own: each pause longer, and spread so that they do not coincide.
+
+
+class Backoff:
+    """Pauses that double from ``first`` to ``longest`` seconds. ``pause``: the next one."""
+
+    __slots__ = ("_first", "_longest", "pause")
+
+    def __init__(self, first: float, longest: float = float("inf")) -> None:
+        self._first = self.pause = min(first, longest)
+        self._longest = longest
+
+    def next(self) -> float:
+        """The seconds to pause now; twice as long the next time."""
+        pause, self.pause = self.pause, min(self.pause * 2, self._longest)
+        return pause
+
+    def reset(self) -> None:
+        """After a success: begin with the first pause again."""
+        self.pause = self._first
+
+
+def spread(seconds: float) -> float:
+    """A random pause of half to all of ``seconds``, so that not all retry at once."""
+    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, hides nothing

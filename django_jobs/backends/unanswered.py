@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from django.db import Error
 
 from django_jobs.backends.base import Settled
-from django_jobs.backoff import Backoff
 from django_jobs.db.transactions import gave_up, is_connection_lost
 from django_jobs.exceptions import StoreUnavailable
+from django_jobs.retry import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

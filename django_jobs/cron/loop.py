@@ -7,11 +7,11 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from django_jobs.backoff import spread
 from django_jobs.cron.history import Outcomes, TickPurge, purge_ticks, reset_removed
 from django_jobs.cron.inline import POLL_SECONDS
 from django_jobs.cron.tick import Ticker
 from django_jobs.models import TickDecision
+from django_jobs.retry import spread
 from django_jobs.telemetry import events
 from django_jobs.worker.stop import Stop
 from django_jobs.worker.store import Outage, Store

@@ -7,13 +7,13 @@ the store's clock.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from django.db import Error, connections
 from django.db.models import Q
 
 from django_jobs.backends.home import clock_of, jobs_database
-from django_jobs.backoff import Resting
 from django_jobs.clock import SECOND, to_datetime
 from django_jobs.cron import decide
 from django_jobs.cron.book import Book, Planned, beginning, due_after, plan
@@ -34,6 +34,7 @@ from django_jobs.db.transactions import (
     is_connection_lost,
 )
 from django_jobs.models import ScheduleState, ScheduleTick, TickDecision, schedule_key
+from django_jobs.retry import spread
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
@@ -62,6 +63,36 @@ class _Undecided(Exception):
     def __init__(self, tick: int, why: str) -> None:
         self.tick = tick
         self.why = why
+
+
+class Resting:
+    """The schedules that cannot be decided now, and until when each is skipped.
+
+    Otherwise a failing schedule would be tried without a pause, and many of them would keep out
+    those behind.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[str, tuple[float, float]] = {}
+
+    def put_off(self, key: str, first: float, longest: float) -> None:
+        """Skip it for ``first`` seconds; twice as long each time, up to ``longest``."""
+        _, before = self._until.get(key, (0.0, 0.0))
+        pause = min(max(before * 2, first), longest)
+        self._until[key] = time.monotonic() + spread(pause), pause
+
+    def forget(self, key: str) -> None:
+        """Stop skipping it: it was decided."""
+        self._until.pop(key, None)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._until.get(key, (0.0,))[0] > time.monotonic()
+
+    def seconds_left(self, longest: float) -> float:
+        """Seconds until the first of them is tried again, at most ``longest``."""
+        now = time.monotonic()
+        left = [ends - now for ends, _ in self._until.values() if ends > now]
+        return min(left, default=longest)
 
 
 class Ticker:

@@ -19,7 +19,6 @@ from django.db.models import Min, Q, Value
 
 from django_jobs.backends.base import Failure, Lease
 from django_jobs.backends.ended_jobs import failed_job_of
-from django_jobs.backoff import Backoff
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.db.clock import StoreClock
 from django_jobs.db.dead_letters import add_dead_letter
@@ -28,6 +27,7 @@ from django_jobs.exceptions import EnqueueOutcomeUnknown, InvalidJob, Rejection
 from django_jobs.execution.errors import error_text
 from django_jobs.models import OutboxJob, RelayLease
 from django_jobs.outbox.lookup import message_of, plain_index
+from django_jobs.retry import Backoff
 from django_jobs.telemetry import events
 from django_jobs.wire.envelope import Outgoing, index_of
 from django_jobs.wire.opening import NotJudged

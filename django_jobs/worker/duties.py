@@ -20,13 +20,13 @@ from django.db import Error, connections
 
 from django_jobs.backends.base import Chores, KeepsHouse, Settled, SharesTransactions
 from django_jobs.backends.home import clock_of
-from django_jobs.backoff import spread
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.db.clock import for_people
 from django_jobs.db.minutes import add_counts
 from django_jobs.models import Worker
 from django_jobs.outcome import Failed, Interrupted
+from django_jobs.retry import spread
 from django_jobs.routers import tables_beside
 from django_jobs.telemetry import events, metrics
 from django_jobs.telemetry.collectors import Prometheus

@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from django_jobs.backends.base import LimitsRates, LooksAhead, Reconnects
-from django_jobs.backoff import Restraint
 from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.timeout import keep_alarm
 from django_jobs.telemetry import events
@@ -20,7 +19,7 @@ from django_jobs.worker.stop import (
     EndConditions,
     Stop,
 )
-from django_jobs.worker.store import Store
+from django_jobs.worker.store import Restraint, Store
 from django_jobs.worker.waiting_messages import warn_at_start
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_jobs.backends.database.wait import SURE_FACTOR, Glance, Watch
-from django_jobs.backoff import Backoff, spread
 from django_jobs.outbox.insert import hinted
 from django_jobs.outbox.relay import Moved
+from django_jobs.retry import Backoff, spread
 from django_jobs.telemetry import events
 from django_jobs.worker.store import FIRST_PAUSE, LONGEST_PAUSE, close_idle_connections
 

@@ -12,7 +12,6 @@ from django.db import Error, connections
 
 from django_jobs.backends.base import Charge, Inspects, Settled, is_connected, lacking
 from django_jobs.backends.breakers import CLOSED
-from django_jobs.backoff import Backoff, spread
 from django_jobs.db.transactions import (
     gave_up,
     is_conflict,
@@ -36,6 +35,7 @@ from django_jobs.outcome import (
     Snoozed,
     Succeeded,
 )
+from django_jobs.retry import Backoff, spread
 from django_jobs.telemetry import events
 from django_jobs.texts import one_line
 from django_jobs.worker.settle import Verdict
@@ -282,6 +282,31 @@ def close_idle_connections() -> None:
 # the token; if the second one is "lost", the job's row tells what happened. After the lease this
 # can no longer be found out, and the next lease of the job decides. If the store refuses a settle,
 # it is repeated without the refused texts: work is never repeated for the sake of its record.
+
+FIRST_RESTRAINT = 0.005
+
+
+class Restraint:
+    """Back off while waits end at once although nothing can be claimed.
+
+    A row that another worker has locked is due for every worker and cannot be claimed: without
+    a pause a worker would query for it again and again.
+    """
+
+    def __init__(self, most: float) -> None:
+        self._backoff = Backoff(FIRST_RESTRAINT, most)
+
+    def pause_after(self, lasted: float) -> float:
+        """Seconds to pause after a wait of ``lasted`` seconds."""
+        if lasted >= self._backoff.pause:
+            self.end()
+            return 0.0
+        return self._backoff.next() - lasted
+
+    def end(self) -> None:
+        """Reset: there was work."""
+        self._backoff.reset()
+
 
 LONGEST_SETTLE_PAUSE = 2.0
 REFUSED_PAUSE = 60.0

@@ -13,7 +13,7 @@ from selectors import EVENT_READ
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.database.notify import CHANNEL, payload
-from django_jobs.backoff import Backoff
+from django_jobs.retry import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

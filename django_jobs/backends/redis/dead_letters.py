@@ -17,7 +17,6 @@ from django.db import Error, InterfaceError, OperationalError, transaction
 from django_jobs.backends.base import Failure, Lease
 from django_jobs.backends.ended_jobs import attempt_of, failed_job_of, fit, id_of_dead
 from django_jobs.backends.redis.records import attempts_of, created_at, unpack
-from django_jobs.backoff import Backoff
 from django_jobs.clock import LATEST
 from django_jobs.conf import get_settings
 from django_jobs.db.cleanup import Sweeper
@@ -25,6 +24,7 @@ from django_jobs.db.clock import StoreClock
 from django_jobs.db.dead_letters import add_dead_letters
 from django_jobs.db.transactions import is_refusal
 from django_jobs.models import JobAttempt
+from django_jobs.retry import Backoff
 from django_jobs.routers import job_databases
 from django_jobs.telemetry.events import DeadLetterStays, DeadLettersUnswept, emit
 from django_jobs.wire.envelope import Header

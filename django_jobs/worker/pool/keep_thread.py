@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_jobs.backends.base import Settled, is_connected
-from django_jobs.backoff import Backoff
 from django_jobs.execution.return_value import Encoded
 from django_jobs.outcome import Cancelled, Crashed, Failed, Interrupted, Succeeded
+from django_jobs.retry import Backoff
 from django_jobs.worker.pool.thread_messages import (
     AllDone,
     Done,

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_jobs.backends.base import LooksAhead
-from django_jobs.backoff import Restraint
-from django_jobs.worker.store import close_idle_connections
+from django_jobs.worker.store import Restraint, close_idle_connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable

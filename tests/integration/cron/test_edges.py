@@ -9,14 +9,13 @@ from uuid import uuid4
 
 import pytest
 
-from django_jobs.backoff import Resting
 from django_jobs.clock import SECOND, ManualClock
 from django_jobs.cron import loop, tick
 from django_jobs.cron.history import Outcomes
 from django_jobs.cron.loop import tick_once
 from django_jobs.cron.options import Dependency, Missed, Overlap
 from django_jobs.cron.schedule import Schedule
-from django_jobs.cron.tick import FORGOTTEN_AFTER, Ticker
+from django_jobs.cron.tick import FORGOTTEN_AFTER, Resting, Ticker
 from django_jobs.db.clock import for_people
 from django_jobs.models import Job, JobState, ScheduleState, ScheduleTick, schedule_key
 from django_jobs.operations.schedules import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_jobs.backoff import Backoff, spread
+from django_jobs.retry import Backoff, spread
 
 
 def test_pauses_double_up_to_the_longest():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_jobs.backoff import FIRST_PAUSE, Restraint
+from django_jobs.worker.store import FIRST_RESTRAINT, Restraint
 
 
 def test_pauses_double_up_to_the_most():
@@ -25,4 +25,4 @@ def test_work_and_a_wait_that_lasted_begin_it_anew(ends):
     for _ in range(6):
         restraint.pause_after(0.0)
     ends(restraint)
-    assert restraint.pause_after(0.0) == FIRST_PAUSE
+    assert restraint.pause_after(0.0) == FIRST_RESTRAINT
