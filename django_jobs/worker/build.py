@@ -22,9 +22,8 @@ from django_jobs.routers import outbox_database
 from django_jobs.wire.opening import Opener
 from django_jobs.wire.signing import Signer
 from django_jobs.worker.admission import Gatekeeper, Policies
-from django_jobs.worker.cycle import EMPTY, Cycle, Report
+from django_jobs.worker.cycle import EMPTY, Cycle, Renewer, Report
 from django_jobs.worker.executor import Executor
-from django_jobs.worker.renewal import Renewer
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.store import Asker, Outage
 

@@ -16,9 +16,8 @@ from django_jobs.conf import get_settings
 from django_jobs.handlers.registry import Registry
 from django_jobs.testing.factories import make_opener
 from django_jobs.worker.admission import Gatekeeper, Policies
-from django_jobs.worker.cycle import Cycle
+from django_jobs.worker.cycle import Cycle, Renewer
 from django_jobs.worker.executor import Executor
-from django_jobs.worker.renewal import Renewer
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.store import Asker, Outage
 from tests.fuzz import hostile

@@ -14,9 +14,8 @@ from django_jobs.handlers.registry import Registry
 from django_jobs.testing.factories import make_opener, make_outgoing, make_signer
 from django_jobs.wire.envelope import Outgoing, index_of
 from django_jobs.worker.admission import LONGEST_SNOOZE, Gatekeeper, Policies
-from django_jobs.worker.cycle import Cycle
+from django_jobs.worker.cycle import Cycle, Renewer
 from django_jobs.worker.executor import Executor
-from django_jobs.worker.renewal import Renewer
 from django_jobs.worker.settle import Settler
 from django_jobs.worker.store import Asker, Outage
 
