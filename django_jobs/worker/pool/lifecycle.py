@@ -19,6 +19,7 @@ from django_jobs.outcome import (
     Failed,
     Interrupted,
 )
+from django_jobs.retry import Backoff
 from django_jobs.telemetry import events
 from django_jobs.worker.pool import forkserver
 from django_jobs.worker.pool.children import Child, Lane
@@ -56,16 +57,16 @@ class Failures:
         self.count = 0
         self.last = ""
         self.pause = 0.0
-        self._first = first_pause
-        self._longest = longest_pause
+        self._backoff = Backoff(first_pause, longest_pause)
 
     def add(self, why: str) -> None:
         self.count += 1
         self.last = why
-        self.pause = min(max(self.pause * 2, self._first), self._longest)
+        self.pause = self._backoff.next()
 
     def clear(self) -> None:
         self.count, self.pause = 0, 0.0
+        self._backoff.reset()
 
 
 class Process:
