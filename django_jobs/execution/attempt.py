@@ -16,8 +16,8 @@ from django_jobs.execution.connections import doubt_connections
 from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import error_text, fingerprint, shown
 from django_jobs.execution.output import captured_output
-from django_jobs.execution.timeout import JobTimeout, soft_timeout
-from django_jobs.handlers.base import Cancel, Retry, Snooze
+from django_jobs.execution.timeout import soft_timeout
+from django_jobs.handlers.base import Cancel, JobTimeout, Retry, Snooze
 from django_jobs.outcome import (
     Cancelled,
     Failed,

@@ -16,7 +16,7 @@ from django.db import connections
 from django.db.backends.signals import connection_created
 
 from django_jobs.execution.connections import tidy
-from django_jobs.execution.timeout import JobTimeout
+from django_jobs.handlers.base import JobTimeout
 
 _any_beside = False
 _any_raised = False

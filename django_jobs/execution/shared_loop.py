@@ -15,7 +15,7 @@ from django_jobs.execution.attempt import EndingCopies, with_output
 from django_jobs.execution.coroutines import within
 from django_jobs.execution.errors import error_text
 from django_jobs.execution.output import captured_output
-from django_jobs.execution.timeout import JobTimeout
+from django_jobs.handlers.base import JobTimeout
 from django_jobs.outcome import Failed, Interrupted, Outcome, Succeeded
 
 if TYPE_CHECKING:

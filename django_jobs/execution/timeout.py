@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-__all__ = ["JobTimeout", "can_interrupt", "handler_of", "keep_alarm", "soft_timeout"]
-
 REPEAT_SECONDS = 5.0
 """After this time a handler that swallows the exception, or cleans up too long, gets another."""
 

@@ -17,8 +17,7 @@ from django_jobs.definition import Options
 from django_jobs.execution.attempt import StopNow
 from django_jobs.execution.errors import error_text
 from django_jobs.execution.return_value import Encoded, encoded_value
-from django_jobs.execution.timeout import JobTimeout
-from django_jobs.handlers.base import Cancel, Conduct, Retry, Snooze
+from django_jobs.handlers.base import Cancel, Conduct, JobTimeout, Retry, Snooze
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.tasks import results, signals
 from django_jobs.tasks.compat import TaskContext, TaskResultStatus, normalize_json

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from django_jobs.execution.attempt import StopNow
-from django_jobs.execution.timeout import JobTimeout
+from django_jobs.handlers.base import JobTimeout
 from django_jobs.tasks.compat import signals
 from django_jobs.telemetry.events import TaskReceiverFailed, emit
 

@@ -14,7 +14,8 @@ from django.utils.module_loading import import_string
 
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.exceptions import HandlerRefused, InvalidPayload, Rejection, SettingsError
-from django_jobs.execution.timeout import JobTimeout, soft_timeout
+from django_jobs.execution.timeout import soft_timeout
+from django_jobs.handlers.base import JobTimeout
 from django_jobs.handlers.registry import check_allowed
 from django_jobs.outcome import (
     ASKED_TO_STOP,

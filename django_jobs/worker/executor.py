@@ -26,8 +26,7 @@ from django_jobs.execution.connections import clean_connections
 from django_jobs.execution.errors import error_text, fingerprint
 from django_jobs.execution.return_value import encoded_value
 from django_jobs.execution.shared_loop import run_among_others
-from django_jobs.execution.timeout import JobTimeout
-from django_jobs.handlers.base import JobContext
+from django_jobs.handlers.base import JobContext, JobTimeout
 from django_jobs.outcome import (
     ErrorText,
     Failed,

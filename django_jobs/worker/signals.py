@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from django_jobs import signals
 from django_jobs.execution.attempt import StopNow, is_running, user_code
 from django_jobs.execution.connections import clean_connections
-from django_jobs.execution.timeout import JobTimeout, soft_timeout
+from django_jobs.execution.timeout import soft_timeout
+from django_jobs.handlers.base import JobTimeout
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_jobs import Snooze, job
 from django_jobs.exceptions import InvalidOption, NotSupported
-from django_jobs.execution.timeout import JobTimeout
+from django_jobs.handlers.base import JobTimeout
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult, JobState
 from django_jobs.telemetry import events
 from django_jobs.worker import process_once

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from django_jobs.execution import timeout as timeout_module
-from django_jobs.execution.timeout import JobTimeout, can_interrupt, soft_timeout
+from django_jobs.execution.timeout import can_interrupt, soft_timeout
+from django_jobs.handlers.base import JobTimeout
 
 
 def spin(seconds=30):
