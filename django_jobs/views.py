@@ -118,7 +118,10 @@ PREFIX = "django_jobs_"
 def metrics(_request: HttpRequest) -> HttpResponse:
     """The metrics in the format of Prometheus."""
     if find_spec("prometheus_client") is None:
-        message = 'install the extra: pip install "django-durable-jobs[prometheus]"\n'
+        message = (
+            "the metrics need prometheus-client; install django-durable-jobs[prometheus], "
+            "as its README says under Installing\n"
+        )
         return HttpResponse(message, status=501, content_type="text/plain")
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
 

@@ -17,7 +17,7 @@ from testproject.shop.jobs import doomed
 
 pytestmark = pytest.mark.django_db
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/howto/told-about-dead-jobs.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/howto/signals-for-dead-jobs.md"
 
 
 @pytest.fixture

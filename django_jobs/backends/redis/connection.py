@@ -32,7 +32,8 @@ try:
     from redis.retry import Retry
 except ImportError as error:
     raise ImportError(
-        "the Redis backend needs the package redis; install django-durable-jobs[redis]"
+        "the Redis backend needs the package redis; install django-durable-jobs[redis], "
+        "as its README says under Installing"
     ) from error
 
 OLDEST_CLIENT = 6
@@ -44,7 +45,7 @@ if int(redis.__version__.partition(".")[0]) < OLDEST_CLIENT:
     raise ImportError(
         f"the Redis backend needs redis-py {OLDEST_CLIENT} or newer, and {redis.__version__} is "
         "installed, which does not check the name of a server (rediss://); "
-        "install django-durable-jobs[redis]"
+        "install django-durable-jobs[redis], as its README says under Installing"
     )
 
 
