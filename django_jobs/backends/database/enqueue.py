@@ -420,9 +420,6 @@ def _shape(message: Outgoing) -> tuple[int, str]:
 
 def _chunks(outgoing: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
     """Runs of messages with the same terms and signing key, each small enough for a statement."""
-    if len(outgoing) == 1:
-        yield outgoing
-        return
     for _, run in groupby(outgoing, key=_shape):
         yield from statements_of(run)
 
