@@ -190,14 +190,9 @@ def _note_ended(alias: str, clock: StoreClock, ids: Iterable[str]) -> None:
 
 def _by_start(ids: Iterable[str]) -> list[tuple[str, str]]:
     """Ids as they are stored: a common start, and the rest of each."""
-    some = sorted(ids)
-    start = start_of(some[0]) if some else ""
-    # As a rule all were made within a minute; then one replace() is enough, as no id has a space.
-    if some and some[-1].startswith(start):
-        return [(start, " ".join(some)[len(start) :].replace(" " + start, " "))]
     return [
         (start, " ".join([job_id[len(start) :] for job_id in alike]))
-        for start, alike in groupby(some, key=start_of)
+        for start, alike in groupby(sorted(ids), key=start_of)
     ]
 
 

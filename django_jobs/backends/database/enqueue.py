@@ -49,7 +49,7 @@ class Statement:
     """An INSERT into the Job table for messages of the same terms, prepared once.
 
     On PostgreSQL the shared values are literals in its text, and only ids, bodies and signatures
-    are parameters. That halves the client's work for a single job.
+    are parameters. That saves a single job some ten microseconds of the client's work.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper, terms: Terms) -> None:
@@ -75,28 +75,30 @@ class Statement:
     ) -> tuple[str, list[Any]]:
         """SQL and parameters to insert a chunk when the store's clock says ``now``."""
         state, due = self._state_and_due(now)
-        if self._vendor == "postgresql":
-            if len(chunk) == 1:
-                return self._one_literal(chunk[0], state, due)
-            return self._from_arrays(chunk, state, due)
-        created_at = _CREATED_AT.get_db_prep_value(timezone.now(), connection)
-        return self._from_values(chunk, state, due, created_at)
+        key_id = chunk[0].key_id
+        if self._vendor != "postgresql":
+            created_at = _CREATED_AT.get_db_prep_value(timezone.now(), connection)
+            alike = f"%s{self._shared}, %s, {state}, {due}"
+            return self._from_values(chunk, alike, key_id, *self._params, created_at)
+        alike = f"{_literal(key_id)}{self._shared}, clock_timestamp(), {state}, {due}"
+        if len(chunk) == 1:
+            return self._from_values(chunk, alike)
+        return self._from_arrays(chunk, alike)
 
-    def _one_literal(self, message: Outgoing, state: str, due: str) -> tuple[str, list[Any]]:
-        sql = (
-            f"{self._head} VALUES (%s, %s, %s, {_literal(message.key_id)}{self._shared}, "
-            f"clock_timestamp(), {state}, {due}){self._tail}"
-        )
-        return sql, [message.id, message.body, message.signature]
-
-    def _from_arrays(
-        self, chunk: Sequence[Outgoing], state: str, due: str
+    def _from_values(
+        self, chunk: Sequence[Outgoing], alike: str, *shared: Any
     ) -> tuple[str, list[Any]]:
+        row = f"(%s, %s, %s, {alike})"
+        params: list[Any] = []
+        for message in chunk:
+            identifier = message.id if self._native_ids else message.id.replace("-", "")
+            params += (identifier, message.body, message.signature, *shared)
+        return f"{self._head} VALUES {', '.join([row] * len(chunk))}{self._tail}", params
+
+    def _from_arrays(self, chunk: Sequence[Outgoing], alike: str) -> tuple[str, list[Any]]:
         """PostgreSQL reads a thousand rows faster from three arrays than from VALUES."""
         sql = (
-            f"{self._head} SELECT id, body, signature, "  # noqa: S608 - literals are quoted, values are parameters
-            f"{_literal(chunk[0].key_id)}{self._shared}, "
-            f"clock_timestamp(), {state}, {due} "
+            f"{self._head} SELECT id, body, signature, {alike} "  # noqa: S608 - literals are quoted, values are parameters
             "FROM unnest(%s::uuid[], %s::text[], %s::text[]) AS sealed(id, body, signature)"
             f"{self._tail}"
         )
@@ -105,18 +107,6 @@ class Statement:
             quoted_array([message.body for message in chunk]),
             plain_array([message.signature for message in chunk]),
         ]
-
-    def _from_values(
-        self, chunk: Sequence[Outgoing], state: str, due: str, created_at: Any
-    ) -> tuple[str, list[Any]]:
-        row = f"(%s, %s, %s, %s{self._shared}, %s, {state}, {due})"
-        params: list[Any] = []
-        for message in chunk:
-            identifier = message.id if self._native_ids else message.id.replace("-", "")
-            params += (identifier, message.body, message.signature, message.key_id)
-            params += self._params
-            params.append(created_at)
-        return f"{self._head} VALUES {', '.join([row] * len(chunk))}{self._tail}", params
 
     def _state_and_due(self, now: str) -> tuple[str, str]:
         terms = self.terms
@@ -430,9 +420,6 @@ def _shape(message: Outgoing) -> tuple[int, str]:
 
 def _chunks(outgoing: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
     """Runs of messages with the same terms and signing key, each small enough for a statement."""
-    if len(outgoing) == 1:
-        yield outgoing
-        return
     for _, run in groupby(outgoing, key=_shape):
         yield from statements_of(run)
 
