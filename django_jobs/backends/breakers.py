@@ -11,11 +11,13 @@ import os
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from django.core.signals import setting_changed
 
+from django_jobs.backends.base import push
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import (
@@ -136,7 +138,7 @@ def asking_to_enqueue(
 
     ``again``: they may have been enqueued before. A transactional backend has no breaker.
     """
-    store = backend.push if again else backend.enqueue
+    store = partial(push, backend) if again else backend.enqueue
     queues = (
         set()
         if backend.capabilities.transactional_enqueue

@@ -19,6 +19,7 @@ from django_jobs.backends.base import (
     LooksAhead,
     OnConflict,
     Reconnects,
+    RemembersEnded,
     Settled,
     SharesTransactions,
 )
@@ -85,6 +86,7 @@ LONGEST_WAIT_SECONDS = HORIZON_SECONDS
 
 
 class DatabaseBackend(
+    RemembersEnded,
     Inspects,
     Cancels,
     KeepsBreakers,

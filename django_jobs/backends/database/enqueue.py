@@ -312,7 +312,7 @@ class Inserter:
         outgoing: Sequence[Outgoing],
         on_conflict: OnConflict = OnConflict.RETURN,
     ) -> list[Enqueued]:
-        """Store messages except those that have ended; see ``Backend.push``."""
+        """Store messages except those that have ended; see ``RemembersEnded.push``."""
 
         def over(some: Iterable[Outgoing]) -> set[str]:
             return ended_among(self.alias, backend, [message.id for message in some])

@@ -19,6 +19,7 @@ from django_jobs.backends.base import (
     LooksAhead,
     OnConflict,
     Reconnects,
+    RemembersEnded,
     Settled,
 )
 from django_jobs.backends.redis.checks import check_identity, check_server
@@ -71,7 +72,14 @@ SETTLED_AT_ONCE = 1000
 
 
 class RedisBackend(
-    Inspects, Cancels, KeepsBreakers, LimitsRates, KeepsHouse, LooksAhead, Reconnects
+    RemembersEnded,
+    Inspects,
+    Cancels,
+    KeepsBreakers,
+    LimitsRates,
+    KeepsHouse,
+    LooksAhead,
+    Reconnects,
 ):
     """Jobs in Redis 7 or Valkey. ``OPTIONS``: see ``connection.Options``."""
 
