@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from django_jobs.backends.values import (
     Account,
@@ -580,6 +580,16 @@ def works_from_threads(backend: Backend) -> bool:
 def is_connected(backend: Backend) -> bool:
     """As ``Reconnects.is_connected``, for any backend."""
     return isinstance(backend, Reconnects) and backend.is_connected()
+
+
+def can_peek(backend: Backend) -> TypeGuard[Inspects]:
+    """Whether a backend shows its live jobs. Only one that ``Inspects`` may claim that."""
+    return backend.capabilities.peek
+
+
+def can_account(backend: Backend) -> TypeGuard[Inspects]:
+    """Whether a backend tells everything about a job. Only one that ``Inspects`` may claim that."""
+    return backend.capabilities.accounts
 
 
 def lacking(backend: Backend, capability: str, about: str) -> NotSupported:

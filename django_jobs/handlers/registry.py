@@ -150,7 +150,7 @@ def _second(key: str) -> ConfigurationError:
 
 def _is_at(handler: Handler, path: str) -> bool:
     """Whether a handler is defined at a dotted path."""
-    written = getattr(handler, "function", type(handler))
+    written = handler.function if isinstance(handler, FunctionHandler) else type(handler)
     return f"{written.__module__}.{written.__qualname__}" == path
 
 

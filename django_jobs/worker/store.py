@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error, connections
 
-from django_jobs.backends.base import Charge, Inspects, Settled, is_connected, lacking
+from django_jobs.backends.base import Charge, Inspects, Settled, can_peek, is_connected, lacking
 from django_jobs.backends.breakers import CLOSED
 from django_jobs.backoff import Backoff, spread
 from django_jobs.db.transactions import (
@@ -397,7 +397,7 @@ class Asker:
     def _counted(self, run: Run, verdict: Verdict) -> bool:
         """Whether the lease was lost because the first, unanswered settle counted."""
         backend = self.settler.backend
-        if not (isinstance(backend, Inspects) and backend.capabilities.peek):
+        if not can_peek(backend):
             return True
         row = backend.find(run.lease.id)
         if row is None:
