@@ -1,4 +1,27 @@
-"""The Redis backend: the contract's verbs, most of them a Lua script."""
+"""The Redis backend: the contract's verbs, most of them a Lua script.
+
+The scripts that change state, by verb; each is a file in ``lua``:
+
+    enqueue         enqueue, enkeyed, takeback
+    push            enqueue, enkeyed, takeback
+    fetch           fetch, breaker, putoff, putoffnext, unheard
+    ack             ack
+    nack            nack
+    nack_all        giveback
+    abandon         abandon, unpark
+    renew           renew
+    reap_expired    reap, unpark
+    cancel          cancel
+    ask_to_stop     stop
+    learn           breaker
+    forget_breaker  breaker
+    return_starts   uncount
+    return_unheard  unheard
+    tidy            tidy, unheld, unpark, untidyqueues
+    purge_results   purge
+
+``look``, which several verbs run, removes obsolete counts of rate limits.
+"""
 
 from __future__ import annotations
 
