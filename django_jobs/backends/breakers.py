@@ -3,6 +3,10 @@
 A closed breaker counts failures in a row. After ``threshold`` of them it opens, and nothing
 passes for a while; then one probe does. The result of the probe closes the breaker or opens it
 anew. While it is open no other result counts: calls that began before it opened tell nothing new.
+
+The breaker around calls, per backend and queue, belongs to one process: a broken store cannot hold
+the state that several would share. Workers retry their store in another way; this is for enqueues
+and ``process_once()``, which should fail at once.
 """
 
 from __future__ import annotations
@@ -74,12 +78,6 @@ class Circuit(NamedTuple):
 
 CLOSED = Circuit()
 
-
-# The breaker around calls to a backend, per backend and queue.
-#
-# It belongs to one process: a broken store cannot hold the state that several would share. Workers
-# retry their store in another way; this is for enqueues and ``process_once()``, which should fail
-# at once.
 
 _UNTRIED = "passed while closed"
 """The token of calls that passed while the breaker was closed: they are no probe."""

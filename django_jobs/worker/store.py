@@ -276,13 +276,6 @@ def close_idle_connections() -> None:
             connection.close()
 
 
-# ------------------------------------------------------------------ settling with retries
-
-# A settle whose connection broke may have counted or not. Repeating it is safe, because it needs
-# the token; if the second one is "lost", the job's row tells what happened. After the lease this
-# can no longer be found out, and the next lease of the job decides. If the store refuses a settle,
-# it is repeated without the refused texts: work is never repeated for the sake of its record.
-
 LONGEST_SETTLE_PAUSE = 2.0
 REFUSED_PAUSE = 60.0
 """Seconds until a job is run again if the store refuses every settle."""
@@ -307,7 +300,14 @@ class SettleRefusedError(Exception):
 
 
 class Asker:
-    """Settles one delivery at a time. ``hurried``: whether there is no time for retries."""
+    """Settles one delivery at a time. ``hurried``: whether there is no time for retries.
+
+    A settle whose connection broke may have counted or not. Repeating it is safe, because it needs
+    the token; if the second one is "lost", the job's row tells what happened. After the lease this
+    can no longer be found out, and the next lease of the job decides. If the store refuses a
+    settle, it is repeated without the refused texts: work is never repeated for the sake of its
+    record.
+    """
 
     def __init__(self, settler: Settler, outage: Outage) -> None:
         self.settler = settler

@@ -154,11 +154,6 @@ def _literal(value: str | int) -> str:
     return f"E'{escaped}'"
 
 
-# --------------------------------------------------------------------------- conflicts
-
-# A message whose id exists was enqueued before and is left alone. A message whose
-# ``unique_key`` another live job holds follows its ``on_conflict``.
-
 # A holder may end between our insert and our look; then the insert is tried again.
 _TRIES = 20
 _IDS_PER_QUERY = 1000
@@ -175,6 +170,9 @@ def resolve_conflicts(
     insert_again: Callable[[Sequence[Outgoing]], bool],
 ) -> list[Enqueued]:
     """Decide about one message at a time after an insert that met a conflict.
+
+    A message whose id exists was enqueued before and is left alone. A message whose ``unique_key``
+    another live job holds follows its ``on_conflict``.
 
     ``existing``: the ids that were there before the insert. ``over``: returns the ids of those
     messages whose jobs have ended; they replace no other job.
