@@ -131,7 +131,7 @@ def _check_atomic(
 ) -> None:
     if handler.is_coroutine:
         raise InvalidOption(f"atomic=True needs a plain function; {handler.key} is a coroutine")
-    if not (backend.capabilities.transactional_enqueue and isinstance(backend, SharesTransactions)):
+    if not isinstance(backend, SharesTransactions):
         raise NotSupported(
             f"atomic=True needs jobs in the handler's own database; the backend "
             f"{backend.alias!r} ({type(backend).__name__}) keeps them elsewhere"

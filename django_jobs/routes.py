@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from django_jobs import outbox
-from django_jobs.backends.base import Enqueued
+from django_jobs.backends.base import Enqueued, joins
 from django_jobs.backends.breakers import asking_to_enqueue
 from django_jobs.db.transactions import naming_missing_tables
 from django_jobs.exceptions import (
@@ -242,7 +242,7 @@ def way(settings: JobsSettings, backend: Backend, queue: str) -> Way:
     if setting is None:
         setting = not backend.capabilities.transactional_enqueue
     after = DEFAULT_DB_ALIAS if setting is True else setting or None
-    return Way(after=None if after is None or backend.joins(after) else after)
+    return Way(after=None if after is None or joins(backend, after) else after)
 
 
 def check(backend: Backend, unique_key: str | None, result_ttl: float) -> None:

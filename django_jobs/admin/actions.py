@@ -238,7 +238,8 @@ class ActingAdmin(ReadOnlyAdmin):
     def act_view(self, verb: str, request: HttpRequest, key: str = "") -> HttpResponse:
         """GET asks for confirmation for ``ids`` or the URL's key; POST with ``confirmed`` acts."""
         if key:
-            return self.ask(request, verb, [unquote(key)], "page", request.POST or None)
+            bound = request.POST if request.method == "POST" else None
+            return self.ask(request, verb, [unquote(key)], "page", bound)
         data = request.POST if request.method == "POST" else request.GET
         ids = [name for name in data.getlist("ids") if 0 < len(name) <= LONGEST_ID]
         bound = request.POST if "confirmed" in request.POST else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -16,9 +16,12 @@ from django.utils.http import urlencode
 
 from django_jobs.admin.actions import (
     REASONS_SHOWN,
+    ActingAdmin,
     LetterForm,
     Log,
     ResolvingAdmin,
+    Subject,
+    Verb,
     counted,
     some_ids,
 )
@@ -43,6 +46,8 @@ from django_jobs.operations.search import FOUND_AT_MOST
 from django_jobs.texts import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.db.models import QuerySet
     from django.http import HttpRequest
     from django.urls import URLPattern
@@ -71,15 +76,28 @@ def log_stopped(log: Log, run: ResolutionRun) -> None:
 
 STEP_SECONDS = 0.5
 _LIVE = {str(state.label) for state in JobState}
+STOP = Verb(
+    label="Stop",
+    permission="",  # that of the run's own verb; see ``may``
+    note="What it did stays done.",
+    sentences={
+        "stopped": "The run was stopped. What it did stays done.",
+        "ended": "The run had ended before.",
+    },
+    done=frozenset({"stopped"}),
+    danger=True,
+    form=LetterForm,
+)
 
 
 @admin.register(ResolutionRun)
-class ResolutionRunAdmin(DetailAdmin):
+class ResolutionRunAdmin(DetailAdmin, ActingAdmin):
     """The runs. Seeing them takes the permission to see dead letters."""
 
     detail_page = "resolutionrun/run.html"
-    as_cards = True
-    in_each_database = True
+    verbs: ClassVar[dict[str, Verb]] = {"stop": STOP}
+    verb_route = "<path:key>/{verb}/"
+    kind_titles = ("Run", "Dealt with")
     list_display = ("shown_run", "shown_progress", "shown_state", "shown_rate", "begun")
     list_filter = ("state", recent_values("verb"))
     ordering = ("-id",)
@@ -98,7 +116,7 @@ class ResolutionRunAdmin(DetailAdmin):
                 wrap(getattr(self, f"{name}_view")),
                 name=f"django_jobs_resolutionrun_{name}",
             )
-            for name in ("progress", "stop", "carry")
+            for name in ("progress", "carry")
         ]
         return [*own, *super().get_urls()]
 
@@ -149,21 +167,46 @@ class ResolutionRunAdmin(DetailAdmin):
             run, _wait = advance(run.pk, seconds=STEP_SECONDS, using=home_of(run))
         return JsonResponse(_progress(run))
 
-    def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Stop a run; what it has done stays done."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        run = self._changeable(request, object_id)
-        form = LetterForm(request.POST)
-        log = Log(self, request, form.cleaned_data["reason"] if form.is_valid() else "")
-        if stop(run.pk, by=log.by, reason=log.reason, using=home_of(run)):
-            run.refresh_from_db()
-            log_stopped(log, run)
-            log.outside()
-            messages.success(request, "The run was stopped. What it did stays done.")
-        else:
-            messages.warning(request, "The run had ended before.")
-        return self._back(run)
+    def act_view(self, verb: str, request: HttpRequest, key: str = "") -> HttpResponse:
+        self._changeable(request, key)
+        return super().act_view(verb, request, key)
+
+    def may(self, request: HttpRequest, verb: str, row: ResolutionRun | None = None) -> bool:
+        """Whether the user may see runs, and stop ``row`` if it is given."""
+        return self.has_view_permission(request) and (row is None or self._may(request, row))
+
+    def subjects(self, request: HttpRequest, ids: Sequence[str]) -> list[Subject]:
+        return [
+            Subject(
+                id=str(run.pk),
+                kind=(f"{run.verb.capitalize()} {run.total:,}", f"{run.dealt_with:,}"),
+                row=run,
+            )
+            for key in ids
+            if (run := self.get_object(request, key))
+        ]
+
+    def question(
+        self, request: HttpRequest, verb: str, subjects: Sequence[Subject]
+    ) -> dict[str, Any]:
+        run = subjects[0].row
+        return {"title": "Stop the run?", "button": "Stop", "back_url": self._url(run)}
+
+    def perform(
+        self, verb: str, subject: Subject, data: dict[str, Any], log: Log
+    ) -> tuple[str, str]:
+        run = subject.row
+        if not stop(run.pk, by=log.by, reason=log.reason, using=home_of(run)):
+            return "ended", ""
+        run.refresh_from_db()
+        log_stopped(log, run)
+        return "stopped", ""
+
+    def form_url(self, request: HttpRequest, verb: str, ids: Sequence[str]) -> str:
+        return within(self.url_of(verb, *ids), self.get_queryset(request).db)
+
+    def done_url(self, request: HttpRequest, back: str, ids: Sequence[str]) -> str:
+        return within(self.back_url(back, ids), self.get_queryset(request).db)
 
     def carry_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Enqueue a new job for a run whose job is gone."""
@@ -172,7 +215,7 @@ class ResolutionRunAdmin(DetailAdmin):
         run = self._changeable(request, object_id)
         if run.state == ResolutionRun.State.RUNNING:
             carry(run, using=home_of(run))
-        return self._back(run)
+        return HttpResponseRedirect(self._url(run))
 
     def _seen(self, request: HttpRequest, object_id: str) -> ResolutionRun | None:
         run: ResolutionRun | None = self.get_object(request, unquote(object_id))
@@ -191,9 +234,9 @@ class ResolutionRunAdmin(DetailAdmin):
             f"django_jobs.{run.verb}_failedjob"
         )
 
-    def _back(self, run: ResolutionRun) -> HttpResponse:
+    def _url(self, run: ResolutionRun) -> str:
         page = reverse("admin:django_jobs_resolutionrun_change", args=[run.pk])
-        return HttpResponseRedirect(within(page, home_of(run)))
+        return within(page, home_of(run))
 
 
 def _progress(run: ResolutionRun) -> dict[str, Any]:

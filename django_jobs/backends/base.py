@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from django_jobs.backends.values import (
     Account,
@@ -64,6 +64,7 @@ __all__ = [
     "OnConflict",
     "QueueStats",
     "Reconnects",
+    "RemembersEnded",
     "ResultRecord",
     "Settled",
     "SharesTransactions",
@@ -100,11 +101,6 @@ class Backend(ABC):
         """
         return None
 
-    def joins(self, alias: str) -> bool:
-        """Whether an enqueue only stores, and in the caller's transaction on a database."""
-        stores = self.capabilities.transactional_enqueue and not self.runs_at_enqueue
-        return stores and alias == self.home
-
     @property
     def settles_apart(self) -> bool:
         """Whether a worker settles and renews over a connection of its own, beside its claims."""
@@ -120,41 +116,6 @@ class Backend(ABC):
         transaction of the caller open on the backend's own database the messages belong
         to it. A delay counts from the store's now.
         """
-
-    def push(
-        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
-    ) -> list[Enqueued]:
-        """Store messages that may have been stored before, and may have ended since.
-
-        As ``enqueue``, but a message whose id has ended is left alone as well, in one step
-        with the look at it: a worker may end the job at the same moment. For a prepared job
-        that is enqueued again, and for a relay that was killed between its push and the note
-        of it. So a backend has to remember for a while which ids have ended, also of jobs
-        that leave no result. If a relay would be refused at every try, raise InvalidJob; after
-        any other error it tries again.
-
-        This default looks for results first, in two steps.
-        """
-        ended: set[str] = set()
-        if isinstance(self, Inspects) and self.capabilities.results:
-            ended = {message.id for message in outgoing if self.result(message.id) is not None}
-        left = [message for message in outgoing if message.id not in ended]
-        stored = iter(self.enqueue(left, on_conflict=on_conflict) if left else ())
-        return [
-            Enqueued(message.id, created=False) if message.id in ended else next(stored)
-            for message in outgoing
-        ]
-
-    def known(self, jobs: Mapping[str, str]) -> set[str]:
-        """Those of some jobs, by id with their queues, that live here or are known to have ended.
-
-        As ``push`` would know them. Called before prepared jobs go into an outbox again, and before
-        a job is cancelled there that may have been pushed. This default looks up each job.
-        """
-        can = self.capabilities
-        if not (isinstance(self, Inspects) and (can.peek or can.results)):
-            raise lacking(self, "tell which jobs it has", ", ".join(jobs))
-        return set(self.outcomes(list(jobs)))
 
     @abstractmethod
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
@@ -233,33 +194,38 @@ class Backend(ABC):
         is remembered until the verdict of a later one; see ``nack``.
         """
 
-    def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
-        """Return when there may be work in the queues, at the latest after the timeout.
-
-        ``None`` for the queues means all of them. False only if nothing was due when it looked
-        last; a backend that does not look returns True. It leases nothing. A worker calls it
-        from a thread of its own, again and again.
-        """
-        del queues
-        time.sleep(max(timeout, 0.0))
-        return True
-
-    def stop_waiting(self) -> None:  # noqa: B027 - most have nothing to stop
-        """Make waits that are under way return soon, and close their resources. From any thread."""
-
     @abstractmethod
     def stats(self, queue: str) -> QueueStats:
         """Count the jobs of a queue, perhaps up to a limit; the age of the oldest is exact."""
 
-    def confirm_site(self) -> None:  # noqa: B027 - most are no other site's
-        """Raise StoreUnavailable if the store certainly belongs to another site.
-
-        Called before a worker begins. A store that is away raises nothing here.
-        """
-
     def check(self) -> list[Any]:
         """System check messages about this alias's own set-up."""
         return []
+
+
+class RemembersEnded(Backend):
+    """Remembers for a while which ids have ended, also of jobs that left no result."""
+
+    @abstractmethod
+    def push(
+        self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
+    ) -> list[Enqueued]:
+        """Store messages that may have been stored before, and may have ended since.
+
+        As ``enqueue``, but a message whose id has ended is left alone as well, in one step
+        with the look at it: a worker may end the job at the same moment. For a prepared job
+        that is enqueued again, and for a relay that was killed between its push and the note
+        of it. If a relay would be refused at every try, raise InvalidJob; after any other
+        error it tries again.
+        """
+
+    @abstractmethod
+    def known(self, jobs: Mapping[str, str]) -> set[str]:
+        """Those of some jobs, by id with their queues, that live here or are known to have ended.
+
+        As ``push`` would know them. Called before prepared jobs go into an outbox again, and before
+        a job is cancelled there that may have been pushed.
+        """
 
 
 class Inspects(Backend):
@@ -412,6 +378,19 @@ class KeepsHouse(Backend):
 class LooksAhead(Backend):
     """Knows what is due next, so that workers poll less often."""
 
+    def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
+        """Return when there may be work in the queues, at the latest after the timeout.
+
+        ``None`` for the queues means all of them. False only if nothing was due when it looked
+        last; a backend that does not look returns True. It leases nothing. A worker calls it
+        from a thread of its own, again and again.
+        """
+        del queues
+        return _slept(timeout)
+
+    def stop_waiting(self) -> None:
+        """Make waits that are under way return soon, and close their resources. From any thread."""
+
     def look_every(self, poll_interval: float) -> float:
         """How long this thread's next wait may last, for a worker with this poll interval."""
         return poll_interval
@@ -487,34 +466,34 @@ class Reconnects(Backend):
         """
         return False
 
+    def confirm_site(self) -> None:
+        """Raise StoreUnavailable if the store certainly belongs to another site.
 
-_NEEDED: dict[str, type] = {
-    "peek": Inspects,
-    "results": Inspects,
-    "accounts": Inspects,
-    "cancel": Cancels,
-    "breakers": KeepsBreakers,
+        Called before a worker begins. A store that is away raises nothing here.
+        """
+
+
+_PARTS: dict[type, tuple[str, ...]] = {
+    RemembersEnded: (),
+    Inspects: ("peek", "results", "accounts"),
+    Cancels: ("cancel",),
+    KeepsBreakers: ("breakers",),
+    LimitsRates: (),
+    KeepsHouse: (),
+    LooksAhead: (),
+    SharesTransactions: (),
+    Reconnects: (),
 }
-
-
-_PARTS: tuple[type, ...] = (
-    Inspects,
-    Cancels,
-    KeepsBreakers,
-    LimitsRates,
-    KeepsHouse,
-    LooksAhead,
-    SharesTransactions,
-    Reconnects,
-)
+"""Every part, and the capabilities that only a backend with it can claim."""
 
 
 def unfounded(backend: Backend) -> dict[str, str]:
     """The capabilities that a backend claims without deriving from the class each one needs."""
     return {
-        claim: needed.__name__
-        for claim, needed in _NEEDED.items()
-        if getattr(backend.capabilities, claim) and not isinstance(backend, needed)
+        claim: part.__name__
+        for part, claims in _PARTS.items()
+        for claim in claims
+        if getattr(backend.capabilities, claim) and not isinstance(backend, part)
     }
 
 
@@ -532,6 +511,67 @@ def ignored(backend: Backend) -> dict[str, str]:
     }
 
 
+def joins(backend: Backend, alias: str) -> bool:
+    """Whether an enqueue only stores, and in the caller's transaction on a database."""
+    stores = backend.capabilities.transactional_enqueue and not backend.runs_at_enqueue
+    return stores and alias == backend.home
+
+
+def push(
+    backend: Backend,
+    outgoing: Sequence[Outgoing],
+    *,
+    on_conflict: OnConflict = OnConflict.RETURN,
+) -> list[Enqueued]:
+    """As ``RemembersEnded.push``, for any backend."""
+    if isinstance(backend, RemembersEnded):
+        return backend.push(outgoing, on_conflict=on_conflict)
+    return push_in_two_steps(backend, outgoing, on_conflict=on_conflict)
+
+
+def push_in_two_steps(
+    backend: Backend, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict
+) -> list[Enqueued]:
+    """Look for results, then enqueue: a job that ends in between, or left no result, runs again."""
+    ended: set[str] = set()
+    if isinstance(backend, Inspects) and backend.capabilities.results:
+        ended = {message.id for message in outgoing if backend.result(message.id) is not None}
+    left = [message for message in outgoing if message.id not in ended]
+    stored = iter(backend.enqueue(left, on_conflict=on_conflict) if left else ())
+    return [
+        Enqueued(message.id, created=False) if message.id in ended else next(stored)
+        for message in outgoing
+    ]
+
+
+def known(backend: Backend, jobs: Mapping[str, str]) -> set[str]:
+    """As ``RemembersEnded.known``, for any backend: others look up each job."""
+    if isinstance(backend, RemembersEnded):
+        return backend.known(jobs)
+    can = backend.capabilities
+    if not (isinstance(backend, Inspects) and (can.peek or can.results)):
+        raise lacking(backend, "tell which jobs it has", ", ".join(jobs))
+    return set(backend.outcomes(list(jobs)))
+
+
+def wait_for_work(backend: Backend, queues: Sequence[str] | None, timeout: float) -> bool:
+    """As ``LooksAhead.wait``, for any backend: others sleep, so that their workers poll."""
+    if isinstance(backend, LooksAhead):
+        return backend.wait(queues, timeout)
+    return _slept(timeout)
+
+
+def _slept(timeout: float) -> bool:
+    time.sleep(max(timeout, 0.0))
+    return True
+
+
+def stop_waiting(backend: Backend) -> None:
+    """As ``LooksAhead.stop_waiting``, for any backend."""
+    if isinstance(backend, LooksAhead):
+        backend.stop_waiting()
+
+
 def works_from_threads(backend: Backend) -> bool:
     """As ``SharesTransactions.works_from_threads``, for any backend."""
     return not isinstance(backend, SharesTransactions) or backend.works_from_threads()
@@ -540,6 +580,16 @@ def works_from_threads(backend: Backend) -> bool:
 def is_connected(backend: Backend) -> bool:
     """As ``Reconnects.is_connected``, for any backend."""
     return isinstance(backend, Reconnects) and backend.is_connected()
+
+
+def can_peek(backend: Backend) -> TypeGuard[Inspects]:
+    """Whether a backend shows its live jobs. Only one that ``Inspects`` may claim that."""
+    return backend.capabilities.peek
+
+
+def can_account(backend: Backend) -> TypeGuard[Inspects]:
+    """Whether a backend tells everything about a job. Only one that ``Inspects`` may claim that."""
+    return backend.capabilities.accounts
 
 
 def lacking(backend: Backend, capability: str, about: str) -> NotSupported:

@@ -3,6 +3,10 @@
 A closed breaker counts failures in a row. After ``threshold`` of them it opens, and nothing
 passes for a while; then one probe does. The result of the probe closes the breaker or opens it
 anew. While it is open no other result counts: calls that began before it opened tell nothing new.
+
+The breaker around calls, per backend and queue, belongs to one process: a broken store cannot hold
+the state that several would share. Workers retry their store in another way; this is for enqueues
+and ``process_once()``, which should fail at once.
 """
 
 from __future__ import annotations
@@ -11,11 +15,13 @@ import os
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from django.core.signals import setting_changed
 
+from django_jobs.backends.base import push
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import (
@@ -72,12 +78,6 @@ class Circuit(NamedTuple):
 
 CLOSED = Circuit()
 
-
-# The breaker around calls to a backend, per backend and queue.
-#
-# It belongs to one process: a broken store cannot hold the state that several would share. Workers
-# retry their store in another way; this is for enqueues and ``process_once()``, which should fail
-# at once.
 
 _UNTRIED = "passed while closed"
 """The token of calls that passed while the breaker was closed: they are no probe."""
@@ -136,7 +136,7 @@ def asking_to_enqueue(
 
     ``again``: they may have been enqueued before. A transactional backend has no breaker.
     """
-    store = backend.push if again else backend.enqueue
+    store = partial(push, backend) if again else backend.enqueue
     queues = (
         set()
         if backend.capabilities.transactional_enqueue

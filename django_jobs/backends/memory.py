@@ -87,7 +87,7 @@ _CAN = ("delay", "priority", "renew", "batch", "results", "peek", "cancel", "uni
 DONE_SECONDS = 86_400.0
 
 
-class MemoryBackend(base.Inspects, base.Cancels):
+class MemoryBackend(base.RemembersEnded, base.Inspects, base.Cancels):
     """Keeps jobs in this process. ``OPTIONS["CLOCK"]`` is the clock it judges time by."""
 
     ends_with_process = True

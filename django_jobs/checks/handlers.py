@@ -73,7 +73,7 @@ def check_queues_of_jobs(
     """The queue of a job exists. A job without one may get it when enqueued."""
     refused: dict[str, list[str]] = {}
     for handler in registry.loaded():
-        queue = getattr(getattr(handler, "options", None), "queue", None)
+        queue = registry.options_of(handler.key).queue
         if queue and settings.queue_problem(queue):
             refused.setdefault(queue, []).append(handler.key)
     for queue, keys in sorted(refused.items()):

@@ -6,6 +6,10 @@ For example::
         report = scheduler.job(send_report, to="boss").named("report")
         report.daily_at("06:30").timezone("Asia/Tokyo")
         scheduler.command("clearsessions").weekly_on("sun").queue("maintenance")
+
+The functions such as ``every_minutes`` return cron expressions. Times are texts such as ``"02:00"``
+or ``datetime.time``; days of the week are names or numbers, 0 being Sunday. All raise
+InvalidSchedule.
 """
 
 from __future__ import annotations
@@ -27,12 +31,6 @@ if TYPE_CHECKING:
 
     from django_jobs.cron.options import ScheduleOptions, When, WindowSpec
     from django_jobs.definition import JobDefinition, JobOptions
-
-
-# Functions that return cron expressions.
-#
-# Times are texts such as ``"02:00"`` or ``datetime.time``; days of the week are names or numbers,
-# 0 being Sunday. All raise InvalidSchedule.
 
 
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from django_jobs.backends.base import joins
 from django_jobs.clock import to_datetime
 from django_jobs.conf import get_settings
 from django_jobs.conf.model import INLINE_QUEUE
@@ -77,7 +78,7 @@ def is_joined(job: PreparedJob[Any], alias: str) -> bool:
     if backend.runs_at_enqueue:
         return False
     home = way(settings, backend, seal.terms.queue).outbox
-    return backend.joins(alias) if home is None else home == alias
+    return joins(backend, alias) if home is None else home == alias
 
 
 def _to_broker(alias: str, row: ScheduleTick, job: PreparedJob[Any]) -> None:

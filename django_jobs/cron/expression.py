@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 
-# The days of an expression: by their date, and by their weekday.
-#
-# With both, either will do: the days of a month are the union of the two. Weekdays are numbers,
-# 0 being Sunday.
-
-
 ALL_MONTHS = frozenset(range(1, 13))
 ALL_DATES = frozenset(range(1, 32))
 ALL_WEEKDAYS = frozenset(range(7))
@@ -40,7 +34,11 @@ _LONGEST_WAIT = 50  # years: 29 February on a certain weekday comes within forty
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """Which days of which months. Neither a date nor a weekday means every day."""
+    """Which days of which months. Neither a date nor a weekday means every day.
+
+    With both, either will do: the days of a month are the union of the two. Weekdays are numbers,
+    0 being Sunday.
+    """
 
     months: frozenset[int] = ALL_MONTHS
     dates: frozenset[int] = frozenset()
@@ -123,11 +121,7 @@ def _nearest(day: int, first: int, length: int) -> int:
     return day
 
 
-# Rewriting the fields of an expression so that croniter reads them as they are meant.
-#
-# Anything that it would misread is spelled out, and anything ambiguous is refused with what to
-# write instead. Fields are lower case and counted from 0, the minute.
-
+# Fields are counted from 0, the minute.
 
 DAY, MONTH, WEEKDAY = 2, 3, 4
 
@@ -163,7 +157,11 @@ _ALONE = (({0, 1, DAY, MONTH, WEEKDAY, 5}, _HASH.pattern), ({DAY}, r"\d+w|w\d+")
 
 
 def rewritten(text: str, fields: Sequence[str]) -> str:
-    """The fields rewritten for croniter; raises InvalidSchedule quoting ``text``."""
+    """The fields rewritten for croniter; raises InvalidSchedule quoting ``text``.
+
+    Anything that croniter would misread is spelled out, and anything ambiguous is refused with what
+    to write instead. Fields are lower case.
+    """
     if text.startswith("@"):
         return text
     return " ".join(_field(text, place, field) for place, field in enumerate(fields))

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import Error, IntegrityError, connections, transaction
 from django.db.models import Max, Min, Q
 
-from django_jobs.backends.base import Inspects
+from django_jobs.backends.base import Inspects, joins
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND, to_datetime, to_microseconds
 from django_jobs.conf import get_settings
@@ -244,7 +244,7 @@ def _endings(alias: str, name: str, ids: list[UUID]) -> dict[UUID, str]:
     for place in {home or alias, backend.home or alias} - {backend.home}:
         dead = FailedJob.objects.using(place).filter(job_id__in=ids, backend=name)
         endings.update(dict.fromkeys(dead.values_list("job_id", flat=True), TickOutcome.DEAD))
-    if home is None and backend.joins(alias):
+    if home is None and joins(backend, alias):
         # Committed in one transaction with its tick: the job existed, so it has ended.
         endings = dict.fromkeys(ids, TickOutcome.UNKNOWN) | endings
     return endings

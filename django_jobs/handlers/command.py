@@ -2,7 +2,7 @@
 
 The payload is a list, ``["dumpdata", "shop", "--indent", "2"]``. A name has to be in
 ``ALLOWED_COMMANDS`` exactly, with arguments in an allowed form. The handler ``shell`` shares the
-checks of command lines.
+checks of command lines. Errors never show a word, which may be a password; they name its place.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from django_jobs.conf.model import Arguments
     from django_jobs.handlers.base import JobContext
 
-
-# Command lines: a list of words, the first of them a name. Errors never show a word, which may
-# be a password; they name its place.
 
 MOST_WORDS = 1000
 LONGEST_WORD = 100_000

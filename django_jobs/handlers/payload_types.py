@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# Shapes. A value that is not exactly of the shape's type is refused; errors name the place and the
-# type, and never show the value.
-
-
 class Shape(Protocol):
-    """Writes, checks and reads values of one type. ``kinds`` are the JSON types they become."""
+    """Writes, checks and reads values of one type. ``kinds`` are the JSON types they become.
+
+    A value that is not exactly of this type is refused; errors name the place and the type, and
+    never show the value.
+    """
 
     kinds: frozenset[type]
 

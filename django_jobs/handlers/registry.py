@@ -150,7 +150,7 @@ def _second(key: str) -> ConfigurationError:
 
 def _is_at(handler: Handler, path: str) -> bool:
     """Whether a handler is defined at a dotted path."""
-    written = getattr(handler, "function", type(handler))
+    written = handler.function if isinstance(handler, FunctionHandler) else type(handler)
     return f"{written.__module__}.{written.__qualname__}" == path
 
 
@@ -178,14 +178,12 @@ def register_built_in(registry: Registry) -> None:
         registry.register_path(key, path)
 
 
-# Handlers named in settings: ``HANDLERS = {"key": "dotted.path"}``.
-#
-# The path names a ``@job`` function, a plain function, a Handler, or another class with
-# ``handle(context)`` that can be made without arguments.
-
-
 def register_configured(handlers: Mapping[str, str], registry: Registry) -> None:
-    """Register the handlers of settings; raises ConfigurationError for one that cannot run."""
+    """Register ``HANDLERS`` of the settings; raises ConfigurationError for one that cannot run.
+
+    Each path names a ``@job`` function, a plain function, a Handler, or another class with
+    ``handle(context)`` that can be made without arguments.
+    """
     for key, path in handlers.items():
         registry.register(_handler(key, path))
 

@@ -173,16 +173,17 @@ def system_user() -> str:
         return "unknown"
 
 
-# Progress: a bar in a terminal with rich, otherwise some lines. It goes to standard error, so that
-# standard output stays machine-readable.
-
 SHOWN_FROM = 51
 _LINES = 10
 
 
 @contextmanager
 def progress(stream: OutputWrapper, total: int, label: str) -> Iterator[Callable[[int], None]]:
-    """Show progress; yields a function to call with the number of newly finished items."""
+    """Show progress; yields a function to call with the number of newly finished items.
+
+    A bar in a terminal with rich, otherwise some lines. It goes to standard error, so that
+    standard output stays machine-readable.
+    """
     if total < SHOWN_FROM:
         yield lambda _count: None
         return

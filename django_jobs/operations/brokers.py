@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
-from django_jobs.backends.base import Inspects, KeepsBreakers, Standing
+from django_jobs.backends.base import Inspects, KeepsBreakers, Standing, can_account, can_peek
 from django_jobs.backends.breakers import Circuit
 from django_jobs.backends.home import store_now
 from django_jobs.backends.registry import backends
@@ -23,7 +23,7 @@ from django_jobs.telemetry.events import BackendSilent, emit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_jobs.backends.base import Account, Glimpse, QueueStats
+    from django_jobs.backends.base import Account, Backend, Glimpse, QueueStats
 
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def peeked(backend: str, queue: str, limit: int) -> list[Glimpse] | str:
     if backend not in brokers():
         return f"There is no broker {backend!r} among the backends."
     broker = backends[backend]
-    if not (isinstance(broker, Inspects) and broker.capabilities.peek):
+    if not can_peek(broker):
         return f"The backend {backend!r} cannot tell of its jobs."
     try:
         return broker.peek(queue, limit)
@@ -61,18 +61,20 @@ def peeked(backend: str, queue: str, limit: int) -> list[Glimpse] | str:
 
 def find(job_id: str) -> tuple[str, Glimpse] | None:
     """A live job and its backend; a broken backend counts as one without the job."""
-    return _first_answer("peek", lambda backend: backend.find(job_id))
+    return _first_answer(can_peek, lambda backend: backend.find(job_id))
 
 
 def account_of(job_id: str) -> tuple[str, Account] | None:
     """As ``find``, but all that the broker knows of a job, live or ended."""
-    return _first_answer("accounts", lambda backend: backend.account(job_id))
+    return _first_answer(can_account, lambda backend: backend.account(job_id))
 
 
-def _first_answer(capability: str, ask: Callable[[Inspects], T | None]) -> tuple[str, T] | None:
+def _first_answer(
+    can: Callable[[Backend], TypeGuard[Inspects]], ask: Callable[[Inspects], T | None]
+) -> tuple[str, T] | None:
     for alias in brokers():
         backend = backends[alias]
-        if not isinstance(backend, Inspects) or capability not in backend.capabilities.names():
+        if not can(backend):
             continue
         try:
             answer = ask(backend)

@@ -1,6 +1,8 @@
 """Replay or discard very many dead letters: a stored run, carried on in short steps.
 
 A worker that runs the run's job and the page that shows the run both make steps, one at a time.
+Progress is written in the same transaction as the dead letter it is about, so that work of a step
+that is cut off is neither lost nor counted twice.
 """
 
 from __future__ import annotations
@@ -163,12 +165,6 @@ def _record(alias: str, run: ResolutionRun, action: str, by: str, reason: str) -
         subject=f"run {run.pk}",
         detail=detail,
     )
-
-
-# Carrying a run on, one step at a time.
-#
-# Progress is written in the same transaction as the dead letter it is about, so that work of
-# a step that is cut off is neither lost nor counted twice.
 
 
 STEP_SECONDS = 5.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from django.db import connections
 
 from django_jobs import outbox
-from django_jobs.backends.base import Cancels, Inspects, lacking
+from django_jobs.backends.base import Cancels, can_peek, lacking
 from django_jobs.backends.home import jobs_database, record
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
@@ -89,7 +89,7 @@ def _places(key: str, by: str, reason: str) -> Iterator[_Place]:
 
 def _live(backend: Backend, key: str) -> Glimpse | None:
     """A live job, if its backend can show it."""
-    if isinstance(backend, Inspects) and backend.capabilities.peek:
+    if can_peek(backend):
         return backend.find(key)
     return None
 

@@ -13,7 +13,7 @@ from django.db.models import Q
 from django.db.models.functions import Left
 
 from django_jobs import outbox
-from django_jobs.backends.base import Inspects, KeepsBreakers
+from django_jobs.backends.base import KeepsBreakers, can_account, can_peek
 from django_jobs.backends.database.unreadable import of_known_kinds
 from django_jobs.backends.home import jobs_database, store_now
 from django_jobs.backends.limits import UNLIMITED, is_rate
@@ -504,9 +504,7 @@ def _explain_outbox_row(row: OutboxJob) -> Explanation:
 def _explain_broker_job(key: str, name: str) -> Explanation | None:
     """Explain a job from what its broker knows of it, live or ended."""
     backend = backends[name]
-    if not isinstance(backend, Inspects):
-        return None
-    if backend.capabilities.peek and (glimpse := backend.find(key)):
+    if can_peek(backend) and (glimpse := backend.find(key)):
         return Explanation(
             job_id=glimpse.id,
             state=glimpse.state,
@@ -515,7 +513,7 @@ def _explain_broker_job(key: str, name: str) -> Explanation | None:
             handler=str(glimpse.message.index.get("handler") or ""),
             causes=tuple(_broker_job_causes(glimpse, name)),
         )
-    account = backend.account(key) if backend.capabilities.accounts else None
+    account = backend.account(key) if can_account(backend) else None
     if account is None:
         return None
     return Explanation(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -16,7 +15,7 @@ from django_jobs.clock import to_microseconds
 from django_jobs.models import Figure
 from django_jobs.operations.health import seen_lately
 from django_jobs.operations.overview import QueueOverview, overview
-from django_jobs.telemetry.errors import cleaned
+from django_jobs.telemetry import events
 from django_jobs.telemetry.metrics import Gauge
 
 if TYPE_CHECKING:
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import QuerySet
-
-
-logger = logging.getLogger("django_jobs")
 
 READ_EVERY_SECONDS = 5.0
 TAKEN_OVER_AFTER_SECONDS = 150.0
@@ -81,10 +77,9 @@ class StoreGauges:
         try:
             with _no_connection_left():
                 return self.read() if self._turn.is_mine() else []
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged
             # No gauge rather than a stale one, which would look like a queue that stands still.
-            message = "how the queues stand is not known"
-            logger.exception(message, extra={"key": "metrics.failed"}, exc_info=cleaned(error))
+            events.emit(events.GaugesUnread(error=error))
             return []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_jobs.backends.base import Inspects
+from django_jobs.backends.base import can_peek
 from django_jobs.backends.home import jobs_database, moments
 from django_jobs.clock import to_datetime
 from django_jobs.operations.brokers import open_breakers
@@ -86,7 +86,7 @@ def _why_not_started(queue: QueueOverview) -> str:
 
 def _next_due(queue: QueueOverview, backend: Backend) -> int | None:
     """When the first scheduled job is due, if the backend shows its jobs."""
-    if not (isinstance(backend, Inspects) and backend.capabilities.peek):
+    if not can_peek(backend):
         return None
     jobs = backend.peek(queue.queue, min(queue.ready, PEEKED_AT_MOST) + 1)
     return next((job.due for job in jobs if job.state == "scheduled"), None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
-from django_jobs.backends.base import OnConflict
+from django_jobs.backends.base import OnConflict, joins, push
 from django_jobs.backends.home import jobs_database, record, store_now
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
@@ -393,7 +394,7 @@ class _Replay:
         except (Rejection, InvalidJob, ConfigurationError) as error:
             return self._answer(failed, "refused", why=str(error))
         identifier = str(failed.replayed_as or new_id())
-        if backend.joins(self.alias):
+        if joins(backend, self.alias):
             if refusal := self._enqueue(backend, envelope, identifier):
                 return self._answer(failed, "refused", why=refusal)
             return self._replayed(failed, identifier)
@@ -407,7 +408,7 @@ class _Replay:
         On another backend it may have arrived before, and have ended since: that is left alone.
         """
         outgoing = resealed(envelope, identifier, store_now(self.alias))
-        store = backend.enqueue if backend.joins(self.alias) else backend.push
+        store = backend.enqueue if joins(backend, self.alias) else partial(push, backend)
         try:
             store([outgoing], on_conflict=OnConflict.RAISE)
         except (DuplicateJob, InvalidJob) as error:

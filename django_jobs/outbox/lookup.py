@@ -11,6 +11,7 @@ from django.db import connections
 from django.db.models import Count, Min, Q
 
 from django_jobs.backends.base import Account
+from django_jobs.backends.base import known as known_to
 from django_jobs.backends.database import read
 from django_jobs.backends.database.read import account_of
 from django_jobs.clock import SECOND
@@ -136,7 +137,7 @@ def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
         )
     left = {job_id: queue for job_id, queue in jobs.items() if job_id not in enqueued}
     try:
-        return enqueued | (backend.known(left) if left else set())
+        return enqueued | (known_to(backend, left) if left else set())
     except Exception:  # noqa: BLE001 - an outbox takes jobs while its backend is away
         return enqueued
 

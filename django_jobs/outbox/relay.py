@@ -1,7 +1,7 @@
 """The relay pushes the jobs of the outbox to their backend, then deletes them from the outbox.
 
 If a relay is killed between the push and the deletion, the job is pushed again, and
-``Backend.push`` recognizes the duplicate. So no job is lost or duplicated.
+``RemembersEnded.push`` recognizes the duplicate. So no job is lost or duplicated.
 
 A queue that cannot be pushed rests for a while; the others go on. Before a push, the relay
 notes the last row with its lease, so that nothing else removes these rows meanwhile.
@@ -17,7 +17,7 @@ from uuid import uuid4
 from django.db import Error, connections
 from django.db.models import Min, Q, Value
 
-from django_jobs.backends.base import Failure, Lease
+from django_jobs.backends.base import Failure, Lease, push
 from django_jobs.backends.ended_jobs import failed_job_of
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.db.clock import StoreClock
@@ -387,7 +387,7 @@ class Relay:
         if self._held_seconds() >= self._lease_seconds:
             return 0  # the lease expired: the jobs may have been pushed or cancelled
         try:
-            self.backend.push([outgoing for _, outgoing in sound])
+            push(self.backend, [outgoing for _, outgoing in sound])
         except Exception as error:
             if _is_outage(error):
                 raise _Stuck(error) from error
@@ -436,7 +436,7 @@ class Relay:
     def _refusal_of(self, outgoing: Outgoing) -> Exception | None:
         """Push one job; return the error that refused it, or None if it was accepted."""
         try:
-            self.backend.push([outgoing])
+            push(self.backend, [outgoing])
         except Exception as error:
             if _is_outage(error):
                 raise _Stuck(error) from error

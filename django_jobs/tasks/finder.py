@@ -36,7 +36,7 @@ def register(task: Any) -> TaskHandler | None:
     """Register a task's handler and return it; None if the function has a handler already."""
     key = key_of(task)
     existing = registry.get(key)
-    if existing is not None and getattr(existing, "function", None) is task.func:
+    if existing is not None and existing.code is task.func:
         return None
     handler = TaskHandler(key, task)
     registry.register(handler)

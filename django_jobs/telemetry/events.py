@@ -500,6 +500,7 @@ def emit(event: Event) -> None:
         try:
             subscriber(event)
         except Exception as error:
+            # Not a sentence of logs.py, because the subscriber that raised may be the log itself.
             logging.getLogger("django_jobs").exception(
                 "an event subscriber raised",
                 extra={"key": "subscriber.failed"},
@@ -626,3 +627,30 @@ class BackendSilent(Event):
     backend: str
     queue: str
     why: str
+
+
+class CollectorUnused(Event):
+    """A collector that ``METRICS`` names could not be made; the others are used."""
+
+    collector: str
+    error: BaseException
+
+
+class CollectorFailed(Event):
+    """A collector raised; the figures that it was given are lost, those of others are not."""
+
+    collector: str
+    error: BaseException
+
+
+class GaugesUnwatched(Event):
+    """A collector raised when it was given the gauges; it counts all the same."""
+
+    collector: str
+    error: BaseException
+
+
+class GaugesUnread(Event):
+    """The stores could not be read for the gauges; none are reported until they can be."""
+
+    error: BaseException

@@ -285,6 +285,26 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         "old dead letters stay for now, says the backend %(backend)s: %(error)s",
     ),
+    events.CollectorUnused: (
+        "metrics.unused",
+        logging.ERROR,
+        "METRICS: %(collector)s is not used",
+    ),
+    events.CollectorFailed: (
+        "metrics.failed",
+        logging.ERROR,
+        "the collector %(collector)s raised",
+    ),
+    events.GaugesUnwatched: (
+        "gauges.unwatched",
+        logging.ERROR,
+        "%(collector)s watches no gauges",
+    ),
+    events.GaugesUnread: (
+        "gauges.unread",
+        logging.ERROR,
+        "how the queues stand is not known",
+    ),
     events.Unsaid: (
         "log.unsaid",
         logging.ERROR,
@@ -297,6 +317,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
 WITH_TRACEBACK = {
     *("duty.failed", "hook.failed", "commit_hook.failed", "policy.failed", "receiver.failed"),
     *("task.receiver_failed", "task.attempts_unread", "task.module_failed"),
+    *("metrics.unused", "metrics.failed", "gauges.unwatched", "gauges.unread"),
 }
 
 

@@ -2,11 +2,13 @@
 
 Alerts and dashboards rely on the names. Counters and histograms have the label ``queue``, which
 is empty where a figure belongs to no queue.
+
+Gauges are read from the stores on demand. They describe the whole installation in every process.
+So only one process may export them: if several did, their sum would be wrong.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from django.utils.module_loading import import_string
@@ -14,7 +16,6 @@ from django.utils.module_loading import import_string
 from django_jobs.conf import get_settings
 from django_jobs.exceptions import SettingsError
 from django_jobs.telemetry import events
-from django_jobs.telemetry.errors import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -132,7 +133,6 @@ def _add_death(collector: Collector, event: events.JobDied) -> None:
 
 # From events to the collectors that ``METRICS`` names.
 
-logger = logging.getLogger("django_jobs")
 T = TypeVar("T")
 
 gauges: Gauges | None = None
@@ -161,8 +161,8 @@ def _collector(path: str) -> Any:
         try:
             _made[path] = import_string(path)()
         except Exception as error:  # noqa: BLE001 - logged, and the others go on
-            _failed("METRICS: %s is not used", path, error)
-            _made[path] = None
+            _made[path] = None  # first, because this event is counted as well
+            events.emit(events.CollectorUnused(collector=path, error=error))
         _let_watch(_made[path])
     return _made[path]
 
@@ -175,11 +175,7 @@ def _let_watch(collector: Any) -> None:
     try:
         watch(gauges)
     except Exception as error:  # noqa: BLE001 - logged, and the others go on
-        _failed("%s watches no gauges", type(collector).__qualname__, error)
-
-
-def _failed(sentence: str, name: str, error: Exception) -> None:
-    logger.error(sentence, name, extra={"key": "metrics.failed"}, exc_info=cleaned(error))
+        events.emit(events.GaugesUnwatched(collector=type(collector).__qualname__, error=error))
 
 
 def of_kind(kind: type[T]) -> list[T]:
@@ -219,13 +215,9 @@ def _to_each(add: Callable[[Collector], None]) -> None:
         try:
             add(collector)
         except Exception as error:  # noqa: BLE001 - logged, and the others go on
-            _failed("the collector %s raised", type(collector).__qualname__, error)
-
-
-# Gauges are read from the stores on demand.
-#
-# They describe the whole installation in every process. So only one process may export them: if
-# several did, their sum would be wrong.
+            # No figure counts this event, so it cannot fail in the same way.
+            name = type(collector).__qualname__
+            events.emit(events.CollectorFailed(collector=name, error=error))
 
 
 class Kind(NamedTuple):

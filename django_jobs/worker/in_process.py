@@ -5,7 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from django_jobs.backends.base import LimitsRates, LooksAhead, Reconnects
+from django_jobs.backends.base import (
+    LimitsRates,
+    LooksAhead,
+    Reconnects,
+    stop_waiting,
+    wait_for_work,
+)
 from django_jobs.execution.process_state import ProcessState
 from django_jobs.execution.timeout import keep_alarm
 from django_jobs.telemetry import events
@@ -64,7 +70,9 @@ class InProcessWorker:
         self._on_report = on_report
         self._cron = cron
         asker, backend = cycle.asker, cycle.backend
-        self._store = Store(asker.outage, self.stop.asked.is_set, lambda: backend.wait(None, 0.0))
+        self._store = Store(
+            asker.outage, self.stop.asked.is_set, lambda: wait_for_work(backend, None, 0.0)
+        )
         self._duties = Duties(
             backend,
             shortest_lease(cycle.settings),
@@ -91,7 +99,7 @@ class InProcessWorker:
             why = self._loop()
             if self._cron is not None:
                 self._cron.end(lambda: self.stop.urgent)
-            self._cycle.backend.stop_waiting()
+            stop_waiting(self._cycle.backend)
             self._duties.end()
             Ledger(self._cycle.backend).end()
         if self.stop.urgent:
@@ -168,7 +176,7 @@ class InProcessWorker:
         if self._cron is not None:
             seconds = min(seconds, self._cron.seconds_left())
         began = time.monotonic()
-        woken = self._store.call(lambda: backend.wait(self._queues.watched, seconds))
+        woken = self._store.call(lambda: wait_for_work(backend, self._queues.watched, seconds))
         if woken:
             time.sleep(self._restraint.pause_after(time.monotonic() - began))
         self._may_be_work, self._woken = woken is not False, bool(woken)

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Protocol
 
 from django_jobs.backends.base import Inspects, LooksAhead
-from django_jobs.definition import Options, queue_name_problem
+from django_jobs.definition import queue_name_problem
 from django_jobs.enqueue import DEFAULT_QUEUE
 from django_jobs.exceptions import InvalidOption
 from django_jobs.handlers.registry import registry
@@ -181,7 +181,7 @@ def new_queue_warnings(
     """A warning for each named queue that appears in neither code, settings nor the store."""
     if order.watched is None:
         return
-    declared = {getattr(each, "options", Options()).queue for each in registry.loaded()}
+    declared = {registry.options_of(handler.key).queue for handler in registry.loaded()}
     names = {DEFAULT_QUEUE, *settings.queues, *_held_by(backend), *filter(None, declared)}
     counted = QueueMinute.objects.using(job_databases(settings)[0])
     for name in order.watched:

@@ -1,6 +1,8 @@
-"""Settles jobs by their outcomes. The only place that decides about retries.
+"""Settles jobs by their outcomes.
 
-Every outcome is matched; a type checker complains if one is missing.
+Every outcome is matched, in ``ending`` or in ``_unended``; a type checker complains if one is
+missing. ``_failed`` alone decides between a retry and a dead letter. Every job that is acked, alone
+or among others, is acked by the one call of the backend in ``Settler.ack``.
 """
 
 from __future__ import annotations
@@ -270,7 +272,7 @@ class Settler:
                 assert_never(outcome)
 
     def _failed(self, run: Run, failed: Failed, *, recorded: bool) -> Verdict:
-        """Retry or dead letter: this is the only place that decides it."""
+        """Retry or dead letter: the first ``if`` decides it, and nothing else does."""
         max_retries = run.terms.max_retries if run.terms else 0
         attempt = _attempt(run, failed) if recorded else None
         if failed.retryable and run.attempts < max_retries:
@@ -353,6 +355,8 @@ class Settler:
             case Cancelled(reason, output):
                 record = self._record(run, "cancelled", with_reason(reason, output))
                 return Ending("cancelled", record, reason)
+            case _:
+                assert_never(outcome)
 
     def ack(self, endings: Sequence[tuple[Run, Ending]]) -> list[Settled]:
         """Ack any number of jobs in one step."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error, connections
 
-from django_jobs.backends.base import Charge, Inspects, Settled, is_connected, lacking
+from django_jobs.backends.base import Charge, Inspects, Settled, can_peek, is_connected, lacking
 from django_jobs.backends.breakers import CLOSED
 from django_jobs.db.transactions import (
     gave_up,
@@ -276,13 +276,6 @@ def close_idle_connections() -> None:
             connection.close()
 
 
-# ------------------------------------------------------------------ settling with retries
-
-# A settle whose connection broke may have counted or not. Repeating it is safe, because it needs
-# the token; if the second one is "lost", the job's row tells what happened. After the lease this
-# can no longer be found out, and the next lease of the job decides. If the store refuses a settle,
-# it is repeated without the refused texts: work is never repeated for the sake of its record.
-
 FIRST_RESTRAINT = 0.005
 
 
@@ -332,7 +325,14 @@ class SettleRefusedError(Exception):
 
 
 class Asker:
-    """Settles one delivery at a time. ``hurried``: whether there is no time for retries."""
+    """Settles one delivery at a time. ``hurried``: whether there is no time for retries.
+
+    A settle whose connection broke may have counted or not. Repeating it is safe, because it needs
+    the token; if the second one is "lost", the job's row tells what happened. After the lease this
+    can no longer be found out, and the next lease of the job decides. If the store refuses a
+    settle, it is repeated without the refused texts: work is never repeated for the sake of its
+    record.
+    """
 
     def __init__(self, settler: Settler, outage: Outage) -> None:
         self.settler = settler
@@ -422,7 +422,7 @@ class Asker:
     def _counted(self, run: Run, verdict: Verdict) -> bool:
         """Whether the lease was lost because the first, unanswered settle counted."""
         backend = self.settler.backend
-        if not (isinstance(backend, Inspects) and backend.capabilities.peek):
+        if not can_peek(backend):
             return True
         row = backend.find(run.lease.id)
         if row is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import Error
 
-from django_jobs.backends.base import Inspects
+from django_jobs.backends.base import can_peek
 from django_jobs.telemetry import events
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def look(
     seconds: float = float("inf"),
 ) -> Looked:
     """Open the first messages of some queues, or of all if None, for up to ``seconds``."""
-    if not (isinstance(backend, Inspects) and backend.capabilities.peek):
+    if not can_peek(backend):
         return Looked(0, [])
     until, seen = time.monotonic() + seconds, 0
     by_cause: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)

@@ -8,7 +8,7 @@ import json
 from dataclasses import replace
 from itertools import count
 
-from django_jobs.backends.base import Backend, Charge, Enqueued, OnConflict, Settled
+from django_jobs.backends.base import Charge, Enqueued, OnConflict, Settled, push_in_two_steps
 from django_jobs.backends.memory import RUNNING, Dead, MemoryBackend
 from django_jobs.clock import SECOND
 from django_jobs.exceptions import DuplicateJob
@@ -440,9 +440,10 @@ class ForgetsWhatEnded(MemoryBackend):
 
 @caught_by("test_pushing_an_id_that_has_ended_without_a_result_makes_no_job")
 class KnowsByResultsAlone(MemoryBackend):
-    """The contract's default."""
+    """As a backend that remembers nothing."""
 
-    push = Backend.push
+    def push(self, outgoing, *, on_conflict=OnConflict.RETURN):
+        return push_in_two_steps(self, outgoing, on_conflict=on_conflict)
 
 
 @caught_by("test_of_ids_that_were_pushed_it_is_known_that_they_live_or_have_ended")
@@ -493,12 +494,6 @@ class HidesWhenItBecameDue(MemoryBackend):
 @caught_by("test_a_backend_is_all_that_it_claims")
 class ClaimsWhatItHasNoVerbsFor(MemoryBackend):
     capabilities = MemoryBackend.capabilities._replace(breakers=True)
-
-
-@caught_by("test_it_joins_transactions_on_its_own_database_and_no_other")
-class JoinsEveryTransaction(MemoryBackend):
-    def joins(self, alias):
-        return True
 
 
 @caught_by("test_it_joins_transactions_on_its_own_database_and_no_other")

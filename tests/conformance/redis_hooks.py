@@ -5,10 +5,12 @@ import os
 
 from django_jobs.backends.base import AttemptRecord, ResultRecord
 from django_jobs.backends.redis import RedisBackend
+from django_jobs.backends.redis import backend as redis_backend
 from django_jobs.backends.redis.connection import RedisClock
 from django_jobs.clock import ManualClock, from_datetime
 from django_jobs.models import FailedJob, JobAttempt
 from django_jobs.testing.conformance import DeadLetter
+from tests.conformance import statements
 from tests.services import REDIS_URL
 
 IN_STATE = {"attempts": 0, "deliveries": 1, "crashes": 2, "put_off_since": 8}
@@ -28,6 +30,9 @@ def emptied(client, prefix):
         client.delete(key)
 
 
+LISTED = statements.scripts_of(redis_backend.__doc__)
+
+
 class RedisHooks:
     alias = "redis"
     options = {"URL": REDIS_URL, "PREFIX": PREFIX}
@@ -36,6 +41,9 @@ class RedisHooks:
         self.manual = ManualClock()
         backend = RedisBackend(self.alias, self.options)
         backend.clock = RedisClock(self.manual)
+        watch, connection = statements.Watch(), backend.store.connection
+        connection.run = watch.lua(connection.run)
+        self.addCleanup(statements.compare, watch.seen, LISTED)
         self.client = self.administrator(backend)
         emptied(self.client, self.options["PREFIX"])
         self.addCleanup(emptied, self.client, self.options["PREFIX"])

@@ -8,11 +8,15 @@ from django.test import TestCase, TransactionTestCase
 
 from django_jobs.backends.base import AttemptRecord, ResultRecord
 from django_jobs.backends.database import DatabaseBackend
+from django_jobs.backends.database import backend as database_backend
 from django_jobs.backends.database.claim import Claim
 from django_jobs.clock import SECOND, ManualClock, from_datetime
 from django_jobs.db.clock import StoreClock
 from django_jobs.models import FailedJob, Job, JobAttempt, JobResult
 from django_jobs.testing.conformance import BackendConformance, DeadLetter
+from tests.conformance import statements
+
+LISTED = statements.statements_of(database_backend.__doc__)
 
 
 class OptimisticClaim(Claim):
@@ -29,6 +33,12 @@ class OptimisticBackend(DatabaseBackend):
 class DatabaseHooks:
     backend_class = DatabaseBackend
     alias = "default"
+
+    def setUp(self):
+        super().setUp()
+        watch = statements.Watch()
+        self.enterContext(connections[self.alias].execute_wrapper(watch.sql))
+        self.addCleanup(statements.compare, watch.seen, LISTED)
 
     def make_backend(self):
         self.manual = ManualClock()

@@ -211,9 +211,17 @@ class TestRun:
         assert act(someone("view_failedjob", "replay_failedjob"), run, "stop").status_code == 302
 
     def test_is_changed_by_post_alone(self, admin_client, run):
-        for name in ("stop", "carry"):
-            url = reverse(f"admin:django_jobs_resolutionrun_{name}", args=[run.pk])
-            assert admin_client.get(url).status_code == 405
+        stop, carry = (
+            reverse(f"admin:django_jobs_resolutionrun_{name}", args=[run.pk])
+            for name in ("stop", "carry")
+        )
+        asked = admin_client.get(stop)
+        assert "Stop the run?" in asked.text
+        assert f'action="{stop}"' in asked.text
+        assert f'href="{page_of(run)}" class="dj-cancel"' in asked.text
+        assert admin_client.get(carry).status_code == 405
+        run.refresh_from_db()
+        assert run.state == "running"
         assert admin_client.post(page_of(run)).status_code == 405
         assert admin_client.get(page_of(ResolutionRun(pk=99))).status_code == 302
 

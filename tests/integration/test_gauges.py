@@ -189,7 +189,7 @@ def test_a_database_that_is_away_tells_nothing_rather_than_an_old_number(caplog,
     kept.forget()
     with connection.execute_wrapper(away):
         assert kept.in_turn() == []
-        assert [record.key for record in caplog.records] == ["metrics.failed"]
+        assert [record.key for record in caplog.records] == ["gauges.unread"]
         with pytest.raises(OperationalError):
             kept.read()
     assert kept.read(), "the next one who asks gets an answer"

@@ -1,4 +1,29 @@
-"""The database backend: each verb of the contract calls the module that has its SQL."""
+"""The database backend: each verb of the contract calls the module that has its SQL.
+
+The statements that change state, by verb, with their modules and tables:
+
+    enqueue         enqueue: Job; cancel: Job, JobResult; keys: Job, JobKey
+    push            enqueue: Job; cancel: Job, JobResult; keys: Job, JobKey
+    fetch           claim: Job; keys: Job, JobKey; meters: QueueMeter; breakers: Job, Breaker
+    ack             ack: Job, JobResult, EndedIds; settle: Job; keys: Job, JobKey
+    nack            settle: Job, JobAttempt; keys: Job, JobKey
+    nack_all        settle: Job; keys: Job, JobKey
+    abandon         settle: Job, JobAttempt; keys: Job, JobKey;
+                    db.dead_letters: FailedJob, FailureGroup
+    renew           settle: Job
+    reap_expired    settle: Job; keys: Job, JobKey
+    cancel          cancel: Job, JobResult; keys: Job, JobKey
+    ask_to_stop     cancel: Job
+    learn           breakers: Job, Breaker
+    return_starts   meters: QueueMeter
+    return_unheard  settle: Job; keys: Job, JobKey
+    tidy            claim: Job; keys: Job, JobKey; unreadable: Job;
+                    db.cleanup: JobResult, JobAttempt, EndedIds, FailedJob;
+                    db.dead_letters: FailureGroup
+
+``keys`` gives free places of keys to jobs that waited for them. A verb that meets rows which
+cannot be read has ``unreadable`` put them away.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +44,7 @@ from django_jobs.backends.base import (
     LooksAhead,
     OnConflict,
     Reconnects,
+    RemembersEnded,
     Settled,
     SharesTransactions,
 )
@@ -85,6 +111,7 @@ LONGEST_WAIT_SECONDS = HORIZON_SECONDS
 
 
 class DatabaseBackend(
+    RemembersEnded,
     Inspects,
     Cancels,
     KeepsBreakers,

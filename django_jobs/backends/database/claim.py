@@ -37,17 +37,6 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.db.clock import StoreClock
 
-# ------------------------------------------------------------------------------- cursors
-
-# While an old transaction is open, PostgreSQL cannot remove the index entries of jobs that were
-# claimed since: every claim would read all of these dead entries, and add more. So after a claim
-# that read many of them from the start of the index, the next claims start after the last job
-# taken, for a multiple of the time that the claim took.
-#
-# A job that gets a place before the cursor (a higher priority, a returned retry) is seen by the
-# next claim from the start. A claim that finds nothing also looks from the start. Where dead
-# entries can be removed, every claim starts at the start.
-
 MANY = 20_000
 """Reading so many entries takes about as long as half a claim."""
 GOES_ON_FOR = 4
@@ -69,7 +58,17 @@ class _Cursor(NamedTuple):
 
 
 class Cursors:
-    """The cursors of queues that have many dead index entries at their start."""
+    """The cursors of queues that have many dead index entries at their start.
+
+    While an old transaction is open, PostgreSQL cannot remove the index entries of jobs that were
+    claimed since: every claim would read all of these dead entries, and add more. So after a claim
+    that read many of them from the start of the index, the next claims start after the last job
+    taken, for a multiple of the time that the claim took.
+
+    A job that gets a place before the cursor (a higher priority, a returned retry) is seen by the
+    next claim from the start. A claim that finds nothing also looks from the start. Where dead
+    entries can be removed, every claim starts at the start.
+    """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic

@@ -144,11 +144,6 @@ def _literal(value: str | int) -> str:
     return f"E'{escaped}'"
 
 
-# --------------------------------------------------------------------------- conflicts
-
-# A message whose id exists was enqueued before and is left alone. A message whose
-# ``unique_key`` another live job holds follows its ``on_conflict``.
-
 # A holder may end between our insert and our look; then the insert is tried again.
 _TRIES = 20
 _IDS_PER_QUERY = 1000
@@ -165,6 +160,9 @@ def resolve_conflicts(
     insert_again: Callable[[Sequence[Outgoing]], bool],
 ) -> list[Enqueued]:
     """Decide about one message at a time after an insert that met a conflict.
+
+    A message whose id exists was enqueued before and is left alone. A message whose ``unique_key``
+    another live job holds follows its ``on_conflict``.
 
     ``existing``: the ids that were there before the insert. ``over``: returns the ids of those
     messages whose jobs have ended; they replace no other job.
@@ -302,7 +300,7 @@ class Inserter:
         outgoing: Sequence[Outgoing],
         on_conflict: OnConflict = OnConflict.RETURN,
     ) -> list[Enqueued]:
-        """Store messages except those that have ended; see ``Backend.push``."""
+        """Store messages except those that have ended; see ``RemembersEnded.push``."""
 
         def over(some: Iterable[Outgoing]) -> set[str]:
             return ended_among(self.alias, backend, [message.id for message in some])

@@ -2,6 +2,10 @@
 
 A lease that has expired but was not reaped yet can still be settled: its token is the current
 one, and accepting it saves a second run.
+
+Every transition filters by id and token only: a row that is not running has none. With the state
+as a condition PostgreSQL might read all running jobs from the index of lease ends, which seems
+small if it was analyzed in a quiet hour.
 """
 
 from __future__ import annotations
@@ -35,10 +39,6 @@ if TYPE_CHECKING:
     from django_jobs.backends.database.keys import Tell
     from django_jobs.db.clock import StoreClock
     from django_jobs.wire.envelope import Header
-
-# Every transition after a claim requires the exact token, and filters by id and token only: a
-# row that is not running has none. With the state as a condition PostgreSQL might read all
-# running jobs from the index of lease ends, which seems small if it was analyzed in a quiet hour.
 
 BRIEFLY = (0.005, 0.02, 0.05, 0.1)
 """The pauses, in seconds, after which a settle tries a locked row again."""

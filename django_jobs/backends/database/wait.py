@@ -181,12 +181,6 @@ class Watches:
             self._all.discard(watch)
 
 
-# ------------------------------------------------------------------------------ the poll
-
-# One read-only statement tells an idle worker whether a job is due, when the next one will be,
-# when the first lease and the first result end, and the store's time. However many jobs wait, it
-# reads a few index entries per queue: queue names are found by a loose scan of the index.
-
 _READY, _SCHEDULED, _RUNNING, _BLOCKED = (
     int(state) for state in (JobState.READY, JobState.SCHEDULED, JobState.RUNNING, JobState.BLOCKED)
 )
@@ -309,6 +303,10 @@ def glance(
     closed: Mapping[str, float] | None = None,
 ) -> Glance:
     """Poll some queues of a backend, or all of them, without the closed ones.
+
+    One read-only statement tells whether a job is due, when the next one will be, when the first
+    lease and the first result end, and the store's time. However many jobs wait, it reads a few
+    index entries per queue: queue names are found by a loose scan of the index.
 
     ``closed``: seconds until a queue opens again.
     """

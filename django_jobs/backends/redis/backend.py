@@ -1,4 +1,27 @@
-"""The Redis backend: the contract's verbs, most of them a Lua script."""
+"""The Redis backend: the contract's verbs, most of them a Lua script.
+
+The scripts that change state, by verb; each is a file in ``lua``:
+
+    enqueue         enqueue, enkeyed, takeback
+    push            enqueue, enkeyed, takeback
+    fetch           fetch, breaker, putoff, putoffnext, unheard
+    ack             ack
+    nack            nack
+    nack_all        giveback
+    abandon         abandon, unpark
+    renew           renew
+    reap_expired    reap, unpark
+    cancel          cancel
+    ask_to_stop     stop
+    learn           breaker
+    forget_breaker  breaker
+    return_starts   uncount
+    return_unheard  unheard
+    tidy            tidy, unheld, unpark, untidyqueues
+    purge_results   purge
+
+``look``, which several verbs run, removes obsolete counts of rate limits.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +42,7 @@ from django_jobs.backends.base import (
     LooksAhead,
     OnConflict,
     Reconnects,
+    RemembersEnded,
     Settled,
 )
 from django_jobs.backends.redis.checks import check_identity, check_server
@@ -71,7 +95,14 @@ SETTLED_AT_ONCE = 1000
 
 
 class RedisBackend(
-    Inspects, Cancels, KeepsBreakers, LimitsRates, KeepsHouse, LooksAhead, Reconnects
+    RemembersEnded,
+    Inspects,
+    Cancels,
+    KeepsBreakers,
+    LimitsRates,
+    KeepsHouse,
+    LooksAhead,
+    Reconnects,
 ):
     """Jobs in Redis 7 or Valkey. ``OPTIONS``: see ``connection.Options``."""
 

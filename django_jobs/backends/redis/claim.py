@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from django_jobs.backends.redis.store import RedisStore
 
 
-# Limits and pauses of queues. Operators set them in the Django database; while that is away, the
-# last values read apply.
-
 LOOK_AGAIN_SECONDS = 5.0
 VALUES = 6
 RATE, LATE = 1, 4
@@ -57,7 +54,10 @@ class HeldQueues(NamedTuple):
 
 
 class LimitsInForce:
-    """The limits of one backend's queues, at most half a second old."""
+    """The limits and pauses of one backend's queues, at most half a second old.
+
+    Operators set them in the Django database; while that is away, the last values read apply.
+    """
 
     def __init__(self, backend: str) -> None:
         self._backend = backend

@@ -94,7 +94,7 @@ class Enqueuer:
         return self._store_all(outgoing, on_conflict)
 
     def push(self, outgoing: Sequence[Outgoing], on_conflict: OnConflict) -> list[Enqueued]:
-        """See ``Backend.push``. A job pushed before is left alone for a day, ended or not."""
+        """See the contract. A job that was pushed before is left alone for a day, ended or not."""
         return self._store_all(outgoing, on_conflict, pushes=True)
 
     def _store_all(

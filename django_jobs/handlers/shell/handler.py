@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from django_jobs.handlers.shell.process import ProgramEnded
 
 
-# Programs: the entry of the allow-list that a word means, and its file.
-#
-# Files are compared after resolving all links, and the resolved path is started, so no link is
-# followed a second time. The worker's ``PATH`` and directory play no part, nor does a first
-# argument chosen by the job.
-
-
 @dataclass(frozen=True, slots=True)
 class Program:
     """An entry of the allow-list, and its file; None if this machine does not have it."""
@@ -37,7 +30,12 @@ class Program:
 
 
 def find_program(word: str, settings: JobsSettings) -> Program:
-    """The allowed program that a word means; raises HandlerRefused."""
+    """The allowed program that a word means; raises HandlerRefused.
+
+    Files are compared after resolving all links, and the resolved path is started, so no link is
+    followed a second time. The worker's ``PATH`` and directory play no part, nor does a first
+    argument chosen by the job.
+    """
     entries = settings.allowed_shell_commands
     if word in entries:
         return Program(word, real_path(word))

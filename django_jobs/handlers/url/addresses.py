@@ -131,9 +131,6 @@ def _contains(wide: Network, narrow: Network) -> bool:
     return narrow.network_address in wide and narrow.broadcast_address in wide
 
 
-# Name resolution: one lookup per hop. Every address is checked, and only those are connected to:
-# a second lookup could return an unchecked one.
-
 Resolve = Callable[[str], Sequence[str]]
 """Takes a name and returns its addresses as texts, or raises OSError."""
 
@@ -151,6 +148,8 @@ def addresses_of(
 ) -> list[Address]:
     """The addresses to connect to, in the resolver's order; raises UrlRefused if any one of
     them may not be called.
+
+    The caller connects to these alone: a second lookup could return an unchecked one.
     """
     if target.host.address is not None:
         addresses = [target.host.address]

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from django_jobs.handlers.url.url import Address, Target
 
 
-# Connections to a checked address. Proxies are not used: a proxy would resolve the name again,
-# by itself.
-
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
 MAX_TRIES = 4
@@ -37,7 +34,10 @@ MAX_TRIES = 4
 def connected(
     target: Target, rule: UrlRule, addresses: Sequence[Address], deadline: Deadline
 ) -> socket.socket:
-    """A socket to the target, with TLS where its scheme says so; raises UrlFailed, OSError."""
+    """A socket to the target, with TLS where its scheme says so; raises UrlFailed, OSError.
+
+    Proxies are not used: a proxy would resolve the name again, by itself.
+    """
     sock = _first(target, addresses, deadline)
     if target.scheme == "http":
         return sock

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, OperationalError
 
+from django_jobs.backends.base import Reconnects
 from django_jobs.backends.registry import backends
 from django_jobs.checks import TAG
 from django_jobs.conf import get_settings
@@ -304,8 +305,11 @@ def _asked_for(options: dict[str, Any]) -> tuple[Backend, QueueOrder]:
 
 def _confirm_site(options: dict[str, Any]) -> None:
     """Refuse to start if the store belongs to another site."""
+    backend = backends[options["backend"] or get_settings().default_backend]
+    if not isinstance(backend, Reconnects):
+        return
     try:
-        backends[options["backend"] or get_settings().default_backend].confirm_site()
+        backend.confirm_site()
     except StoreUnavailable as error:
         raise CommandError(escaped(str(error)), returncode=1) from error
 

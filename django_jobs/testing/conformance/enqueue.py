@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_jobs.backends.base import Enqueued, Failure, OnConflict, ResultRecord
+from django_jobs.backends.base import (
+    Enqueued,
+    Failure,
+    OnConflict,
+    ResultRecord,
+    joins,
+    known,
+    push,
+)
 from django_jobs.exceptions import DuplicateJob
 from django_jobs.ids import new_id
 from django_jobs.testing.conformance.base import QUEUE, Suite
@@ -65,15 +73,15 @@ class Enqueueing(Suite):
 
     def test_pushing_a_live_id_again_leaves_the_job_alone(self) -> None:
         outgoing = self.outgoing()
-        self.assertEqual(self.backend.push([outgoing]), [Enqueued(outgoing.id, created=True)])
-        self.assertEqual(self.backend.push([outgoing]), [Enqueued(outgoing.id, created=False)])
+        self.assertEqual(push(self.backend, [outgoing]), [Enqueued(outgoing.id, created=True)])
+        self.assertEqual(push(self.backend, [outgoing]), [Enqueued(outgoing.id, created=False)])
         lease = self.take()
-        self.assertEqual(self.backend.push([outgoing]), [Enqueued(outgoing.id, created=False)])
+        self.assertEqual(push(self.backend, [outgoing]), [Enqueued(outgoing.id, created=False)])
         self.assert_settled(self.backend.ack([lease])[0])
 
     def test_pushing_an_id_that_has_ended_makes_no_job(self) -> None:
         ended = [self.outgoing() for _ in range(2)]
-        self.backend.push(ended)
+        push(self.backend, ended)
         for lease, end in zip(self.fetch(2), ("ack", "abandon"), strict=True):
             if end == "abandon":
                 self.backend.abandon(lease, Failure(reason="exhausted"))
@@ -81,15 +89,15 @@ class Enqueueing(Suite):
                 kept = ResultRecord(status="succeeded", ttl_seconds=86_400.0)
                 self.backend.ack([lease], {lease.id: kept})
         fresh = self.outgoing()
-        answers = self.backend.push([*ended, fresh])
+        answers = push(self.backend, [*ended, fresh])
         self.assertEqual([answer.created for answer in answers], [False, False, True])
         self.assertEqual(self.fetched_ids(), [fresh.id])
 
     def test_pushing_an_id_that_has_ended_without_a_result_makes_no_job(self) -> None:
         ended = [self.outgoing() for _ in range(3)]
-        self.backend.push(ended)
+        push(self.backend, ended)
         self.backend.ack(self.fetch(3))
-        answers = self.backend.push([*ended, fresh := self.outgoing()])
+        answers = push(self.backend, [*ended, fresh := self.outgoing()])
         self.assertEqual([answer.created for answer in answers], [False, False, False, True])
         self.assertEqual(self.fetched_ids(), [fresh.id])
 
@@ -98,36 +106,36 @@ class Enqueueing(Suite):
         outgoing = self.outgoing()
         self.backend.enqueue([outgoing])
         self.assertTrue(self.backend.cancel(outgoing.id))
-        self.assertEqual(self.backend.push([outgoing]), [Enqueued(outgoing.id, created=False)])
+        self.assertEqual(push(self.backend, [outgoing]), [Enqueued(outgoing.id, created=False)])
         self.assert_nothing_due()
 
     def test_pushing_what_was_enqueued_and_has_ended_makes_no_job(self) -> None:
         outgoing = self.outgoing()
         self.backend.enqueue([outgoing])
         self.backend.ack([self.take()])
-        self.assertEqual(self.backend.push([outgoing]), [Enqueued(outgoing.id, created=False)])
+        self.assertEqual(push(self.backend, [outgoing]), [Enqueued(outgoing.id, created=False)])
         self.assert_nothing_due()
 
     def test_of_ids_that_were_pushed_it_is_known_that_they_live_or_have_ended(self) -> None:
         waits, runs, acked, dead, never = (self.outgoing() for _ in range(5))
         for job in (acked, dead, runs, waits):
-            self.backend.push([job])
+            push(self.backend, [job])
         self.backend.ack([self.take()])
         self.backend.abandon(self.take(), Failure(reason="exhausted"))
         self.take()
         jobs = {job.id: job.terms.queue for job in (waits, runs, acked, dead, never)}
-        self.assertEqual(self.backend.known(jobs), jobs.keys() - {never.id})
-        self.assertEqual(self.backend.known({}), set())
+        self.assertEqual(known(self.backend, jobs), jobs.keys() - {never.id})
+        self.assertEqual(known(self.backend, {}), set())
 
     def test_a_push_that_is_refused_stores_none_of_its_messages(self) -> None:
         self.needs("unique")
         holder = self.put(unique_key="taken")
         batch = [self.outgoing(), self.outgoing(unique_key="taken"), self.outgoing()]
         with self.assertRaises(DuplicateJob):
-            self.backend.push(batch, on_conflict=OnConflict.RAISE)
+            push(self.backend, batch, on_conflict=OnConflict.RAISE)
         self.assertEqual(self.fetched_ids(), [holder])
         self.assertEqual(
-            [answer.created for answer in self.backend.push(batch)], [True, False, True]
+            [answer.created for answer in push(self.backend, batch)], [True, False, True]
         )
 
     def test_a_push_over_queues_that_was_refused_can_be_pushed_again(self) -> None:
@@ -135,8 +143,8 @@ class Enqueueing(Suite):
         self.put(unique_key="taken")
         first, refused = self.outgoing("other"), self.outgoing(unique_key="taken")
         with self.assertRaises(DuplicateJob):
-            self.backend.push([first, refused], on_conflict=OnConflict.RAISE)
-        self.assertEqual(self.backend.push([first]), [Enqueued(first.id, created=True)])
+            push(self.backend, [first, refused], on_conflict=OnConflict.RAISE)
+        self.assertEqual(push(self.backend, [first]), [Enqueued(first.id, created=True)])
         self.assertEqual(self.fetched_ids(9, "other"), [first.id])
 
     def test_enqueueing_a_running_id_again_does_not_disturb_its_lease(self) -> None:
@@ -178,8 +186,8 @@ class Enqueueing(Suite):
     def test_it_joins_transactions_on_its_own_database_and_no_other(self) -> None:
         backend = self.backend
         claims = backend.capabilities.transactional_enqueue and not backend.runs_at_enqueue
-        self.assertEqual(backend.home is not None and backend.joins(backend.home), claims)
-        self.assertFalse(backend.joins("a database of no site"))
+        self.assertEqual(backend.home is not None and joins(backend, backend.home), claims)
+        self.assertFalse(joins(backend, "a database of no site"))
 
     # -- bodies ---------------------------------------------------------------------------
 

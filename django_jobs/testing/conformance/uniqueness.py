@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_jobs.backends.base import Enqueued, Failure, OnConflict
+from django_jobs.backends.base import Enqueued, Failure, OnConflict, push
 from django_jobs.exceptions import DuplicateJob
 from django_jobs.testing.conformance.base import Suite, needing
 
@@ -115,7 +115,7 @@ class Uniqueness(Suite):
         self.backend.ack([self.take()])
         holder = self.put(unique_key=KEY)
         for on_conflict in OnConflict:
-            stored = self.backend.push([ended], on_conflict=on_conflict)
+            stored = push(self.backend, [ended], on_conflict=on_conflict)
             self.assertEqual(stored, [Enqueued(ended.id, created=False)])
         self.assertEqual(self.fetched_ids(), [holder])
 
@@ -124,16 +124,16 @@ class Uniqueness(Suite):
         self.backend.enqueue([replaced])
         self.backend.enqueue([new], on_conflict=OnConflict.REPLACE)
         for on_conflict in OnConflict:
-            stored = self.backend.push([replaced], on_conflict=on_conflict)
+            stored = push(self.backend, [replaced], on_conflict=on_conflict)
             self.assertEqual(stored, [Enqueued(replaced.id, created=False)])
         self.assertEqual(self.fetched_ids(), [new.id])
 
     def test_a_push_follows_its_on_conflict(self) -> None:
         holder, new = self.outgoing(unique_key=KEY), self.outgoing(unique_key=KEY)
-        self.assertEqual(self.backend.push([holder]), [Enqueued(holder.id, created=True)])
-        self.assertEqual(self.backend.push([new]), [Enqueued(holder.id, created=False)])
+        self.assertEqual(push(self.backend, [holder]), [Enqueued(holder.id, created=True)])
+        self.assertEqual(push(self.backend, [new]), [Enqueued(holder.id, created=False)])
         with self.assertRaises(DuplicateJob):
-            self.backend.push([new], on_conflict=OnConflict.RAISE)
-        stored = self.backend.push([new], on_conflict=OnConflict.REPLACE)
+            push(self.backend, [new], on_conflict=OnConflict.RAISE)
+        stored = push(self.backend, [new], on_conflict=OnConflict.REPLACE)
         self.assertEqual(stored, [Enqueued(new.id, created=True)])
         self.assertEqual(self.fetched_ids(), [new.id])

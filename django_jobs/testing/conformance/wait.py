@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from django_jobs.backends.base import Backend, KeepsHouse
+from django_jobs.backends.base import Backend, KeepsHouse, stop_waiting, wait_for_work
 from django_jobs.testing.conformance.base import QUEUE, Suite
 
 SHORT = 0.2
@@ -15,12 +15,12 @@ class WaitSuite(Suite):
     """What a wait may say, and when it has to be over."""
 
     def tearDown(self) -> None:
-        self.backend.stop_waiting()
+        stop_waiting(self.backend)
         super().tearDown()
 
     def _lasts(self, timeout: float, *queues: str) -> float:
         began = time.monotonic()
-        self.backend.wait(queues or None, timeout)
+        wait_for_work(self.backend, queues or None, timeout)
         return time.monotonic() - began
 
     def test_a_wait_for_nothing_is_over_after_its_timeout(self) -> None:
@@ -33,28 +33,28 @@ class WaitSuite(Suite):
     def test_a_wait_does_not_deny_that_a_job_is_due(self) -> None:
         self.put()
         for queues in ([QUEUE], ["other", QUEUE], None):
-            self.assertTrue(self.backend.wait(queues, SHORT), queues)
-            self.assertTrue(self.backend.wait(queues, 0.0), queues)
+            self.assertTrue(wait_for_work(self.backend, queues, SHORT), queues)
+            self.assertTrue(wait_for_work(self.backend, queues, 0.0), queues)
 
     def test_a_wait_does_not_deny_a_job_whose_time_has_come(self) -> None:
         self.needs("delay")
         self.put(delay=60)
         self.advance(60)
-        self.assertTrue(self.backend.wait([QUEUE], SHORT))
-        self.assertTrue(self.backend.wait(None, SHORT))
+        self.assertTrue(wait_for_work(self.backend, [QUEUE], SHORT))
+        self.assertTrue(wait_for_work(self.backend, None, SHORT))
 
     def test_a_wait_leases_nothing(self) -> None:
         job_id = self.put()
-        self.backend.wait([QUEUE], SHORT)
+        wait_for_work(self.backend, [QUEUE], SHORT)
         lease = self.take()
         self.assertEqual((lease.id, lease.message.header.deliveries), (job_id, 1))
 
     def test_waiting_can_be_stopped_and_begun_again(self) -> None:
-        self.backend.wait([QUEUE], SHORT)
-        self.backend.stop_waiting()
+        wait_for_work(self.backend, [QUEUE], SHORT)
+        stop_waiting(self.backend)
         self.put()
-        self.backend.stop_waiting()
-        self.assertTrue(any(self.backend.wait([QUEUE], SHORT) for _ in range(2)))
+        stop_waiting(self.backend)
+        self.assertTrue(any(wait_for_work(self.backend, [QUEUE], SHORT) for _ in range(2)))
 
     def test_the_chores_do_not_deny_that_a_lease_was_lost(self) -> None:
         self.put()

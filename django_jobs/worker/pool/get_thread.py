@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from django_jobs.backends.base import Cancels, LimitsRates, Reconnects
+from django_jobs.backends.base import Cancels, LimitsRates, Reconnects, wait_for_work
 from django_jobs.worker.duties import Duties, Presence
 from django_jobs.worker.pool.keep_thread import LOOKS_PER_LEASE
 from django_jobs.worker.pool.thread_messages import NOT_IDLE, Fetched, StopAsked
@@ -223,12 +223,12 @@ class Fetcher:
         now, owed = time.monotonic(), self._owed if self._is_owed else []
         if now >= self._ask_at and not set(queues) <= set(owed):
             self._ask_at = now + ASK_SECONDS
-            if self._backend.wait(queues, 0.0):
+            if wait_for_work(self._backend, queues, 0.0):
                 new = [name for name in queues if name not in owed]
                 self._owed, self._owed_until = [*owed, *new], now + OWED_SECONDS
 
     def _may_be_work(self) -> bool:
-        return self._backend.wait(self._queues.watched, 0.0)
+        return wait_for_work(self._backend, self._queues.watched, 0.0)
 
     def _note_empty(self, changes: int, hints: int) -> None:
         backend, watched = self._backend, self._queues.watched
@@ -284,7 +284,9 @@ class Get:
         poll_interval: float,
     ) -> None:
         backend = shared.backend
-        self.store = Store(shared.asker.outage, shared.stopped, lambda: backend.wait(None, 0.0))
+        self.store = Store(
+            shared.asker.outage, shared.stopped, lambda: wait_for_work(backend, None, 0.0)
+        )
         self.fetcher = Fetcher(backend, shared.settings, queues, poll_interval, changed)
         self._backend = backend
         self._holdings = shared.holdings

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_jobs.backends.base import Settled, is_connected
+from django_jobs.backends.base import Settled, is_connected, wait_for_work
 from django_jobs.execution.return_value import Encoded
 from django_jobs.outcome import Cancelled, Crashed, Failed, Interrupted, Succeeded
 from django_jobs.retry import Backoff
@@ -184,7 +184,7 @@ class Keep:
 
     def _probe(self) -> None:
         """Ask whether the store is back; without leases no other call would notice."""
-        self._backend.wait(None, 0.0)
+        wait_for_work(self._backend, None, 0.0)
 
     def end(self) -> None:
         """Write the last counts."""

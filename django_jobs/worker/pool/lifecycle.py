@@ -387,19 +387,17 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-# Recycling: children are replaced after a number of jobs, or above a memory limit.
-#
-# Nothing is charged for it. A retiring child gets nothing new, gives up what it has not begun,
-# and is dismissed when what it runs has ended; its replacement is born at once.
-
-
 MEGABYTE = 1 << 20
 _STATM = "/proc/{}/statm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildLimits:
-    """When a child is replaced: after how many jobs, and above how many resident bytes."""
+    """When a child is replaced: after how many jobs, and above how many resident bytes.
+
+    Nothing is charged for it. A retiring child gets nothing new, gives up what it has not begun,
+    and is dismissed when what it runs has ended; its replacement is born at once.
+    """
 
     max_jobs: int | None = None
     max_memory: int | None = None

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from django_jobs.worker.pool.channel import Channel
     from django_jobs.worker.pool.forkserver import ForkServer
 
-# The process that sends the public signals, so that the parent runs no user code.
-#
-# It starts when there is something to send, and ends after an idle time. A receiver that hangs is
-# killed with the process; no job waits for it.
-
 MOST_WAITING = 1000
 MOST_FAILURES = 3
 BIRTH_SECONDS = 60.0
@@ -38,7 +33,11 @@ _READY = _DONE = True
 
 
 class SignalProcess(Process):
-    """The parent's end of the process that sends signals, one at a time."""
+    """The parent's end of the process that sends signals, so that the parent runs no user code.
+
+    It sends one at a time, starts when there is something to send, and ends after an idle time. A
+    receiver that hangs is killed with the process; no job waits for it.
+    """
 
     def __init__(self, server: ForkServer, slot: int, selector: selectors.BaseSelector) -> None:
         super().__init__(server, slot, Failures())
@@ -157,12 +156,6 @@ def send_signals(channel: Channel) -> None:
             channel.send(_DONE)
 
 
-# The process that ticks for schedules, so that the parent never does.
-#
-# It is replaced when it dies. When the worker ends, the parent sends one word, and the process ends
-# after the inline jobs that it runs. When the parent closes the channel, it ends at once and gives
-# these jobs back.
-
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 60.0
 HURRY_SECONDS = 2.0
@@ -170,7 +163,12 @@ _LEAVE = "leave"
 
 
 class SchedulerProcess(Process):
-    """The parent's end of the process that ticks."""
+    """The parent's end of the process that ticks for schedules, so that the parent never does.
+
+    It is replaced when it dies. When the worker ends, the parent sends one word, and the process
+    ends after the inline jobs that it runs. When the parent closes the channel, it ends at once and
+    gives these jobs back.
+    """
 
     def __init__(self, server: ForkServer, slot: int, *, wanted: bool) -> None:
         super().__init__(server, slot, Failures(FIRST_PAUSE, LONGEST_PAUSE))

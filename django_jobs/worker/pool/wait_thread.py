@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_jobs.backends.base import LooksAhead
+from django_jobs.backends.base import LooksAhead, stop_waiting, wait_for_work
 from django_jobs.worker.store import Restraint, close_idle_connections
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Waiter:
         self._ended.set()
         self._armed.set()
         with contextlib.suppress(Exception):  # whatever a backend may raise: the worker ends
-            self._backend.stop_waiting()
+            stop_waiting(self._backend)
 
     def join(self) -> None:
         """Let it close its connections, if it does not take long."""
@@ -124,7 +124,7 @@ class Waiter:
             while not self._ended.is_set():
                 if not self._armed.wait(PARKED_SECONDS):
                     # Nothing reads notifications while it is parked: unsubscribe.
-                    self._backend.stop_waiting()
+                    stop_waiting(self._backend)
                     self._armed.wait()
                 if not self._ended.is_set():
                     self._wait()
@@ -138,7 +138,7 @@ class Waiter:
             if isinstance(self._backend, LooksAhead):
                 seconds = self._backend.look_every(seconds)
             self.trusted_until = began + seconds + GRACE_SECONDS
-            if not self._backend.wait(self._queues.watched, seconds):
+            if not wait_for_work(self._backend, self._queues.watched, seconds):
                 return
         except Exception:  # noqa: BLE001 - the get thread meets the same error, and reports it
             close_idle_connections()

@@ -72,8 +72,8 @@ def relay(number: int) -> None:
     mine._queues = lambda: [f"q{number % 25}"]
     push = mine.backend.push
 
-    def push_and_die(outgoing):
-        push(outgoing)
+    def push_and_die(outgoing, **how):
+        push(outgoing, **how)
         die()
 
     mine.backend.push = push_and_die

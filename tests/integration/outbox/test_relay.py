@@ -133,12 +133,12 @@ def test_a_lease_begins_anew_with_each_batch(carrier, monkeypatch):
     handles = [note.enqueue(str(number)) for number in range(4)]
     mine, yours = relay_of(carrier, clock), relay_of(carrier, clock)
 
-    def slow(outgoing):
+    def slow(outgoing, **how):
         clock.at += 20 * SECOND  # of a lease of 30
         monkeypatch.setattr(carrier, "push", push)
         taken.append(yours.step().jobs)
         monkeypatch.setattr(carrier, "push", slow)
-        return push(outgoing)
+        return push(outgoing, **how)
 
     monkeypatch.setattr(carrier, "push", slow)
     assert mine.step().jobs == len(handles)
@@ -319,11 +319,11 @@ class Picky:
         self._push = carrier.push
         monkeypatch.setattr(carrier, "push", self)
 
-    def __call__(self, outgoing):
+    def __call__(self, outgoing, **how):
         next(self.pushes)
         if self.refused & {message.id for message in outgoing}:
             raise self.error
-        return self._push(outgoing)
+        return self._push(outgoing, **how)
 
 
 @pytest.fixture

@@ -77,10 +77,10 @@ def test_moving_by_hand_names_a_queue_that_cannot_be_moved(carrier, capsys, monk
     stuck, _ = watched.using(queue="alpha").enqueue(), watched.using(queue="beta").enqueue()
     push = carrier.push
 
-    def refuse(outgoing):
+    def refuse(outgoing, **how):
         if outgoing[0].id == stuck.id:
             raise StoreUnavailable("its shard is away", undone=True)
-        return push(outgoing)
+        return push(outgoing, **how)
 
     monkeypatch.setattr(carrier, "push", refuse)
     with pytest.raises(SystemExit) as ended:

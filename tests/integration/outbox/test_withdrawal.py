@@ -139,9 +139,9 @@ class Broken:
         self._push = carrier.push
         monkeypatch.setattr(carrier, "push", self)
 
-    def __call__(self, outgoing):
+    def __call__(self, outgoing, **how):
         self.before()
-        stored = self._push(outgoing)
+        stored = self._push(outgoing, **how)
         self.after()
         return stored
 

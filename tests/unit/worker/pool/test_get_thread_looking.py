@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from django_jobs.backends.base import LimitsRates
+from django_jobs.backends.base import LimitsRates, LooksAhead
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.backends.values import CLAIM_BYTES
 from django_jobs.clock import ManualClock
@@ -22,7 +22,7 @@ from django_jobs.worker.settle import Settler
 from django_jobs.worker.store import Asker, Outage
 
 
-class ChangesItsMind(MemoryBackend):
+class ChangesItsMind(MemoryBackend, LooksAhead):
     """While it is asked whether there may be work, the request for it is withdrawn."""
 
     def __init__(self):
@@ -182,7 +182,7 @@ def test_the_supervisor_is_woken_when_a_look_has_found_nothing():
         wake.close()
 
 
-class Limited(MemoryBackend, LimitsRates):
+class Limited(MemoryBackend, LimitsRates, LooksAhead):
     """The queue named so has a rate limit."""
 
     def __init__(self, *queues):

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from django_jobs.backends.base import LooksAhead
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.worker.pool.wait_thread import Waiter
 from django_jobs.worker.queues import Strict
@@ -12,7 +13,7 @@ from django_jobs.worker.queues import Strict
 PATIENCE = 15.0
 
 
-class Eager(MemoryBackend):
+class Eager(MemoryBackend, LooksAhead):
     """Says that there may be work whenever it is asked, or fails to say anything."""
 
     def __init__(self, error=None):
