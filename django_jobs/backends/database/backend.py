@@ -4,14 +4,16 @@ The statements that change state, by verb, with their modules and tables:
 
     enqueue         enqueue: Job; cancel: Job, JobResult; keys: Job, JobKey
     push            enqueue: Job; cancel: Job, JobResult; keys: Job, JobKey
-    fetch           claim: Job; keys: Job, JobKey; meters: QueueMeter; breakers: Job, Breaker
+    fetch           claim: Job; keys: Job, JobKey; meters: QueueMeter; breakers: Job, Breaker;
+                    unreadable: Job; db.dead_letters: FailedJob, FailureGroup
     ack             ack: Job, JobResult, EndedIds; settle: Job; keys: Job, JobKey
     nack            settle: Job, JobAttempt; keys: Job, JobKey
     nack_all        settle: Job; keys: Job, JobKey
     abandon         settle: Job, JobAttempt; keys: Job, JobKey;
                     db.dead_letters: FailedJob, FailureGroup
     renew           settle: Job
-    reap_expired    settle: Job; keys: Job, JobKey
+    reap_expired    settle: Job; keys: Job, JobKey;
+                    unreadable: Job; db.dead_letters: FailedJob, FailureGroup
     cancel          cancel: Job, JobResult; keys: Job, JobKey
     ask_to_stop     cancel: Job
     learn           breakers: Job, Breaker
@@ -21,8 +23,8 @@ The statements that change state, by verb, with their modules and tables:
                     db.cleanup: JobResult, JobAttempt, EndedIds, FailedJob;
                     db.dead_letters: FailureGroup
 
-``keys`` gives free places of keys to jobs that waited for them. A verb that meets rows which
-cannot be read has ``unreadable`` put them away.
+``keys`` gives free places of keys to jobs that waited for them; ``unreadable`` puts away rows that
+cannot be read.
 """
 
 from __future__ import annotations
