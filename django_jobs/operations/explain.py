@@ -180,7 +180,7 @@ def _rate_causes(job: Job, text: str, alias: str, now: int) -> Iterator[Cause]:
     if not text or text == UNLIMITED:
         return
     meter = QueueMeter.objects.using(alias).filter(backend=job.backend, queue=job.queue).first()
-    usage = Usage.read(Rate.parse(text), meter.told if meter else None, now)
+    usage = Usage.read(Rate.parse(text), meter.starts if meter else None, now)
     if not usage.free():
         yield Cause(
             "rate-limited",

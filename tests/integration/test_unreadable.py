@@ -310,20 +310,20 @@ def test_a_rate_that_is_none_limits_nothing_and_is_told(backend, caplog, control
 )
 def test_a_meter_that_cannot_be_read_has_counted_nothing(backend, counts):
     QueueControl.objects.create(backend="database", queue="default", rate_limit="100/s")
-    QueueMeter.objects.create(backend="database", queue="default", told=counts)
+    QueueMeter.objects.create(backend="database", queue="default", starts=counts)
     put(backend, 2)
     assert len(backend.fetch(["default"], 2, 30.0)) == 2
 
 
 def test_a_meter_that_is_no_json_has_counted_nothing(backend):
     QueueControl.objects.create(backend="database", queue="default", rate_limit="100/s")
-    QueueMeter.objects.create(backend="database", queue="default", told={})
+    QueueMeter.objects.create(backend="database", queue="default", starts={})
     # MariaDB keeps nobody's nonsense there, PostgreSQL what is too deep to be read.
-    told = {"sqlite": "{", "postgresql": "[" * 5000 + "]" * 5000}.get(connection.vendor, "[1]")
+    starts = {"sqlite": "{", "postgresql": "[" * 5000 + "]" * 5000}.get(connection.vendor, "[1]")
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
             cursor.execute("PRAGMA ignore_check_constraints = ON")
-        cursor.execute("UPDATE django_jobs_queuemeter SET told = %s", [told])
+        cursor.execute("UPDATE django_jobs_queuemeter SET starts = %s", [starts])
         if connection.vendor == "sqlite":
             cursor.execute("PRAGMA ignore_check_constraints = OFF")
     put(backend, 2)
