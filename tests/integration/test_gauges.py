@@ -64,8 +64,8 @@ def told(found):
 
 
 def silence(seconds):
-    """As if nobody had told for so long."""
-    row = Figure.objects.get(part="told-at")
+    """As if no process had reported for so long."""
+    row = Figure.objects.get(part="reported-at")
     Figure.objects.filter(pk=row.pk).update(value=row.value - int(seconds * SECOND))
 
 

@@ -172,7 +172,7 @@ def _check(output: Output, options: dict[str, Any]) -> int:
     if options["json"]:
         output.document({"ok": not troubles, "troubles": [asdict(trouble) for trouble in troubles]})
     else:
-        output.line("\n".join(map(status.told, troubles)) or WELL)
+        output.line("\n".join(map(status.describe_problem, troubles)) or WELL)
     return FAILED if troubles else 0
 
 

@@ -154,9 +154,9 @@ class TestPreflight:
         own.Stuck.goes_on.set()
         found = [one for one in told.json()["findings"] if one["what"] == "backend"]
         assert (told.code, [one["state"] for one in found]) == (1, ["failed", "failed"])
-        assert found[0]["told"] == "broken cannot be used: OSError: the cable is cut"
+        assert found[0]["text"] == "broken cannot be used: OSError: the cable is cut"
         assert "BACKENDS['broken']" in found[0]["way_out"]
-        assert found[1]["told"] == "stuck did not answer within 0.2 seconds"
+        assert found[1]["text"] == "stuck did not answer within 0.2 seconds"
 
     def test_fails_where_the_tables_are_not_there(self, manage, tmp_path):
         where = {"DJANGO_JOBS_TEST_DB": "sqlite", "DJANGO_JOBS_SQLITE_PATH": str(tmp_path / "new")}

@@ -53,7 +53,7 @@ def kinds(handle):
 def cause(handle, kind):
     (found,) = [one for one in explain(handle.id).causes if one.kind == kind]
     assert found.way_out
-    return found.told
+    return found.text
 
 
 def lease():
@@ -221,7 +221,7 @@ def test_it_succeeded_and_its_return_value_is_not_kept():
     handle = of_today.enqueue()
     assert process_once().status == "acked"
     (cause,) = explain(handle.id).causes
-    assert "Its return value was not kept: value is of type date, which is not JSON" in cause.told
+    assert "Its return value was not kept: value is of type date, which is not JSON" in cause.text
 
 
 def test_it_succeeded():
@@ -239,7 +239,7 @@ def test_it_is_dead_or_was_replayed():
     assert f"jobs_dlq replay {failed.pk}" in found.causes[0].way_out
     replayed = replay(failed.pk, by="ada")
     found = explain(str(failed.job_id))
-    assert f"replayed as {replayed.new_id}" in found.causes[0].told
+    assert f"replayed as {replayed.new_id}" in found.causes[0].text
 
 
 @pytest.mark.parametrize("text", ["", "elephant", "00000000-0000-7000-8000-000000000000"])
