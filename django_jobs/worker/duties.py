@@ -207,12 +207,12 @@ class Presence:
         self._id = uuid.uuid4()
         self._written_at = float("-inf")
 
-    def tell(self) -> None:
+    def write(self) -> None:
         """Create the row, or update it if that is due."""
         if self._database is None or time.monotonic() < self._written_at + self._pause():
             return
         try:
-            self._write(self._database)
+            self._write_row(self._database)
         except Error as error:
             if self._database == self._backend.home:
                 raise
@@ -223,7 +223,7 @@ class Presence:
     def _pause(self) -> float:
         return SEEN_EVERY_SECONDS * (1 if self._running() else IDLE_FACTOR)
 
-    def _write(self, alias: str) -> None:
+    def _write_row(self, alias: str) -> None:
         clock = _clock_of(self._backend, alias)
         workers = Worker.objects.using(alias)
         mine = workers.filter(pk=self._id)
@@ -277,7 +277,7 @@ class Ledger:
         self._database: str | None = backend.home
         self._written_at = time.monotonic()
 
-    def tell(self) -> None:
+    def write(self) -> None:
         """Add the counters if that is due."""
         if time.monotonic() >= self._written_at + EVERY_SECONDS:
             self._written_at = time.monotonic()
@@ -360,12 +360,12 @@ class Tally:
             for name in counted:
                 counts[name] += count
 
-    def tell_now_and_then(self) -> None:
+    def write_if_due(self) -> None:
         """Write the counts if that is due."""
         if self._counts and time.monotonic() >= self._write_at:
-            self.tell()
+            self.write()
 
-    def tell(self) -> None:
+    def write(self) -> None:
         """Add the counts to the store's current minute."""
         self._write_at = time.monotonic() + WRITE_EVERY_SECONDS
         if self._home is None or not self._counts:
@@ -378,7 +378,7 @@ class Tally:
     def end(self) -> None:
         """Write the last counts. If the store does not answer, they are lost."""
         with suppress(Error):
-            self.tell()
+            self.write()
 
 
 def _counted(outcome: Outcome, verdict: Verdict) -> tuple[str, ...]:
@@ -423,9 +423,9 @@ class Duties:
 
     def step(self) -> bool:
         """Do what is due; return whether a job may be ready because of that."""
-        self.do("show that it is there", self._presence.tell)
-        self.do("tell its counts", self.tally.tell_now_and_then)
-        self.do("tell its figures", self._ledger.tell)
+        self.do("write its row", self._presence.write)
+        self.do("write its counts", self.tally.write_if_due)
+        self.do("write its metrics", self._ledger.write)
         moved = self.relay.step()
         return self.house.step() or bool(moved and moved.jobs)
 

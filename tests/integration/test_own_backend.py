@@ -68,13 +68,13 @@ def own(settings):
 def test_its_jobs_are_counted_by_the_minute_where_it_is_at_home(own):
     tally = Tally(own(AtHome))
     tally.ended("mail", "acked", 1.0)
-    tally.tell()
+    tally.write()
     minute = QueueMinute.objects.get()
     assert (minute.backend, minute.queue, minute.claimed) == ("own", "mail", 1)
 
 
 def test_its_workers_show_themselves_where_it_is_at_home(own):
-    Presence(own(AtHome), "mail").tell()
+    Presence(own(AtHome), "mail").write()
     assert Worker.objects.get().backend == "own"
 
 

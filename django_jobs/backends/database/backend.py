@@ -134,14 +134,14 @@ class DatabaseBackend(
         self._watches = Watches()
         self._closed = Closed()
         self._locked: dict[str, tuple[float, Error]] = {}
-        self._tell = self._hints.due if self._notifies else keys.no_hints
+        self._notify = self._hints.due if self._notifies else keys.no_hints
         self.clock = StoreClock()
         self._last_glance = LastGlance()
         self._ended_early = False
         self._turns = TURNS
         self._sweeper = Sweeper(self.database)
         self._unheard = Unheard[str](
-            lambda token: settle.return_claimed(self.database, self.clock, token, self._tell)
+            lambda token: settle.return_claimed(self.database, self.clock, token, self._notify)
         )
 
     @property
@@ -157,8 +157,8 @@ class DatabaseBackend(
         """Rebuild everything that reads the clock, so that a test moves time for all of it."""
         self._clock = clock
         self._meters = Meters(self.database, clock, self.alias, self._closed)
-        self._breakers = Breakers(self.database, clock, self.alias, self._closed, self._tell)
-        self._forgotten = keys.Forgotten(self.database, clock, self._tell)
+        self._breakers = Breakers(self.database, clock, self.alias, self._closed, self._notify)
+        self._forgotten = keys.Forgotten(self.database, clock, self._notify)
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
@@ -242,7 +242,7 @@ class DatabaseBackend(
 
         def met() -> list[Rows]:
             for token in tokens:  # a claim may have happened before reading its rows failed
-                settle.return_claimed(self.database, self.clock, token, self._tell)
+                settle.return_claimed(self.database, self.clock, token, self._notify)
             return self._claim(limit, lease_seconds).met(queue)
 
         def claim() -> list[Lease]:
@@ -251,7 +251,7 @@ class DatabaseBackend(
         return past_unreadable(self.database, self.clock, claim, met)
 
     def _admit(self, leases: Sequence[Lease], lease_seconds: float) -> list[Lease]:
-        return keys.admit(self.database, self.clock, leases, lease_seconds, self._tell)
+        return keys.admit(self.database, self.clock, leases, lease_seconds, self._notify)
 
     def return_unheard(self) -> None:
         self._unheard.give_back()
@@ -298,7 +298,7 @@ class DatabaseBackend(
     ) -> list[Settled]:
         kept = results or {}
         return answered(
-            lambda: ack(self.database, self.clock, leases, kept, undone, self._tell), len(leases)
+            lambda: ack(self.database, self.clock, leases, kept, undone, self._notify), len(leases)
         )
 
     def nack(
@@ -312,7 +312,7 @@ class DatabaseBackend(
         def work() -> list[Settled]:
             return [
                 settle.nack(
-                    self.database, self.clock, lease, delay_seconds, charge, attempt, self._tell
+                    self.database, self.clock, lease, delay_seconds, charge, attempt, self._notify
                 )
             ]
 
@@ -323,7 +323,7 @@ class DatabaseBackend(
 
     def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
         answers = answered(
-            lambda: settle.nack_all(self.database, self.clock, leases, self._tell), len(leases)
+            lambda: settle.nack_all(self.database, self.clock, leases, self._notify), len(leases)
         )
         if self._notifies:
             self._hints.returned(leases, answers)
@@ -331,7 +331,7 @@ class DatabaseBackend(
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         def work() -> list[Settled]:
-            return [settle.abandon(self.database, self.clock, lease, failure, self._tell)]
+            return [settle.abandon(self.database, self.clock, lease, failure, self._notify)]
 
         return answered(work, 1)[0]
 
@@ -341,7 +341,9 @@ class DatabaseBackend(
         )
 
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
-        return settle.reap_expired(self.database, self.clock, self.alias, queue, limit, self._tell)
+        return settle.reap_expired(
+            self.database, self.clock, self.alias, queue, limit, self._notify
+        )
 
     def chores(self) -> Chores:
         return (self._last_glance.taken() or self._glance(None)).chores()
@@ -462,7 +464,7 @@ class DatabaseBackend(
     def cancel(self, job_id: str) -> bool:
         key = parse_id(job_id)
         return key is not None and remove_waiting(
-            self.database, self.clock, key, "cancelled", self._tell
+            self.database, self.clock, key, "cancelled", self._notify
         )
 
     def ask_to_stop(self, job_id: str) -> bool:

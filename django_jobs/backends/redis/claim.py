@@ -328,7 +328,7 @@ class Claims:
             _, message = unpack(
                 line, place=place, queue=queue, backend=self._backend, header=header
             )
-            crash_events.tell_of(message)
+            crash_events.emit_crash_of(message)
         return int(count)
 
     def held_back(self, queues: Sequence[str]) -> str | None:

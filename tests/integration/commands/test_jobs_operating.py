@@ -69,7 +69,7 @@ class TestCancel:
 
 class TestDrain:
     def test_asks_a_worker_by_its_name(self, run):
-        Presence(backends["database"], "mail").tell()
+        Presence(backends["database"], "mail").write()
         name = str(Worker.objects.get())
         assert run("jobs_drain", name).out == f"{name} was asked to drain\n"
         assert Worker.objects.get().draining
@@ -84,7 +84,7 @@ class TestDrain:
 
 class TestPreflight:
     def test_finds_nothing_to_complain_of(self, run):
-        Presence(backends["database"], "every queue").tell()
+        Presence(backends["database"], "every queue").write()
         told = run("jobs_preflight", "--strict")
         assert (told.code, "It is ready." in told.out) == (0, True)
         found = run("jobs_preflight", "--json").json()
@@ -96,7 +96,7 @@ class TestPreflight:
         }  # fmt: skip
 
     def test_warns_of_a_queue_that_nobody_serves(self, run):
-        Presence(backends["database"], "mail").tell()
+        Presence(backends["database"], "mail").write()
         doomed.enqueue()
         told = run("jobs_preflight")
         assert told.code == 0

@@ -32,7 +32,7 @@ def of_today():
 def worker():
     """One that is there and serves every queue."""
     presence = Presence(backends["database"], "every queue")
-    presence.tell()
+    presence.write()
     return presence
 
 
@@ -99,7 +99,7 @@ def test_no_worker_is_there():
 
 
 def test_no_worker_listens_on_its_queue():
-    Presence(backends["database"], "mail:3,reports:1").tell()
+    Presence(backends["database"], "mail:3,reports:1").write()
     handle = doomed.enqueue()
     assert kinds(handle) == ["no-worker"]
     assert "those there are serve mail:3,reports:1" in cause(handle, "no-worker")
@@ -107,7 +107,7 @@ def test_no_worker_listens_on_its_queue():
 
 
 def test_the_worker_has_not_been_seen_for_a_while(clock):
-    Presence(backends["database"], "every queue").tell()
+    Presence(backends["database"], "every queue").write()
     handle = doomed.enqueue()
     assert kinds(handle) == ["its-turn"]
     clock.advance(31)
@@ -190,7 +190,7 @@ def test_it_is_a_suspect(clock):
     lease()
     clock.advance(45)
     assert backends["database"].reap_expired() == 1
-    Presence(backends["database"], "").tell()
+    Presence(backends["database"], "").write()
     assert kinds(handle) == ["suspect"]
 
 
@@ -206,7 +206,7 @@ def test_it_was_asked_to_stop(worker):
 def test_its_time_is_over(worker, clock):
     handle = doomed.using(expires=5).enqueue()
     clock.advance(6)
-    Presence(backends["database"], "").tell()
+    Presence(backends["database"], "").write()
     assert kinds(handle) == ["expired"]
 
 

@@ -24,7 +24,7 @@ def site(settings):
     handlers = {"explained.breaks": {}}
     rule = {"THRESHOLD": 3, "COOLDOWN": 60, "HANDLERS": handlers}
     settings.DJANGO_JOBS = {"CIRCUIT_BREAKER": rule}
-    Presence(backends["database"], "every queue").tell()
+    Presence(backends["database"], "every queue").write()
 
 
 def look():

@@ -111,16 +111,16 @@ def made(monkeypatch):
     def make(*, fails="", ready=False, moved=0):
         bench = Bench(fails)
         presence = SimpleNamespace(
-            tell=bench.note("presence"), end=bench.note("leave"), draining=False
+            write=bench.note("presence"), end=bench.note("leave"), draining=False
         )
         backend = MemoryBackend("database", {})
         duties = Duties(backend, 30.0, Outage("database"), presence)
         duties.relay = SimpleNamespace(
             step=bench.note("relay", Moved(moved, left=False)), seconds_left=lambda: 7.0
         )
-        monkeypatch.setattr(duties.tally, "tell_now_and_then", bench.note("tally"))
+        monkeypatch.setattr(duties.tally, "write_if_due", bench.note("tally"))
         monkeypatch.setattr(duties.tally, "end", bench.note("last tally"))
-        monkeypatch.setattr(duties._ledger, "tell", bench.note("ledger"))
+        monkeypatch.setattr(duties._ledger, "write", bench.note("ledger"))
         monkeypatch.setattr(duties.house, "step", bench.note("house", ready))
         return duties, bench
 
