@@ -269,17 +269,17 @@ def _messages(alias: str) -> Iterator[Finding]:
     try:
         backend = backends[alias]
         gatekeeper = build_gatekeeper(backend, get_settings())
-        looked = waiting_messages.look(backend, gatekeeper, None, MESSAGES_PER_QUEUE)
+        inspection = waiting_messages.look(backend, gatekeeper, None, MESSAGES_PER_QUEUE)
     except Exception as error:  # noqa: BLE001 - drivers raise anything; the next check must run
-        text = f"those of {alias} cannot be looked at: {str(error).strip()}"
+        text = f"those of {alias} cannot be read: {str(error).strip()}"
         yield Finding(what="messages", state=WARNING, text=text, way_out="Is its server up?")
         return
-    for unfit in looked.unfit:
+    for refusal in inspection.refusals:
         text = (
-            f"{unfit.messages} of the first {looked.messages} that wait on {alias} would not be "
-            f"run here ({unfit.reason}, in {', '.join(unfit.queues)}): {unfit.detail}"
+            f"{refusal.messages} of the first {inspection.messages} that wait on {alias} would not "
+            f"be run here ({refusal.reason}, in {', '.join(refusal.queues)}): {refusal.detail}"
         )
-        yield Finding(what="messages", state=WARNING, text=text, way_out=unfit.way_out)
-    if not looked.unfit:
-        text = f"the first {looked.messages} that wait on {alias} would be run here"
+        yield Finding(what="messages", state=WARNING, text=text, way_out=refusal.way_out)
+    if not inspection.refusals:
+        text = f"the first {inspection.messages} that wait on {alias} would be run here"
         yield Finding(what="messages", state=OK, text=text)

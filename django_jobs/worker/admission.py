@@ -183,7 +183,7 @@ class Gatekeeper:
         if terms.atomic and handler.is_coroutine:
             detail = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
             return Rejected("rejected-atomic", detail)
-        return _unfit(handler, envelope)
+        return _refused_by(handler, envelope)
 
     def _over(self, envelope: Envelope, header: Header, now: int) -> Rejected | None:
         """Why the job is over: it has crashed too often, used up its retries or expired."""
@@ -238,7 +238,7 @@ def _unknown_handler(envelope: Envelope) -> tuple[str, str]:
     )
 
 
-def _unfit(handler: Handler, envelope: Envelope) -> Rejected | None:
+def _refused_by(handler: Handler, envelope: Envelope) -> Rejected | None:
     """Why the handler does not accept the payload, if that is clear without running user code."""
     try:
         handler.admit(envelope.payload)

@@ -31,7 +31,7 @@ from django_jobs.routers import tables_beside
 from django_jobs.telemetry import events, metrics
 from django_jobs.telemetry.collectors import Prometheus
 from django_jobs.telemetry.counters import add_counters
-from django_jobs.telemetry.events import DutyFailed, WorkerUnseen, emit
+from django_jobs.telemetry.events import DutyFailed, HeartbeatFailed, emit
 from django_jobs.telemetry.metrics import of_kind
 from django_jobs.worker.relay import Relaying
 from django_jobs.worker.store import Trouble, trouble_of
@@ -216,7 +216,7 @@ class Presence:
         except Error as error:
             if self._database == self._backend.home:
                 raise
-            emit(WorkerUnseen(backend=self._backend.alias, error=error))
+            emit(HeartbeatFailed(backend=self._backend.alias, error=error))
             connections[self._database].close_if_unusable_or_obsolete()
         self._written_at = time.monotonic()
 

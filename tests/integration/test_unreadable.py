@@ -296,7 +296,7 @@ def test_a_rate_that_is_none_limits_nothing_and_is_told(backend, caplog, control
     QueueControl.objects.create(backend="database", queue="default", **control)
     put(backend, 2)
     assert len(backend.fetch(["default"], 2, 30.0)) == 2
-    assert [record.key for record in caplog.records] == ["limits.rate_unread"]
+    assert [record.key for record in caplog.records] == ["limits.rate_unreadable"]
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ class RedisBackend(
         try:
             return self.store.run(unless_full(script), queue, args(leases))
         except NoRoomError as error:
-            self.store.report_unkept(queue, error)
+            self.store.report_dropped(queue, error)
         return self.store.run(script, queue, bare(leases))
 
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:

@@ -31,7 +31,7 @@ from django_jobs.exceptions import StoreUnavailable
 from django_jobs.ids import process_name
 from django_jobs.models import QueueControl
 from django_jobs.routers import job_databases
-from django_jobs.telemetry.events import LimitsUnread, emit
+from django_jobs.telemetry.events import LimitsUnreadable, emit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -122,7 +122,7 @@ class LimitsInForce:
                 report_unread(self._backend, before.limits, self._held.limits)
                 self._look_at = time.monotonic() + LOOK_SECONDS
             except Error as error:
-                emit(LimitsUnread(backend=self._backend, error=error))
+                emit(LimitsUnreadable(backend=self._backend, error=error))
                 self._look_at = time.monotonic() + LOOK_AGAIN_SECONDS
         return self._held
 

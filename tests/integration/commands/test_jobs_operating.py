@@ -129,7 +129,7 @@ class TestPreflight:
         database = {"BACKEND": "django_jobs.backends.database.DatabaseBackend"}
         settings.DJANGO_JOBS = {"BACKENDS": {"redis": redis, "database": database}}
         told = run("jobs_preflight").out
-        assert "those of redis cannot be looked at" in told
+        assert "those of redis cannot be read" in told
         assert "the first 0 that wait on database would be run here" in told
 
     def test_fails_on_settings_that_cannot_work(self, run, settings):

@@ -32,7 +32,7 @@ def unread():
 
 
 def told(caplog):
-    return [one.getMessage() for one in caplog.records if one.key == "limits.rate_unread"]
+    return [one.getMessage() for one in caplog.records if one.key == "limits.rate_unreadable"]
 
 
 @pytest.mark.usefixtures("unread")
