@@ -336,7 +336,7 @@ class Cancels(Backend):
 class KeepsBreakers(Backend):
     """Holds queues back, and keeps the circuit breakers that its workers share."""
 
-    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
+    def count_evidence(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
         """Count the outcomes of settled deliveries in the breakers of queues and handlers."""
 
     def held_back(self, queues: Sequence[str]) -> str | None:
@@ -465,7 +465,7 @@ class SharesTransactions(Backend):
 class Reconnects(Backend):
     """Talks to servers that may be away, or may act without answering."""
 
-    def misses(self, queues: Sequence[str] | None) -> bool:
+    def skips(self, queues: Sequence[str] | None) -> bool:
         """Whether some of these queues, or of all, are skipped because their server is away.
 
         They may hold jobs, so a worker that is to end when nothing is due goes on.
@@ -473,7 +473,7 @@ class Reconnects(Backend):
         del queues
         return False
 
-    def return_unheard(self) -> None:
+    def return_unanswered(self) -> None:
         """Give back, without a charge, the jobs of claims whose answers never arrived.
 
         A claim whose connection broke may have happened, and no worker runs its jobs. Costs

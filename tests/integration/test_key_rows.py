@@ -373,8 +373,8 @@ def test_a_claim_that_is_given_back_passes_its_turns_on(backend):
     (other,) = put(backend, queue="another", concurrency_key="disk")
     (lost,) = unjudged(backend)
     assert fetch(backend, queue="another") == []
-    backend._unheard.add([lost.token], 30.0)
-    backend.return_unheard()
+    backend._unanswered.add([lost.token], 30.0)
+    backend.return_unanswered()
     assert ids(fetch(backend, queue="another")) == [other]
 
 
@@ -384,7 +384,7 @@ def test_whoever_waits_in_another_queue_is_told_of(backend):
     put(backend, queue="another", concurrency_key="disk")
     (first,) = fetch(backend)
     assert fetch(backend, queue="another") == []
-    backend._tell = told.extend
+    backend._notify = told.extend
     backend.ack([first])
     assert told == ["another"]
 

@@ -43,7 +43,7 @@ from django_jobs.backends.database.wait import (
     queues_with_blocked,
 )
 from django_jobs.backends.shared_breakers import Closed
-from django_jobs.backends.unanswered import Unheard, answered
+from django_jobs.backends.unanswered import UnansweredClaims, answered
 from django_jobs.db.cleanup import Sweeper
 from django_jobs.db.clock import StoreClock
 from django_jobs.db.transactions import in_reading, is_row_locked, is_unavailable
@@ -140,7 +140,7 @@ class DatabaseBackend(
         self._ended_early = False
         self._turns = TURNS
         self._sweeper = Sweeper(self.database)
-        self._unheard = Unheard[str](
+        self._unanswered = UnansweredClaims[str](
             lambda token: settle.return_claimed(self.database, self.clock, token, self._notify)
         )
 
@@ -185,7 +185,7 @@ class DatabaseBackend(
         return self._inserter.as_one(work)
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
-        self.return_unheard()
+        self.return_unanswered()
         self._ended_early, self._turns = False, TURNS
         locked: Error | None = None
         for queue in queues:
@@ -223,7 +223,7 @@ class DatabaseBackend(
                 tokens.clear()
         except BaseException:
             # The claim may have happened, and no worker is going to run its jobs.
-            self._unheard.add(tokens, lease_seconds)
+            self._unanswered.add(tokens, lease_seconds)
             raise
         return []
 
@@ -253,8 +253,8 @@ class DatabaseBackend(
     def _admit(self, leases: Sequence[Lease], lease_seconds: float) -> list[Lease]:
         return keys.admit(self.database, self.clock, leases, lease_seconds, self._notify)
 
-    def return_unheard(self) -> None:
-        self._unheard.give_back()
+    def return_unanswered(self) -> None:
+        self._unanswered.give_back()
 
     @property
     def settles_apart(self) -> bool:
@@ -396,8 +396,8 @@ class DatabaseBackend(
             mine = [lease for lease in leases if lease.queue == queue]
             self._meters.return_starts(queue, mine)
 
-    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
-        self._breakers.learn(observations)
+    def count_evidence(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
+        self._breakers.count_evidence(observations)
 
     def held_back(self, queues: Sequence[str]) -> str | None:
         paused = self._read(lambda: read.paused_with_jobs(self.database, self.alias, queues))

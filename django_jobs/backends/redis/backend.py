@@ -138,7 +138,7 @@ class RedisBackend(
     def fetch_ended_early(self) -> bool:
         return self._claims.ended_early
 
-    def misses(self, queues: Sequence[str] | None) -> bool:
+    def skips(self, queues: Sequence[str] | None) -> bool:
         return self.store.is_away(queues)
 
     def withholds(self, queues: Sequence[str] | None) -> bool:
@@ -153,8 +153,8 @@ class RedisBackend(
         running = self.held(queue, stats.running) if stats.running else []
         return any(seen.extra.get("worker") == process_name() for seen in running)
 
-    def return_unheard(self) -> None:
-        self._claims.unheard.give_back()
+    def return_unanswered(self) -> None:
+        self._claims.unanswered.give_back()
 
     def ack(
         self,
@@ -338,8 +338,8 @@ class RedisBackend(
         key = self.store.layout.base(queue) + "rate"
         return bool(self.store.connection.ask(lambda client: client.delete(key)))
 
-    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
-        self._claims.breakers.learn(observations)
+    def count_evidence(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
+        self._claims.breakers.count_evidence(observations)
 
     def held_back(self, queues: Sequence[str]) -> str | None:
         return self._claims.held_back(queues)

@@ -177,8 +177,8 @@ class Supervisor:
         return self._store.nothing_comes(idle=idle)
 
     def _outstanding(self) -> int:
-        unheard = self._store.fetching + len(self._store.news)
-        return unheard + self._dispatch.outstanding() + self._settlement.open
+        fetched = self._store.fetching + len(self._store.news)
+        return fetched + self._dispatch.outstanding() + self._settlement.open
 
     def _is_over(self) -> bool:
         if not self._why:

@@ -208,7 +208,7 @@ def test_jobs_run_while_the_server_of_what_all_queues_share_is_away(apart, monke
     shared.kill()
     asked = [backend.fetch([queue], 1, 30.0) for _ in range(2)]
     done, failed = [lease for (lease,) in asked]
-    backend.learn([(failed, Evidence.FAILED), (done, Evidence.WORKED)])
+    backend.count_evidence([(failed, Evidence.FAILED), (done, Evidence.WORKED)])
     assert backend.renew([done, failed], 30.0) == [Settled.SETTLED] * 2
     assert backend.nack(failed, 60.0) is Settled.SETTLED
     assert backend.ack([done]) == [Settled.SETTLED]
@@ -322,7 +322,7 @@ def test_a_breaker_counts_on_while_the_server_of_its_probe_is_away(apart, monkey
     breaker = {"THRESHOLD": 1, "COOLDOWN": 0.05, "HANDLERS": {handler: {}}}
     with override_settings(DJANGO_JOBS={"CIRCUIT_BREAKER": breaker}):
         (failed,) = backend.fetch([sound], 1, 30.0)
-        backend.learn([(failed, Evidence.FAILED)])
+        backend.count_evidence([(failed, Evidence.FAILED)])
         (probe,) = until(lambda: backend.fetch([lost], 1, 30.0))
         assert probe.probe
         _server_of(backend, servers, backend.store.layout.base(lost)).kill()

@@ -134,7 +134,7 @@ def test_what_was_claimed_when_the_step_after_it_fails_goes_back_uncharged(own_s
     with pytest.raises(StoreUnavailable):
         take(backend)
     monkeypatch.setattr(breakers, "admit", admit)
-    backend.return_unheard()
+    backend.return_unanswered()
     stats = backend.stats("default")
     assert (stats.ready, stats.running, stats.suspect) == (1, 0, 0)
     assert [lease.id for lease in take(backend)] == [job_id]

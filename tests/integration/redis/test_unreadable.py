@@ -206,7 +206,7 @@ def test_breakers_of_another_type_are_counted_anew(backend):
     put(backend, "sound")
     (lease,) = backend.fetch(["sound"], 1, 30.0)
     for _ in range(REJECTIONS):
-        backend.learn([(lease, Evidence.REFUSED)])
+        backend.count_evidence([(lease, Evidence.REFUSED)])
     assert [(one.kind, one.name) for one in backend.open_breakers()] == [("queue", "sound")]
 
 
