@@ -98,7 +98,7 @@ def _keys() -> Iterator[Finding]:
         yield Finding(
             what="keys",
             state=WARNING,
-            text="VERIFY_SIGNATURES is off: whoever can write to the job table can have jobs run",
+            text="VERIFY_SIGNATURES is off: write access to the job table is enough to run jobs",
             way_out="Leave it on, but while you migrate.",
         )
     text = f"{count} signing key{'' if count == 1 else 's'}; the first one signs"
@@ -235,7 +235,7 @@ def _workers(alias: str) -> Iterator[Finding]:
     seen = workers(alias)
     here = [entry.worker for entry in seen if entry.is_present]
     if lost := len(seen) - len(here):
-        text = f"{lost} told nothing of themselves for a while; were they killed?"
+        text = f"{lost} sent no heartbeat for a while; were they killed?"
         way_out = "Their jobs return when the leases end; the rows go by themselves."
         yield Finding(what="workers", state=WARNING, text=text, way_out=way_out)
     if not here:
@@ -246,7 +246,7 @@ def _workers(alias: str) -> Iterator[Finding]:
     yield Finding(what="workers", state=OK, text=", ".join(sorted(map(str, here))))
     for queue in sorted({*get_settings().queues, *all_queues(alias)}):
         if not any(serves(worker, queue) and not worker.draining for worker in here):
-            text = f"nobody serves the queue {queue}"
+            text = f"no worker serves the queue {queue}"
             way_out = f"manage.py jobs_work --queue {queue}"
             yield Finding(what="queue", state=WARNING, text=text, way_out=way_out)
 

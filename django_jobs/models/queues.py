@@ -102,7 +102,7 @@ class OperatorEvent(models.Model):
         indexes = (models.Index(fields=("at",), name="dj_event_when"),)
 
     def __str__(self) -> str:
-        return printable(f"{self.action} {self.subject} by {self.actor or 'nobody'}")
+        return printable(f"{self.action} {self.subject} by {self.actor or 'an unknown user'}")
 
 
 class Worker(models.Model):

@@ -137,10 +137,10 @@ class Gatekeeper:
     ) -> Rejected | Cancelled | Skipped | Snoozed | None:
         """The outcome if it is clear without looking up the handler."""
         if lease.replayed:
-            detail = "a job of this id has ended already; somebody put its message back"
+            detail = "a job of this id has ended already; its message was put back"
             return Rejected("rejected-replayed", detail)
         if not lease.keyed and _has_keys(envelope.terms):
-            detail = "its keys were asked of nobody: the store was led to believe that it has none"
+            detail = "its keys were not checked: the store was led to believe that it has none"
             return Rejected("rejected-mismatch", detail)
         if lease.cancelled:
             return Cancelled(ASKED_TO_STOP)

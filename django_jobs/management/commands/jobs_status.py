@@ -67,7 +67,7 @@ class Command(JobsCommand):
             "--check",
             action="store_true",
             help="a probe: exit 1 when jobs are overdue, when leases ended more than a lease ago "
-            "and nobody reaped them, when no worker was seen for a minute, or when a backend "
+            "and were not reaped, when no worker was seen for a minute, or when a backend "
             "cannot be asked",
         )
         add(

@@ -100,7 +100,7 @@ class TestPreflight:
         doomed.enqueue()
         told = run("jobs_preflight")
         assert told.code == 0
-        assert "nobody serves the queue default" in told.out
+        assert "no worker serves the queue default" in told.out
         assert "manage.py jobs_work --queue default" in told.out
         assert run("jobs_preflight", "--strict").code == 1
 
