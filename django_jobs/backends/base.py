@@ -18,12 +18,12 @@ from django_jobs.backends.values import (
     AttemptRecord,
     Capabilities,
     Charge,
-    Chores,
     Ended,
     Enqueued,
     Evidence,
     Failure,
     Glimpse,
+    HousekeepingDue,
     Lease,
     OnConflict,
     QueueStats,
@@ -49,15 +49,15 @@ __all__ = [
     "Cancels",
     "Capabilities",
     "Charge",
-    "Chores",
     "Ended",
     "Enqueued",
     "Evidence",
     "Failure",
     "Glimpse",
+    "HasHousekeeping",
+    "HousekeepingDue",
     "Inspects",
     "KeepsBreakers",
-    "KeepsHouse",
     "Lease",
     "LimitsRates",
     "LooksAhead",
@@ -386,14 +386,14 @@ class LimitsRates(Backend):
         return False
 
 
-class KeepsHouse(Backend):
+class HasHousekeeping(Backend):
     """Has housekeeping of its own, which workers do."""
 
-    def chores(self) -> Chores:
+    def housekeeping_due(self) -> HousekeepingDue:
         """The housekeeping that is due; both kinds if finding out costs as much as doing it."""
-        return Chores(reap=True, tidy=True)
+        return HousekeepingDue(reap=True, clean_up=True)
 
-    def tidy(self, limit: int = 1000) -> int:
+    def clean_up(self, limit: int = 1000) -> int:
         """Housekeeping in one bounded step: make due jobs ready, and delete what has expired."""
         del limit
         return 0
@@ -502,7 +502,7 @@ _PARTS: tuple[type, ...] = (
     Cancels,
     KeepsBreakers,
     LimitsRates,
-    KeepsHouse,
+    HasHousekeeping,
     LooksAhead,
     SharesTransactions,
     Reconnects,

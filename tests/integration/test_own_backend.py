@@ -45,7 +45,7 @@ class Bare(Backend):
 class Tidying(Bare):
     """Has housekeeping that no worker would do."""
 
-    def tidy(self, limit=1000):
+    def clean_up(self, limit=1000):
         return 0
 
 
@@ -106,5 +106,7 @@ def test_a_claim_without_the_class_that_can_do_it_is_refused(own):
 
 
 def test_a_method_of_a_part_that_it_does_not_derive_from_is_refused(own):
-    with pytest.raises(InvalidBackend, match=r"has tidy\(\).*KeepsHouse; derive it from that too"):
+    with pytest.raises(
+        InvalidBackend, match=r"has clean_up\(\).*HasHousekeeping; derive it from that too"
+    ):
         own(Tidying)

@@ -12,9 +12,9 @@ from django_jobs.backends.base import (
     Cancels,
     Capabilities,
     Charge,
+    HasHousekeeping,
     Inspects,
     KeepsBreakers,
-    KeepsHouse,
     LimitsRates,
     LooksAhead,
     OnConflict,
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import (
         Account,
         AttemptRecord,
-        Chores,
         Ended,
         Enqueued,
         Evidence,
         Failure,
         Glimpse,
+        HousekeepingDue,
         Lease,
         QueueStats,
         ResultRecord,
@@ -89,7 +89,7 @@ class DatabaseBackend(
     Cancels,
     KeepsBreakers,
     LimitsRates,
-    KeepsHouse,
+    HasHousekeeping,
     LooksAhead,
     SharesTransactions,
     Reconnects,
@@ -345,8 +345,8 @@ class DatabaseBackend(
             self.database, self.clock, self.alias, queue, limit, self._notify
         )
 
-    def chores(self) -> Chores:
-        return (self._last_glance.taken() or self._glance(None)).chores()
+    def housekeeping_due(self) -> HousekeepingDue:
+        return (self._last_glance.taken() or self._glance(None)).housekeeping_due()
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
         if timeout <= 0:
@@ -433,7 +433,7 @@ class DatabaseBackend(
     def queues_due(self, since: float) -> list[str]:
         return (self._last_glance.since(since) or self._glance(None)).queues_due()
 
-    def tidy(self, limit: int = 1000) -> int:
+    def clean_up(self, limit: int = 1000) -> int:
         return _sum_of_each(
             lambda: self._forgotten.wake(queues_with_blocked(self.database), limit),
             lambda: end_endless(self.database, self.clock, limit),

@@ -9,11 +9,11 @@ from django_jobs.backends.base import (
     Cancels,
     Capabilities,
     Charge,
-    Chores,
     Enqueued,
+    HasHousekeeping,
+    HousekeepingDue,
     Inspects,
     KeepsBreakers,
-    KeepsHouse,
     Lease,
     LimitsRates,
     LooksAhead,
@@ -71,7 +71,7 @@ SETTLED_AT_ONCE = 1000
 
 
 class RedisBackend(
-    Inspects, Cancels, KeepsBreakers, LimitsRates, KeepsHouse, LooksAhead, Reconnects
+    Inspects, Cancels, KeepsBreakers, LimitsRates, HasHousekeeping, LooksAhead, Reconnects
 ):
     """Jobs in Redis 7 or Valkey. ``OPTIONS``: see ``connection.Options``."""
 
@@ -309,18 +309,18 @@ class RedisBackend(
     def next_due_in(self, queues: Sequence[str]) -> float | None:
         return self._claims.due_in(queues)
 
-    def chores(self) -> Chores:
+    def housekeeping_due(self) -> HousekeepingDue:
         seen = self._claims.look(self.store.queues())
-        return Chores(
+        return HousekeepingDue(
             reap=any(0 <= group.lease_ends <= group.now for group in seen),
-            tidy=any(
+            clean_up=any(
                 0 <= group.due <= group.now or group.parked or 0 <= group.kept_till <= group.now
                 for group in seen
             ),
         )
 
-    def tidy(self, limit: int = 1000) -> int:
-        return self._housekeeper.tidy(limit)
+    def clean_up(self, limit: int = 1000) -> int:
+        return self._housekeeper.clean_up(limit)
 
     def purge_results(
         self, older_than: int, queue: str | None = None, *, dry_run: bool = False

@@ -263,7 +263,7 @@ LOOKED_AT = 100
 def purge_results(
     store: RedisStore, older_than: int, queue: str | None, *, dry_run: bool
 ) -> Iterator[tuple[int, int]]:
-    """See ``KeepsHouse.purge_results``."""
+    """See ``HasHousekeeping.purge_results``."""
     for name in store.queues() if queue is None else [queue]:
         place = "0"
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from django_jobs.backends.base import Backend, KeepsHouse
+from django_jobs.backends.base import Backend, HasHousekeeping
 from django_jobs.testing.conformance.base import QUEUE, Suite
 
 SHORT = 0.2
@@ -56,9 +56,9 @@ class WaitSuite(Suite):
         self.backend.stop_waiting()
         self.assertTrue(any(self.backend.wait([QUEUE], SHORT) for _ in range(2)))
 
-    def test_the_chores_do_not_deny_that_a_lease_was_lost(self) -> None:
+    def test_the_housekeeping_due_does_not_deny_that_a_lease_was_lost(self) -> None:
         self.put()
         self.take()
         self.advance(self.lease_seconds)
         backend: Backend = self.backend
-        self.assertTrue(not isinstance(backend, KeepsHouse) or backend.chores().reap)
+        self.assertTrue(not isinstance(backend, HasHousekeeping) or backend.housekeeping_due().reap)

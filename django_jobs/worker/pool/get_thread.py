@@ -330,7 +330,7 @@ class Get:
         if self._stopped():
             return False
         if self.store.fails:  # to notice soon that it is back, even if no jobs are requested
-            self._duties.house.hurry()
+            self._duties.housekeeping.hurry()
         if self._may_have_unanswered:
             # No proof of a working store: often there is nothing to return.
             self.store.call(self._return_unanswered, proves=False)

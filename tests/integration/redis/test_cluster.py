@@ -9,7 +9,7 @@ import pytest
 from django.test import TestCase, override_settings
 
 from django_jobs import enqueue_many
-from django_jobs.backends.base import Chores, Evidence, ResultRecord, Settled
+from django_jobs.backends.base import Evidence, HousekeepingDue, ResultRecord, Settled
 from django_jobs.backends.redis import RedisBackend
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
@@ -214,8 +214,8 @@ def test_jobs_run_while_the_server_of_what_all_queues_share_is_away(apart, monke
     assert backend.ack([done]) == [Settled.SETTLED]
     assert backend.queues_due(0.0) == [queue]
     assert backend.wait(None, 0.0)
-    assert backend.chores() == Chores(reap=False, tidy=False)
-    assert (backend.reap_expired(), backend.tidy()) == (0, 0)
+    assert backend.housekeeping_due() == HousekeepingDue(reap=False, clean_up=False)
+    assert (backend.reap_expired(), backend.clean_up()) == (0, 0)
     assert [one.id for one in backend.fetch([queue], 9, 30.0)] == ids[2:]
     assert {event.queue for event in events} == {"*"}
 
@@ -232,8 +232,8 @@ def test_a_queue_whose_server_is_away_keeps_no_worker_from_the_others(apart):
     assert (lease.id, backend.ack([lease])) == (ids[0], [Settled.SETTLED])
     assert backend.queues_due(0.0) == [sound]
     assert backend.wait([lost, sound], 0.0)
-    assert not backend.chores().reap
-    assert (backend.reap_expired(), backend.tidy()) == (0, 0)
+    assert not backend.housekeeping_due().reap
+    assert (backend.reap_expired(), backend.clean_up()) == (0, 0)
     assert [one.id for one in backend.fetch([lost, sound], 9, 30.0)] == ids[1:]
     for ask in (backend.fetch, lambda *_: backend.wait([lost], 0.0)):
         with pytest.raises(StoreUnavailable):  # an outage is never an empty queue
@@ -275,8 +275,8 @@ def test_a_server_that_does_not_answer_is_waited_for_once_whatever_queues_it_has
         (lease,) = backend.fetch(queues, 1, 30.0)
         assert lease.queue == queues[-1]
     assert backend.queues_due(0.0) == []
-    assert not backend.chores().reap
-    assert (backend.reap_expired(), backend.tidy()) == (0, 0)
+    assert not backend.housekeeping_due().reap
+    assert (backend.reap_expired(), backend.clean_up()) == (0, 0)
     assert len(failures) == 1
     with pytest.raises(StoreUnavailable):  # an outage is never an empty queue
         backend.fetch(queues[:-1], 1, 30.0)

@@ -78,7 +78,7 @@ def test_an_outage_is_never_an_empty_queue(own_server):
         lambda: take(backend),
         lambda: backend.wait(["default"], 0.1),
         lambda: backend.stats("default"),
-        backend.chores,
+        backend.housekeeping_due,
         lambda: backend.find(kept),
         lambda: backend.result(kept),
     ):

@@ -66,7 +66,7 @@ def test_a_second_site_is_refused_and_touches_nothing(server, other, first):
         lambda: nothing.using(unique_key="nightly").enqueue(),
         process_once,
         backend.reap_expired,
-        backend.tidy,
+        backend.clean_up,
         backend.queues,
         lambda: backend.stats("default"),
         lambda: backend.cancel(first[0].id),

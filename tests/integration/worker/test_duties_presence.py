@@ -93,6 +93,6 @@ def test_the_duties_of_a_worker_are_told_by_the_look_for_work(backend, django_as
     backend.clock = StoreClock()  # from one that a test moves by hand nothing is reckoned on
     with django_assert_num_queries(1):
         assert backend.wait(None, 0.0) is False
-        assert not backend.chores().reap
+        assert not backend.housekeeping_due().reap
     with django_assert_num_queries(1):  # what was acted on is looked at anew
-        backend.chores()
+        backend.housekeeping_due()

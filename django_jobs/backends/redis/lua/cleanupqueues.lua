@@ -1,5 +1,5 @@
 -- ARGV: now, after how many microseconds an empty queue is forgotten. Returns, for each queue in
--- which tidy has work: its number, whether jobs wait for a key there, and whether dead letters are
+-- which cleanup has work: its number, whether jobs wait for a key there, and whether dead letters are
 -- parked. Then, in a second list, the numbers of the queues whose names this step forgot; the next
 -- enqueue stores them again. In a cluster none is forgotten, because the names are on another
 -- server.

@@ -62,7 +62,7 @@ if redis.call('EXISTS', base .. 'blocked') == 1 then
     name_holders(key)
     local once = string.match(key, '^i:(.*)$')
     redis.call('SADD', guards .. 'q:' .. key, base)
-    -- Only in this queue: the other queues with jobs waiting for the key are tidied as well.
+    -- Only in this queue: the other queues with jobs waiting for the key are cleaned up as well.
     pass_on_in(base, guards, key, once ~= nil and is_done(guards, once, now) ~= '')
   end
 end
