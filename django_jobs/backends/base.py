@@ -145,7 +145,7 @@ class Backend(ABC):
             for message in outgoing
         ]
 
-    def known(self, jobs: Mapping[str, str]) -> set[str]:
+    def known_ids(self, jobs: Mapping[str, str]) -> set[str]:
         """Those of some jobs, by id with their queues, that live here or are known to have ended.
 
         As ``push`` would know them. Called before prepared jobs go into an outbox again, and before

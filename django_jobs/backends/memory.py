@@ -125,7 +125,7 @@ class MemoryBackend(base.Inspects, base.Cancels):
                 for message in outgoing
             ]
 
-    def known(self, jobs: Mapping[str, str]) -> set[str]:
+    def known_ids(self, jobs: Mapping[str, str]) -> set[str]:
         with self._lock:
             return {job_id for job_id in jobs if job_id in self.jobs or job_id in self.ended}
 

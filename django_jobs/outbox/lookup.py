@@ -119,7 +119,7 @@ def ended(backend: str, job_id: str) -> Ended | None:
     return in_reading(home, lambda: read.ended(home, backend, key))
 
 
-def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
+def known_ids(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
     """The ids among ``jobs`` (id to queue) that have been enqueued before.
 
     A few statements for each thousand. If the backend does not answer, it counts as having none
@@ -136,7 +136,7 @@ def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
         )
     left = {job_id: queue for job_id, queue in jobs.items() if job_id not in enqueued}
     try:
-        return enqueued | (backend.known(left) if left else set())
+        return enqueued | (backend.known_ids(left) if left else set())
     except Exception:  # noqa: BLE001 - an outbox takes jobs while its backend is away
         return enqueued
 

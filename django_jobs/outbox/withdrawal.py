@@ -57,7 +57,7 @@ def withdraw(home: str, backend: Backend, job_id: str) -> Withdrawn:
     tried = row.refusals or row.put_off_since is not None  # perhaps without an answer
     if tried or lease.moving_to >= row.pk:
         try:
-            if backend.known({job_id: row.queue}):
+            if backend.known_ids({job_id: row.queue}):
                 return "gone"
         except Exception:  # noqa: BLE001 - without an answer, the backend may have it
             return "moving"

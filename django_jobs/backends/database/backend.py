@@ -178,7 +178,7 @@ class DatabaseBackend(
             self._hints.enqueued(outgoing)
         return stored
 
-    def known(self, jobs: Mapping[str, str]) -> set[str]:
+    def known_ids(self, jobs: Mapping[str, str]) -> set[str]:
         return self._read(lambda: read.known_among(self.database, self.alias, list(jobs)))
 
     def as_one(self, work: Callable[[], T]) -> T:

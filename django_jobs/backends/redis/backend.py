@@ -128,8 +128,8 @@ class RedisBackend(
     ) -> list[Enqueued]:
         return self._enqueuer.push(outgoing, on_conflict) if outgoing else []
 
-    def known(self, jobs: Mapping[str, str]) -> set[str]:
-        return self._reader.known(jobs)
+    def known_ids(self, jobs: Mapping[str, str]) -> set[str]:
+        return self._reader.known_ids(jobs)
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         return self._claims.fetch(queues, limit, lease_seconds)

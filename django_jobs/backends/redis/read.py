@@ -100,7 +100,7 @@ class Reader:
         more = {"asked_to_stop": bool(int(asked)), "seen_at": int(now)}
         return seen._replace(extra={**seen.extra, **more})
 
-    def known(self, jobs: Mapping[str, str]) -> set[str]:
+    def known_ids(self, jobs: Mapping[str, str]) -> set[str]:
         """The ids among ``jobs`` (id to queue) that are here or were pushed lately."""
         if not jobs:
             return set()

@@ -116,8 +116,8 @@ class Enqueueing(Suite):
         self.backend.abandon(self.take(), Failure(reason="exhausted"))
         self.take()
         jobs = {job.id: job.terms.queue for job in (waits, runs, acked, dead, never)}
-        self.assertEqual(self.backend.known(jobs), jobs.keys() - {never.id})
-        self.assertEqual(self.backend.known({}), set())
+        self.assertEqual(self.backend.known_ids(jobs), jobs.keys() - {never.id})
+        self.assertEqual(self.backend.known_ids({}), set())
 
     def test_a_push_that_is_refused_stores_none_of_its_messages(self) -> None:
         self.needs("unique")
