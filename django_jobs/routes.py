@@ -85,7 +85,7 @@ class Route(NamedTuple):
         existing: set[str] = set()
         if self.again:
             jobs = {message.id: message.terms.queue for message in outgoing}
-            existing = outbox.known(home, self.backend, jobs)
+            existing = outbox.known_ids(home, self.backend, jobs)
         new = [message for message in outgoing if message.id not in existing]
         if new:
             outbox.write(home, self.backend.alias, new)

@@ -38,7 +38,7 @@ _WHY = {
     "rejected-signature": "Its signature does not fit its content. It was never run.",
     "rejected-malformed": "It cannot be read, or what it says makes no sense. It was never run.",
     "rejected-mismatch": "The columns beside its signed body say something else than the body: "
-    "somebody changed the row. It was never run.",
+    "the row was changed. It was never run.",
     "rejected-backend": "It was made for another backend. It was never run.",
     "rejected-queue": "It was found in another queue than it was made for. It was never run.",
     "rejected-handler": "Its queue does not allow the handler it asks for. It was never run.",

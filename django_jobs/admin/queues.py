@@ -127,7 +127,7 @@ PAUSE = Verb(
     label="Pause",
     permission="pause_queue",
     note="Nothing more is claimed from a paused queue, by whatever worker, from now on. "
-    "What runs is let end, and what is enqueued waits until somebody resumes the queue.",
+    "What runs is let end, and what is enqueued waits until the queue is resumed.",
     sentences={"done": "{} paused.", "same": _SAME, **_REFUSED},
     done=frozenset({"done"}),
     danger=True,
@@ -196,7 +196,7 @@ class QueueControlAdmin(ActingAdmin):
         return format_html(
             '{} <span class="dj-where">by {}</span>',
             moment_cell(control.changed_at),
-            printable(control.changed_by) or "somebody",
+            printable(control.changed_by) or "an unknown user",
         )
 
     def has_pause_permission(self, request: HttpRequest) -> bool:

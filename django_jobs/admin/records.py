@@ -160,7 +160,7 @@ class JobResultAdmin(OfAJob):
             (
                 reverse("admin:django_jobs_operatorevent_change", args=[event.pk]) + query,
                 printable(event.action),
-                printable(event.actor) or "somebody",
+                printable(event.actor) or "an unknown user",
                 in_full(event.at),
                 shortened(event.reason) or "no reason given",
             )

@@ -76,7 +76,7 @@ RUN = Verb(
     permission="run_schedule",
     note="A job is enqueued at once, as a tick of its own, even while the schedule is paused or "
     "its gates are shut. Sent twice, this form does it once.",
-    sentences={"done": "“{}” was told to run now."},
+    sentences={"done": "“{}” was asked to run now."},
     done=frozenset({"done"}),
     form=PressForm,
 )

@@ -36,8 +36,8 @@ DRAIN = Verb(
     label="Drain",
     permission="drain_worker",
     note="A worker that drains takes no new job, finishes what it runs, gives back the rest "
-    "uncharged and ends with exit code 0. It hears of it within some seconds. Whoever started "
-    "it may start it again: systemd does so with Restart=always, not with Restart=on-failure.",
+    "uncharged and ends with exit code 0. It notices within some seconds. Its process "
+    "manager may start it again: systemd does so with Restart=always, not with Restart=on-failure.",
     sentences={
         "asked": "{} asked to drain.",
         "already-asked": "{} had been asked before.",

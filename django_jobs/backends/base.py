@@ -18,12 +18,12 @@ from django_jobs.backends.values import (
     AttemptRecord,
     Capabilities,
     Charge,
-    Chores,
     Ended,
     Enqueued,
     Evidence,
     Failure,
     Glimpse,
+    HousekeepingDue,
     Lease,
     OnConflict,
     QueueStats,
@@ -49,15 +49,15 @@ __all__ = [
     "Cancels",
     "Capabilities",
     "Charge",
-    "Chores",
     "Ended",
     "Enqueued",
     "Evidence",
     "Failure",
     "Glimpse",
+    "HasHousekeeping",
+    "HousekeepingDue",
     "Inspects",
     "KeepsBreakers",
-    "KeepsHouse",
     "Lease",
     "LimitsRates",
     "LooksAhead",
@@ -220,7 +220,7 @@ class RemembersEnded(Backend):
         """
 
     @abstractmethod
-    def known(self, jobs: Mapping[str, str]) -> set[str]:
+    def known_ids(self, jobs: Mapping[str, str]) -> set[str]:
         """Those of some jobs, by id with their queues, that live here or are known to have ended.
 
         As ``push`` would know them. Called before prepared jobs go into an outbox again, and before
@@ -302,7 +302,7 @@ class Cancels(Backend):
 class KeepsBreakers(Backend):
     """Holds queues back, and keeps the circuit breakers that its workers share."""
 
-    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
+    def count_evidence(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
         """Count the outcomes of settled deliveries in the breakers of queues and handlers."""
 
     def held_back(self, queues: Sequence[str]) -> str | None:
@@ -352,14 +352,14 @@ class LimitsRates(Backend):
         return False
 
 
-class KeepsHouse(Backend):
+class HasHousekeeping(Backend):
     """Has housekeeping of its own, which workers do."""
 
-    def chores(self) -> Chores:
+    def housekeeping_due(self) -> HousekeepingDue:
         """The housekeeping that is due; both kinds if finding out costs as much as doing it."""
-        return Chores(reap=True, tidy=True)
+        return HousekeepingDue(reap=True, clean_up=True)
 
-    def tidy(self, limit: int = 1000) -> int:
+    def clean_up(self, limit: int = 1000) -> int:
         """Housekeeping in one bounded step: make due jobs ready, and delete what has expired."""
         del limit
         return 0
@@ -444,7 +444,7 @@ class SharesTransactions(Backend):
 class Reconnects(Backend):
     """Talks to servers that may be away, or may act without answering."""
 
-    def misses(self, queues: Sequence[str] | None) -> bool:
+    def skips(self, queues: Sequence[str] | None) -> bool:
         """Whether some of these queues, or of all, are skipped because their server is away.
 
         They may hold jobs, so a worker that is to end when nothing is due goes on.
@@ -452,7 +452,7 @@ class Reconnects(Backend):
         del queues
         return False
 
-    def return_unheard(self) -> None:
+    def return_unanswered(self) -> None:
         """Give back, without a charge, the jobs of claims whose answers never arrived.
 
         A claim whose connection broke may have happened, and no worker runs its jobs. Costs
@@ -479,7 +479,7 @@ _PARTS: dict[type, tuple[str, ...]] = {
     Cancels: ("cancel",),
     KeepsBreakers: ("breakers",),
     LimitsRates: (),
-    KeepsHouse: (),
+    HasHousekeeping: (),
     LooksAhead: (),
     SharesTransactions: (),
     Reconnects: (),
@@ -544,10 +544,10 @@ def push_in_two_steps(
     ]
 
 
-def known(backend: Backend, jobs: Mapping[str, str]) -> set[str]:
-    """As ``RemembersEnded.known``, for any backend: others look up each job."""
+def ids_known_to(backend: Backend, jobs: Mapping[str, str]) -> set[str]:
+    """As ``RemembersEnded.known_ids``, for any backend: others look up each job."""
     if isinstance(backend, RemembersEnded):
-        return backend.known(jobs)
+        return backend.known_ids(jobs)
     can = backend.capabilities
     if not (isinstance(backend, Inspects) and (can.peek or can.results)):
         raise lacking(backend, "tell which jobs it has", ", ".join(jobs))

@@ -23,7 +23,7 @@ def crash_delay(crashes: int) -> float:
     return CRASH_DELAYS[min(crashes, len(CRASH_DELAYS) - 1)]
 
 
-def tell_charged(
+def emit_crashed(
     job_id: str, *, queue: str, handler: str, attempts: int, crashes: int, trace_id: str | None
 ) -> None:
     """Emit JobCrashed for a crash charged by reaping; ``attempts`` and ``crashes`` before it."""
@@ -41,10 +41,10 @@ def tell_charged(
     )
 
 
-def tell_of(message: Message) -> None:
-    """As ``tell_charged``, for a message as it was before the crash."""
+def emit_crash_of(message: Message) -> None:
+    """As ``emit_crashed``, for a message as it was before the crash."""
     index, header = message.index, message.header
-    tell_charged(
+    emit_crashed(
         message.id or index["id"],
         queue=index["queue"],
         handler=index["handler"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django_jobs.backends.rates import Rate
 from django_jobs.conf import get_settings
 from django_jobs.models import QueueControl
-from django_jobs.telemetry.events import RateUnread, emit
+from django_jobs.telemetry.events import RateUnreadable, emit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,4 +68,4 @@ def report_unread(
     """Report rates that cannot be read, once each time one is set."""
     for queue, limits in after.items():
         if limits.unread and limits.unread != before.get(queue, QueueLimits()).unread:
-            emit(RateUnread(backend=backend, queue=queue, rate=limits.unread))
+            emit(RateUnreadable(backend=backend, queue=queue, rate=limits.unread))

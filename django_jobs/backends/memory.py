@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from django_jobs.backends import base
 from django_jobs.backends.base import Charge, Enqueued, Lease, OnConflict, ResultRecord, Settled
-from django_jobs.backends.crash_events import crash_delay, tell_of
+from django_jobs.backends.crash_events import crash_delay, emit_crash_of
 from django_jobs.backends.values import CLAIM_BYTES, reason_of
 from django_jobs.clock import SECOND, Clock, SystemClock, to_microseconds
 from django_jobs.exceptions import DuplicateJob
@@ -125,7 +125,7 @@ class MemoryBackend(base.RemembersEnded, base.Inspects, base.Cancels):
                 for message in outgoing
             ]
 
-    def known(self, jobs: Mapping[str, str]) -> set[str]:
+    def known_ids(self, jobs: Mapping[str, str]) -> set[str]:
         with self._lock:
             return {job_id for job_id in jobs if job_id in self.jobs or job_id in self.ended}
 
@@ -331,7 +331,7 @@ class MemoryBackend(base.RemembersEnded, base.Inspects, base.Cancels):
                 job.suspect = True
                 self._placed(job, now)
         for message in charged:
-            tell_of(message)
+            emit_crash_of(message)
         return len(lost)
 
     def _expired(self, job: MemoryJob, now: int) -> bool:

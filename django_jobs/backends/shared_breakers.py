@@ -140,7 +140,7 @@ class SharedBreakers(ABC):
             passes.update((lease.id, lease) for lease in alike)
         return [passes[lease.id] for lease in leases if lease.id in passes]
 
-    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
+    def count_evidence(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
         """Count the outcomes of settled deliveries in their breakers."""
         self._look()
         if not self._seen and not any(

@@ -69,7 +69,7 @@ class SyncBackend(DatabaseBackend):
         del delay_seconds
         return super().nack(lease, None, charge=charge, attempt=attempt)
 
-    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
+    def count_evidence(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
         """Do nothing: breakers cannot hold back jobs that run at once."""
 
     def _run(self, job_id: str) -> None:

@@ -29,7 +29,7 @@ class _Claim(NamedTuple, Generic[T]):
     until: float
 
 
-class Unheard(Generic[T]):
+class UnansweredClaims(Generic[T]):
     """The claims of one backend that may have taken jobs, though their answer never arrived.
 
     ``give_back`` returns the jobs of a claim, and says how many there were. The store may still

@@ -116,11 +116,11 @@ class Enqueued(NamedTuple):
     created: bool
 
 
-class Chores(NamedTuple):
-    """Which duties have something to do."""
+class HousekeepingDue(NamedTuple):
+    """Which housekeeping has something to do."""
 
     reap: bool
-    tidy: bool
+    clean_up: bool
 
 
 class Lease(NamedTuple):

@@ -39,7 +39,7 @@ def check_jobs_of_schedules(
             yield Warning(
                 f"The schedule {schedule.name!r} has the expression {schedule.expression!r}, in "
                 f"which {changed}; with croniter before version 7 it meant the whole field.",
-                hint="Write it so that nobody has to wonder: the value alone, or '*/step'.",
+                hint="Write it unambiguously: the value alone, or '*/step'.",
                 id="django_jobs.W040",
             )
         if schedule.environments and settings.environment is None:

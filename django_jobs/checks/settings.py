@@ -211,8 +211,8 @@ def check_verification(
             continue
         if carrier.trusted_store:
             yield Warning(
-                f"VERIFY_SIGNATURES is False: whoever can write to the job table of the "
-                f"backend {config.alias!r} decides what workers run.",
+                f"VERIFY_SIGNATURES is False: write access to the job table of the "
+                f"backend {config.alias!r} is enough to decide what workers run.",
                 hint="Remove VERIFY_SIGNATURES; to retire a key, list the new one first in "
                 "SIGNING_KEYS instead.",
                 id="django_jobs.W001",

@@ -222,7 +222,8 @@ def verdict_of_gates(
         return TickVerdict(TickDecision.SKIPPED, reason)
     if state is not None and state.paused:
         why = f": {state.reason}" if state.reason else ""
-        return TickVerdict(TickDecision.SKIPPED, f"paused by {state.paused_by or 'nobody'}{why}")
+        actor = state.paused_by or "an unknown user"
+        return TickVerdict(TickDecision.SKIPPED, f"paused by {actor}{why}")
     return None
 
 

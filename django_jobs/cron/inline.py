@@ -54,7 +54,7 @@ class InlineJobs:
         self._running: list[_Running] = []
         self._killed: list[_Running] = []
         self._to_enqueue: list[tuple[str, int, str]] = []
-        self._keepers: dict[str, Housekeeping] = {}
+        self._housekeeping: dict[str, Housekeeping] = {}
 
     @property
     def running(self) -> int:
@@ -70,16 +70,16 @@ class InlineJobs:
         """Let a child enqueue to a backend that runs jobs at enqueue."""
         self._to_enqueue.append((name, tick, job.id))
 
-    def keep_house(self, aliases: Sequence[str], outage: Outage | None = None) -> None:
+    def do_housekeeping(self, aliases: Sequence[str], outage: Outage | None = None) -> None:
         """Give back the leases of schedulers that died, in one bounded step now and then.
 
         ``outage``: the caller's record of whether the store answers.
         """
         for alias in aliases:
-            if alias not in self._keepers:
+            if alias not in self._housekeeping:
                 lease_seconds = get_settings().effective_lease(INLINE_QUEUE)
-                self._keepers[alias] = Housekeeping(backends[alias], lease_seconds, outage)
-            self._keepers[alias].step()
+                self._housekeeping[alias] = Housekeeping(backends[alias], lease_seconds, outage)
+            self._housekeeping[alias].step()
 
     def step(self, aliases: Sequence[str]) -> bool:
         """Settle children that ended and start due jobs while there is room.

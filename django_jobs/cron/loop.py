@@ -108,9 +108,9 @@ class Loop:
         if self._hurried():
             return
         self._report_undecided()
-        self.ticker.inline.keep_house(self.ticker.inline_aliases, self._outage)
+        self.ticker.inline.do_housekeeping(self.ticker.inline_aliases, self._outage)
         self.ticker.inline.step(self.ticker.inline_aliases)
-        self._keep_house()
+        self._do_housekeeping()
         self._due_at = time.monotonic() + self._pause()
 
     def _report_undecided(self) -> None:
@@ -135,7 +135,7 @@ class Loop:
             return LONGEST_SLEEP
         return left + MOST_JITTER * random.random()  # noqa: S311 - as above
 
-    def _keep_house(self) -> None:
+    def _do_housekeeping(self) -> None:
         now = time.monotonic()
         if now >= self._outcomes_at:
             self._outcomes_at = now + OUTCOMES_EVERY
@@ -164,7 +164,7 @@ def tick_once(*, only: Collection[str] | None = None, at: int | None = None) -> 
     while ticker.is_behind or (ticker.undecided and time.monotonic() < until):
         time.sleep(BEHIND_SECONDS * random.random())  # noqa: S311 - spreads load, hides nothing
         decided += ticker.tick(only=only, at=at)
-    ticker.inline.keep_house(ticker.inline_aliases)
+    ticker.inline.do_housekeeping(ticker.inline_aliases)
     ticker.inline.finish(ticker.inline_aliases)
     now = ticker.now()
     Outcomes(ticker.alias).step(now)

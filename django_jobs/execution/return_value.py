@@ -77,6 +77,6 @@ def _refuse_work(value: Any) -> None:
     if isinstance(value, CoroutineType):
         value.close()  # otherwise Python warns a second time
     raise InvalidResult(
-        f"the handler returned {kind} that has not run to its end, and nobody will run it; "
+        f"the handler returned {kind} that has not run to its end and never will; "
         "iterate over it or await it in the handler"
     ) from None

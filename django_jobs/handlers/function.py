@@ -147,7 +147,7 @@ def refuse_generator(key: str, function: Callable[..., Any]) -> None:
     """Raise InvalidJob for a generator function: calling it would run none of its code."""
     if _yields(function):
         raise InvalidJob(
-            f"{key} is a generator function, and nobody would iterate over what it returns; do "
+            f"{key} is a generator function, and its result would never be iterated over; do "
             "the work in a function without yield"
         )
 

@@ -46,7 +46,7 @@ class Finding:
 
     what: str
     state: str
-    told: str
+    text: str
     way_out: str = ""
 
 
@@ -76,7 +76,7 @@ def _safely(look: Callable[[str], Iterator[Finding]], alias: str) -> Iterator[Fi
         yield from list(look(alias))
     except DatabaseError as error:
         text = f"{alias} refused: {str(error).strip()}"
-        yield Finding(what="database", state=FAILED, told=text, way_out="Look at its log.")
+        yield Finding(what="database", state=FAILED, text=text, way_out="Look at its log.")
 
 
 def _checks() -> Iterator[Finding]:
@@ -85,10 +85,10 @@ def _checks() -> Iterator[Finding]:
         state = FAILED if message.is_serious() else WARNING
         way_out = message.hint or f"See the page on checks for {message.id}."
         yield Finding(
-            what="check", state=state, told=f"{message.id}: {message.msg}", way_out=way_out
+            what="check", state=state, text=f"{message.id}: {message.msg}", way_out=way_out
         )
     if not problems:
-        yield Finding(what="check", state=OK, told="the system checks of django_jobs found nothing")
+        yield Finding(what="check", state=OK, text="the system checks of django_jobs found nothing")
 
 
 def _keys() -> Iterator[Finding]:
@@ -98,12 +98,12 @@ def _keys() -> Iterator[Finding]:
         yield Finding(
             what="keys",
             state=WARNING,
-            told="VERIFY_SIGNATURES is off: whoever can write to the job table can have jobs run",
+            text="VERIFY_SIGNATURES is off: write access to the job table is enough to run jobs",
             way_out="Leave it on, but while you migrate.",
         )
     text = f"{count} signing key{'' if count == 1 else 's'}; the first one signs"
     way_out = f"Set SIGNING_KEYS, or {ENVIRONMENT_KEY} in the environment."
-    yield Finding(what="keys", state=OK if count else FAILED, told=text, way_out=way_out)
+    yield Finding(what="keys", state=OK if count else FAILED, text=text, way_out=way_out)
 
 
 def _brokers() -> Iterator[Finding]:
@@ -112,9 +112,9 @@ def _brokers() -> Iterator[Finding]:
         answered, text = _asked(alias)
         if not answered:
             way_out = f"Is the server up, and are OPTIONS of BACKENDS[{alias!r}] right?"
-            yield Finding(what="backend", state=FAILED, told=f"{alias} {text}", way_out=way_out)
+            yield Finding(what="backend", state=FAILED, text=f"{alias} {text}", way_out=way_out)
         elif text:
-            yield Finding(what="backend", state=OK, told=f"{alias} {text}")
+            yield Finding(what="backend", state=OK, text=f"{alias} {text}")
 
 
 def _asked(alias: str) -> tuple[bool, str]:
@@ -158,19 +158,19 @@ def _reachable(alias: str) -> Finding:
     except DatabaseError as error:
         text = f"{alias} cannot be reached: {str(error).strip()}"
         way_out = "Is the server up, and are DATABASES, network and password right?"
-        return Finding(what="database", state=FAILED, told=text, way_out=way_out)
+        return Finding(what="database", state=FAILED, text=text, way_out=way_out)
     took = (time.monotonic() - began) * 1000
     vendor = connections[alias].display_name
-    return Finding(what="database", state=OK, told=f"{alias} ({vendor}) answers in {took:.0f} ms")
+    return Finding(what="database", state=OK, text=f"{alias} ({vendor}) answers in {took:.0f} ms")
 
 
 def _migrated(alias: str) -> Finding:
     missing = not_applied(alias)
     if not missing:
-        return Finding(what="migrations", state=OK, told=f"{alias}: all are applied")
+        return Finding(what="migrations", state=OK, text=f"{alias}: all are applied")
     text = f"{alias}: {len(missing)} not applied: {', '.join(missing)}"
     way_out = TablesMissing.way_out(alias)
-    return Finding(what="migrations", state=FAILED, told=text, way_out=way_out)
+    return Finding(what="migrations", state=FAILED, text=text, way_out=way_out)
 
 
 def _encoding(alias: str) -> Iterator[Finding]:
@@ -181,10 +181,10 @@ def _encoding(alias: str) -> Iterator[Finding]:
     look = {"postgresql": _encoding_of_postgresql, "mysql": _charsets_of_mysql}
     wrong, way_out = look.get(connections[alias].vendor, lambda _: ("", ""))(alias)
     if not wrong:
-        yield Finding(what="encoding", state=OK, told=f"{alias} keeps every character")
+        yield Finding(what="encoding", state=OK, text=f"{alias} keeps every character")
         return
     text = f"{alias} {wrong}: what does not fit is left out of records, never of jobs"
-    yield Finding(what="encoding", state=WARNING, told=text, way_out=way_out)
+    yield Finding(what="encoding", state=WARNING, text=text, way_out=way_out)
 
 
 def _encoding_of_postgresql(alias: str) -> tuple[str, str]:
@@ -225,30 +225,30 @@ def _clock(alias: str) -> Iterator[Finding]:
     skew = there - (before + time.time()) / 2
     text = f"that of {alias} differs from this machine's by {abs(skew):.1f} s"
     if abs(skew) <= SKEW_SECONDS:
-        yield Finding(what="clock", state=OK, told=text)
+        yield Finding(what="clock", state=OK, text=text)
         return
     way_out = "Leases and due times follow the database's clock; let NTP set both."
-    yield Finding(what="clock", state=WARNING, told=text, way_out=way_out)
+    yield Finding(what="clock", state=WARNING, text=text, way_out=way_out)
 
 
 def _workers(alias: str) -> Iterator[Finding]:
     seen = workers(alias)
     here = [entry.worker for entry in seen if entry.is_present]
     if lost := len(seen) - len(here):
-        text = f"{lost} told nothing of themselves for a while; were they killed?"
+        text = f"{lost} sent no heartbeat for a while; were they killed?"
         way_out = "Their jobs return when the leases end; the rows go by themselves."
-        yield Finding(what="workers", state=WARNING, told=text, way_out=way_out)
+        yield Finding(what="workers", state=WARNING, text=text, way_out=way_out)
     if not here:
         text = f"none is running on {alias}"
         way_out = "Start one: manage.py jobs_work"
-        yield Finding(what="workers", state=WARNING, told=text, way_out=way_out)
+        yield Finding(what="workers", state=WARNING, text=text, way_out=way_out)
         return
-    yield Finding(what="workers", state=OK, told=", ".join(sorted(map(str, here))))
+    yield Finding(what="workers", state=OK, text=", ".join(sorted(map(str, here))))
     for queue in sorted({*get_settings().queues, *all_queues(alias)}):
         if not any(serves(worker, queue) and not worker.draining for worker in here):
-            text = f"nobody serves the queue {queue}"
+            text = f"no worker serves the queue {queue}"
             way_out = f"manage.py jobs_work --queue {queue}"
-            yield Finding(what="queue", state=WARNING, told=text, way_out=way_out)
+            yield Finding(what="queue", state=WARNING, text=text, way_out=way_out)
 
 
 def _handlers(alias: str) -> Iterator[Finding]:
@@ -258,10 +258,10 @@ def _handlers(alias: str) -> Iterator[Finding]:
     for key in unknown:
         text = f"jobs of {key} wait, and this code has no such handler"
         way_out = "Deploy the code that has it, or cancel them: jobs_list --handler."
-        yield Finding(what="handler", state=WARNING, told=text, way_out=way_out)
+        yield Finding(what="handler", state=WARNING, text=text, way_out=way_out)
     if not unknown:
         own = len(set(registry) - BUILT_IN_KEYS)
-        yield Finding(what="handlers", state=OK, told=f"{own} of your own are registered")
+        yield Finding(what="handlers", state=OK, text=f"{own} of your own are registered")
 
 
 def _messages(alias: str) -> Iterator[Finding]:
@@ -269,17 +269,17 @@ def _messages(alias: str) -> Iterator[Finding]:
     try:
         backend = backends[alias]
         gatekeeper = build_gatekeeper(backend, get_settings())
-        looked = waiting_messages.look(backend, gatekeeper, None, MESSAGES_PER_QUEUE)
+        inspection = waiting_messages.look(backend, gatekeeper, None, MESSAGES_PER_QUEUE)
     except Exception as error:  # noqa: BLE001 - drivers raise anything; the next check must run
-        text = f"those of {alias} cannot be looked at: {str(error).strip()}"
-        yield Finding(what="messages", state=WARNING, told=text, way_out="Is its server up?")
+        text = f"those of {alias} cannot be read: {str(error).strip()}"
+        yield Finding(what="messages", state=WARNING, text=text, way_out="Is its server up?")
         return
-    for unfit in looked.unfit:
+    for refusal in inspection.refusals:
         text = (
-            f"{unfit.messages} of the first {looked.messages} that wait on {alias} would not be "
-            f"run here ({unfit.reason}, in {', '.join(unfit.queues)}): {unfit.detail}"
+            f"{refusal.messages} of the first {inspection.messages} that wait on {alias} would not "
+            f"be run here ({refusal.reason}, in {', '.join(refusal.queues)}): {refusal.detail}"
         )
-        yield Finding(what="messages", state=WARNING, told=text, way_out=unfit.way_out)
-    if not looked.unfit:
-        text = f"the first {looked.messages} that wait on {alias} would be run here"
-        yield Finding(what="messages", state=OK, told=text)
+        yield Finding(what="messages", state=WARNING, text=text, way_out=refusal.way_out)
+    if not inspection.refusals:
+        text = f"the first {inspection.messages} that wait on {alias} would be run here"
+        yield Finding(what="messages", state=OK, text=text)

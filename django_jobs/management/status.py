@@ -119,7 +119,7 @@ def workers() -> list[Seen]:
     ]
 
 
-def told(trouble: HealthProblem) -> str:
+def describe_problem(trouble: HealthProblem) -> str:
     """A problem as a sentence, for the output of a probe."""
     where = escaped(f"{trouble.queue} ({trouble.backend})" if trouble.queue else trouble.backend)
     since = span(trouble.seconds)

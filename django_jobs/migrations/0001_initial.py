@@ -460,7 +460,7 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("backend", models.CharField(max_length=64)),
                 ("queue", models.CharField(max_length=64)),
-                ("told", models.JSONField(blank=True, null=True)),
+                ("starts", models.JSONField(blank=True, null=True)),
             ],
             options={
                 "constraints": [

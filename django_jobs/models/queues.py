@@ -40,7 +40,7 @@ class QueueMeter(models.Model):
     id = models.BigAutoField(primary_key=True)
     backend = models.CharField(max_length=64)
     queue = models.CharField(max_length=64)
-    told = models.JSONField(null=True, blank=True)
+    starts = models.JSONField(null=True, blank=True)
 
     class Meta:
         constraints = (models.UniqueConstraint(fields=("backend", "queue"), name="dj_meter_queue"),)
@@ -102,7 +102,7 @@ class OperatorEvent(models.Model):
         indexes = (models.Index(fields=("at",), name="dj_event_when"),)
 
     def __str__(self) -> str:
-        return printable(f"{self.action} {self.subject} by {self.actor or 'nobody'}")
+        return printable(f"{self.action} {self.subject} by {self.actor or 'an unknown user'}")
 
 
 class Worker(models.Model):

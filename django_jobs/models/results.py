@@ -237,7 +237,8 @@ class ResolutionRun(models.Model):
         verbose_name_plural = "runs through dead letters"
 
     def __str__(self) -> str:
-        return printable(f"{self.verb} of {self.total}, begun by {self.started_by or 'somebody'}")
+        actor = self.started_by or "an unknown user"
+        return printable(f"{self.verb} of {self.total}, begun by {actor}")
 
     @property
     def dealt_with(self) -> int:

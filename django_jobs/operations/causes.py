@@ -13,13 +13,13 @@ _UNITS_FROM = 2
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One reason. ``kind``: a stable identifier, ``told``: a sentence, ``way_out``: what to do.
+    """One reason. ``kind``: a stable identifier, ``text``: a sentence, ``way_out``: what to do.
 
     The names of the fields are those in the JSON of ``jobs_explain``.
     """
 
     kind: str
-    told: str
+    text: str
     way_out: str
 
 

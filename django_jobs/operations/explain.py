@@ -73,7 +73,7 @@ def _running_causes(job: Job, alias: str, now: int) -> Iterator[Cause]:
     if job.cancel_requested:
         yield Cause(
             "stop-asked",
-            "Somebody asked it to stop; its handler is told, and stopped if it does not listen.",
+            "It was asked to stop; its handler is notified, and stopped if it does not react.",
             "Wait a few seconds.",
         )
     yield from _suspect_causes(job)
@@ -83,9 +83,8 @@ def _waiting_causes(job: Job, alias: str, now: int) -> Iterator[Cause]:
     """For a job without a lease: everything that keeps it from being claimed and run."""
     if job.state not in JobState:
         text = f"Its state is {job.state}, which is none: no worker sees the job."
-        yield Cause(
-            "no-state", text, f"Somebody wrote it past us. End it with jobs_cancel {job.pk}."
-        )
+        way_out = "It was written by other means than django_jobs. End it with jobs_cancel "
+        yield Cause("no-state", text, f"{way_out}{job.pk}.")
         return
     obstacles = list(_obstacles(job, alias, now))
     yield from obstacles
@@ -106,7 +105,7 @@ def _obstacles(job: Job, alias: str, now: int) -> Iterator[Cause]:
     if job.cancel_requested:
         yield Cause(
             "stop-asked",
-            "Somebody asked it to stop while it ran; it will be cancelled when its turn comes.",
+            "It was asked to stop while it ran; it will be cancelled when its turn comes.",
             f"To end it now: jobs_cancel {job.pk}.",
         )
     if job.expires is not None and job.expires <= now:
@@ -134,7 +133,7 @@ def _pause_cause(job: Job, control: QueueControl, alias: str) -> Cause:
         action="pause", backend=job.backend, queue=job.queue
     )
     event = events.order_by("-at", "-pk").first()
-    who = (event.actor if event else control.changed_by) or "somebody"
+    who = (event.actor if event else control.changed_by) or "an unknown user"
     since = event.at if event else control.changed_at
     when = "" if since is None else f" at {since:%Y-%m-%d %H:%M:%S %Z}".rstrip()
     why = f" ({control.reason})" if control.reason else ""
@@ -180,7 +179,7 @@ def _rate_causes(job: Job, text: str, alias: str, now: int) -> Iterator[Cause]:
     if not text or text == UNLIMITED:
         return
     meter = QueueMeter.objects.using(alias).filter(backend=job.backend, queue=job.queue).first()
-    usage = Usage.read(Rate.parse(text), meter.told if meter else None, now)
+    usage = Usage.read(Rate.parse(text), meter.starts if meter else None, now)
     if not usage.free():
         yield Cause(
             "rate-limited",
@@ -300,7 +299,7 @@ def _broker_job_causes(glimpse: Glimpse, backend: str) -> Iterator[Cause]:
 def _glimpse_causes(glimpse: Glimpse) -> Iterator[Cause]:
     """That the job was asked to stop, or is a suspect since an earlier lease."""
     if glimpse.extra.get("asked_to_stop"):
-        text = "Somebody asked it to stop while it ran."
+        text = "It was asked to stop while it ran."
         yield Cause("stop-asked", text, "Wait: it is stopped, or cancelled when its turn comes.")
     if glimpse.extra.get("suspect"):
         yield Cause(
@@ -362,7 +361,7 @@ UNREADABLE = "unreadable"
 VALUE_BEGINS = 1000  # a reason why it is not kept is shorter
 _UNREADABLE = Cause(
     UNREADABLE,
-    "Its row holds what cannot be read: somebody wrote it past us.",
+    "Its row cannot be read: it was written by other means than django_jobs.",
     "Nothing to do: a worker makes a dead letter of it when its turn comes.",
 )
 

@@ -30,7 +30,7 @@ TAKEN_OVER_AFTER_SECONDS = 150.0
 COUNTED_AT_MOST = 20_000
 """Per queue and state; costs about a tenth of a second among ten million jobs on MariaDB."""
 STATES = ("ready", "scheduled", "running", "blocked", "suspect", "dead")
-_TURN = {"name": "gauges", "queue": "", "part": "told-at"}
+_TURN = {"name": "gauges", "queue": "", "part": "reported-at"}
 
 
 class StoreGauges:
@@ -79,7 +79,7 @@ class StoreGauges:
                 return self.read() if self._turn.is_mine() else []
         except Exception as error:  # noqa: BLE001 - whatever it is, it is logged
             # No gauge rather than a stale one, which would look like a queue that stands still.
-            events.emit(events.GaugesUnread(error=error))
+            events.emit(events.GaugesUnreadable(error=error))
             return []
 
 

@@ -192,10 +192,11 @@ def _add_controls(rows: _Rows, alias: str) -> None:
 
 
 def _add_rates(rows: _Rows, alias: str, now: int) -> None:
-    meters = {(meter.backend, meter.queue): meter.told for meter in QueueMeter.objects.using(alias)}
+    meters = QueueMeter.objects.using(alias)
+    starts = {(meter.backend, meter.queue): meter.starts for meter in meters}
     outside = brokers()
     for key in [key for key in rows if _home(key[0]) == alias]:
-        rows[key] = _with_rate(rows[key], meters.get(key), now, counted=key[0] not in outside)
+        rows[key] = _with_rate(rows[key], starts.get(key), now, counted=key[0] not in outside)
 
 
 def _add_breakers(rows: _Rows, breakers: Sequence[OpenBreaker]) -> None:
@@ -211,7 +212,7 @@ def _home(backend: str) -> str:
     return (config and database_of(config)) or jobs_database()
 
 
-def _with_rate(row: QueueOverview, meter: object, now: int, *, counted: bool) -> QueueOverview:
+def _with_rate(row: QueueOverview, starts: object, now: int, *, counted: bool) -> QueueOverview:
     configured = get_settings().queues.get(row.queue)
     text = row.rate or (configured and configured.rate_limit) or ""
     if not text or text == UNLIMITED:
@@ -222,7 +223,7 @@ def _with_rate(row: QueueOverview, meter: object, now: int, *, counted: bool) ->
         rate = Rate.parse(text)
     except ValueError:  # not written by our operations; workers will log it
         return replace(row, rate=text)
-    return replace(row, rate=text, used=rate.limit - Usage.read(rate, meter, now).free())
+    return replace(row, rate=text, used=rate.limit - Usage.read(rate, starts, now).free())
 
 
 def _with_stats(row: QueueOverview) -> QueueOverview:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.db.models import Exists, OuterRef, Q
 
-from django_jobs.backends.base import KeepsHouse
+from django_jobs.backends.base import HasHousekeeping
 from django_jobs.backends.home import (
     clock_of,
     jobs_database,
@@ -140,7 +140,7 @@ class _Steps:
         age = round(older_than.total_seconds() * SECOND)
         for alias in aliases_of_brokers():
             backend = backends[alias]
-            if not isinstance(backend, KeepsHouse):
+            if not isinstance(backend, HasHousekeeping):
                 continue
             for step in backend.purge_results(age, queue, dry_run=self.dry_run):
                 if not self.dry_run:

@@ -299,7 +299,7 @@ def write(alias: str, failed: FailedJob, **changes: Any) -> None:
 def resolved_how(failed: FailedJob) -> str:
     """By which operator, how and when a dead letter was resolved, as half a sentence."""
     when = "" if failed.resolved_at is None else f" at {failed.resolved_at:%Y-%m-%d %H:%M:%S %Z}"
-    return f"{failed.resolution} by {failed.resolved_by or 'somebody'}{when}".rstrip()
+    return f"{failed.resolution} by {failed.resolved_by or 'an unknown user'}{when}".rstrip()
 
 
 # The replay itself.

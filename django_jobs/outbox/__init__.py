@@ -24,11 +24,11 @@ def write(home: str, backend: str, outgoing: Sequence[Outgoing]) -> list[Enqueue
     return insert.write(home, backend, outgoing)
 
 
-def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
+def known_ids(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
     """Those of some jobs, by id with their queues, that have been enqueued before."""
     from django_jobs.outbox import lookup  # noqa: PLC0415 - see above
 
-    return lookup.known(home, backend, jobs)
+    return lookup.known_ids(home, backend, jobs)
 
 
 def find(backend: str, job_id: str) -> OutboxJob | None:

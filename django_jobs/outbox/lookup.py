@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 from django.db.models import Count, Min, Q
 
-from django_jobs.backends.base import Account
-from django_jobs.backends.base import known as known_to
+from django_jobs.backends.base import Account, ids_known_to
 from django_jobs.backends.database import read
 from django_jobs.backends.database.read import account_of
 from django_jobs.clock import SECOND
@@ -120,7 +119,7 @@ def ended(backend: str, job_id: str) -> Ended | None:
     return in_reading(home, lambda: read.ended(home, backend, key))
 
 
-def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
+def known_ids(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
     """The ids among ``jobs`` (id to queue) that have been enqueued before.
 
     A few statements for each thousand. If the backend does not answer, it counts as having none
@@ -137,7 +136,7 @@ def known(home: str, backend: Backend, jobs: Mapping[str, str]) -> set[str]:
         )
     left = {job_id: queue for job_id, queue in jobs.items() if job_id not in enqueued}
     try:
-        return enqueued | (known_to(backend, left) if left else set())
+        return enqueued | (ids_known_to(backend, left) if left else set())
     except Exception:  # noqa: BLE001 - an outbox takes jobs while its backend is away
         return enqueued
 

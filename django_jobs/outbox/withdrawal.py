@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.db import connections
 from django.db.models import F
 
-from django_jobs.backends.base import Lease, ResultRecord, known
+from django_jobs.backends.base import Lease, ResultRecord, ids_known_to
 from django_jobs.backends.ended_jobs import fit, results_of
 from django_jobs.db.clock import StoreClock, for_people
 from django_jobs.models import JobResult, OutboxJob, RelayLease
@@ -57,7 +57,7 @@ def withdraw(home: str, backend: Backend, job_id: str) -> Withdrawn:
     tried = row.refusals or row.put_off_since is not None  # perhaps without an answer
     if tried or lease.moving_to >= row.pk:
         try:
-            if known(backend, {job_id: row.queue}):
+            if ids_known_to(backend, {job_id: row.queue}):
                 return "gone"
         except Exception:  # noqa: BLE001 - without an answer, the backend may have it
             return "moving"

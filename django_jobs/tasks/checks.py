@@ -50,7 +50,7 @@ def _check_options(alias: str, options: Any, settings: JobsSettings) -> Iterator
     for key in options:
         if key not in OPTION_NAMES:
             yield Error(
-                f"{where} has the key {key!r}, which nobody knows{nearest(key, OPTION_NAMES)}.",
+                f"{where} has the key {key!r}, which is unknown{nearest(key, OPTION_NAMES)}.",
                 hint="Remove it. Everything but the choice of a backend is set in DJANGO_JOBS.",
                 id="django_jobs.E017",
             )

@@ -29,7 +29,7 @@ from django_jobs.tasks.compat import (
     TaskResultStatus,
     task_backends,
 )
-from django_jobs.telemetry.events import AttemptsUnread, emit
+from django_jobs.telemetry.events import AttemptsUnreadable, emit
 
 if TYPE_CHECKING:
     from django_jobs.backends.base import Account, AttemptRecord
@@ -196,7 +196,7 @@ def _attempts_of(backend: JobsBackend, job_id: str) -> tuple[AttemptRecord, ...]
     try:
         return backend.attempts_of(job_id)
     except Exception as error:  # noqa: BLE001 - logged; the task runs all the same
-        emit(AttemptsUnread(task_id=job_id, error=error))
+        emit(AttemptsUnreadable(task_id=job_id, error=error))
         return ()
 
 

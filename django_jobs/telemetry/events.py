@@ -245,6 +245,7 @@ __all__ = [
     "JobStarted",
     "JobSucceeded",
     "LeaseLost",
+    "LogLost",
     "PushLost",
     "PushRefused",
     "Reaped",
@@ -264,7 +265,6 @@ __all__ = [
     "StoreFound",
     "StoreLost",
     "TickDecided",
-    "Unsaid",
     "WorkerBroken",
     "WorkerStarted",
     "WorkerStopped",
@@ -442,7 +442,7 @@ class SignalLost(Event):
     why: str
 
 
-class Unsaid(Event):
+class LogLost(Event):
     """Log records were dropped: more came than the log accepted or the buffer could hold."""
 
     count: int
@@ -511,8 +511,8 @@ def emit(event: Event) -> None:
 # Failures beside the jobs, which do not change their outcome but need a look.
 
 
-class WorkerUnseen(Event):
-    """A worker could not write its row, which is where operators see it."""
+class HeartbeatFailed(Event):
+    """A worker could not write its row, which shows operators that it is alive."""
 
     backend: str
     error: BaseException
@@ -532,7 +532,7 @@ class TaskReceiverFailed(Event):
     error: BaseException
 
 
-class AttemptsUnread(Event):
+class AttemptsUnreadable(Event):
     """The earlier attempts of a task could not be read; it runs without them."""
 
     task_id: str
@@ -546,14 +546,14 @@ class TaskModuleFailed(Event):
     error: BaseException
 
 
-class LimitsUnread(Event):
+class LimitsUnreadable(Event):
     """The limits of queues could not be read; the last ones read stay in force."""
 
     backend: str
     error: BaseException
 
 
-class RateUnread(Event):
+class RateUnreadable(Event):
     """The rate limit set for a queue cannot be read; the one of the settings holds."""
 
     backend: str
@@ -580,30 +580,30 @@ class PushPutOff(Event):
     error: BaseException
 
 
-class RecordsUnkept(Event):
-    """A full store settles jobs without results and records of failed runs."""
+class RecordsDropped(Event):
+    """A full store drops the results and the failed runs of jobs, which are settled."""
 
     backend: str
     queue: str
     error: BaseException
 
 
-class DeadLetterStays(Event):
+class DeadLetterCopyFailed(Event):
     """A dead letter could not be copied from Redis, where it is kept."""
 
     job_id: str
     error: BaseException
 
 
-class DeadLettersUnswept(Event):
+class DeadLettersPurgeFailed(Event):
     """Dead letters older than ``DEAD_LETTER_TTL`` could not be deleted; it is tried again."""
 
     backend: str
     error: BaseException
 
 
-class MessagesUnfit(Event):
-    """A starting worker found waiting messages that it would not run, all for one reason."""
+class MessagesRefused(Event):
+    """A starting worker would refuse some of the waiting messages, all for one reason."""
 
     backend: str
     reason: str
@@ -614,8 +614,8 @@ class MessagesUnfit(Event):
     way_out: str
 
 
-class MessagesUnseen(Event):
-    """A starting worker could not look at the waiting messages; it starts anyway."""
+class MessagesUnreadable(Event):
+    """A starting worker could not read the waiting messages; it starts anyway."""
 
     backend: str
     error: BaseException
@@ -643,14 +643,14 @@ class CollectorFailed(Event):
     error: BaseException
 
 
-class GaugesUnwatched(Event):
+class GaugesWatchFailed(Event):
     """A collector raised when it was given the gauges; it counts all the same."""
 
     collector: str
     error: BaseException
 
 
-class GaugesUnread(Event):
+class GaugesUnreadable(Event):
     """The stores could not be read for the gauges; none are reported until they can be."""
 
     error: BaseException

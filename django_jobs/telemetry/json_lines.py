@@ -40,7 +40,7 @@ def _plain(value: object) -> object:
         return value if value - value == 0 else str(value)  # JSON has no infinity
     try:
         return _short(str(value))
-    except Exception:  # noqa: BLE001 - the text of somebody's object may be broken
+    except Exception:  # noqa: BLE001 - an object's __str__() may be broken
         return f"a {type(value).__name__}"
 
 

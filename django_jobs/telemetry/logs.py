@@ -66,7 +66,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.SettleUnknown: (
         "settle.unknown",
         logging.ERROR,
-        f"nobody could say in time whether {_JOB} was settled; it may run again",
+        f"no answer came in time whether {_JOB} was settled; it may run again",
     ),
     events.AfterHookFailed: (
         "hook.failed",
@@ -203,17 +203,17 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.ReceiverFailed: (
         "receiver.failed",
         logging.ERROR,
-        "%(receiver)s raised when it was told %(signal)s of %(about)s",
+        "the receiver %(receiver)s of %(signal)s raised an exception, for %(about)s",
     ),
     events.SignalLost: (
         "signal.lost",
         logging.ERROR,
-        "not all receivers of %(signal)s were told of %(about)s: %(why)s",
+        "%(signal)s did not reach all its receivers, for %(about)s: %(why)s",
     ),
-    events.WorkerUnseen: (
-        "worker.unseen",
+    events.HeartbeatFailed: (
+        "worker.heartbeat_failed",
         logging.WARNING,
-        "operators cannot see this worker of the backend %(backend)s: %(error)s",
+        "the worker of %(backend)s works on, but operators may not see it: %(error)s",
     ),
     events.HandlerUnregistered: (
         "handler.unregistered",
@@ -225,8 +225,8 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.ERROR,
         "a receiver of a signal of the task %(task_id)s raised",
     ),
-    events.AttemptsUnread: (
-        "task.attempts_unread",
+    events.AttemptsUnreadable: (
+        "task.attempts_unreadable",
         logging.ERROR,
         "the earlier attempts of the task %(task_id)s cannot be read",
     ),
@@ -235,13 +235,13 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         "the module %(named)s of a waiting task cannot be imported",
     ),
-    events.LimitsUnread: (
-        "limits.unread",
+    events.LimitsUnreadable: (
+        "limits.unreadable",
         logging.WARNING,
         "the limits of the queues of %(backend)s could not be read: %(error)s",
     ),
-    events.RateUnread: (
-        "limits.rate_unread",
+    events.RateUnreadable: (
+        "limits.rate_unreadable",
         logging.ERROR,
         "the rate limit of %(queue)s (%(backend)s), %(rate)s, cannot be read; the settings' holds",
     ),
@@ -255,35 +255,35 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.WARNING,
         f"the relay of %(backend)s cannot judge {_JOB} and tries again in %(delay).1f s: %(error)s",
     ),
-    events.DeadLetterStays: (
-        "dead_letter.stays",
+    events.DeadLetterCopyFailed: (
+        "dead_letter.copy_failed",
         logging.WARNING,
-        "the dead letter %(job_id)s stays in Redis: %(error)s",
+        "the dead letter %(job_id)s could not be copied and stays in Redis: %(error)s",
     ),
-    events.MessagesUnfit: (
-        "messages.unfit",
+    events.MessagesRefused: (
+        "messages.refused",
         logging.WARNING,
         f"{_MESSAGES} would not be run here (%(reason)s, in %(queues)s): %(why)s. %(way_out)s",
     ),
-    events.MessagesUnseen: (
-        "messages.unseen",
+    events.MessagesUnreadable: (
+        "messages.unreadable",
         logging.WARNING,
-        "the waiting messages of the backend %(backend)s could not be looked at: %(error)s",
+        "the waiting messages of the backend %(backend)s could not be read: %(error)s",
     ),
     events.BackendSilent: (
         "backend.silent",
         logging.WARNING,
-        "the backend %(backend)s does not tell of its queue %(queue)s: %(why)s",
+        "the queue %(queue)s of the backend %(backend)s cannot be read: %(why)s",
     ),
-    events.RecordsUnkept: (
-        "records.unkept",
+    events.RecordsDropped: (
+        "records.dropped",
         logging.WARNING,
-        "%(backend)s has no room for results and failed runs of %(queue)s: %(error)s",
+        "%(backend)s is full: it drops results and failed runs of %(queue)s: %(error)s",
     ),
-    events.DeadLettersUnswept: (
-        "dead_letters.unswept",
+    events.DeadLettersPurgeFailed: (
+        "dead_letters.purge_failed",
         logging.WARNING,
-        "old dead letters stay for now, says the backend %(backend)s: %(error)s",
+        "old dead letters of the backend %(backend)s could not be deleted: %(error)s",
     ),
     events.CollectorUnused: (
         "metrics.unused",
@@ -295,20 +295,20 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
         logging.ERROR,
         "the collector %(collector)s raised",
     ),
-    events.GaugesUnwatched: (
-        "gauges.unwatched",
+    events.GaugesWatchFailed: (
+        "gauges.watch_failed",
         logging.ERROR,
         "%(collector)s watches no gauges",
     ),
-    events.GaugesUnread: (
-        "gauges.unread",
+    events.GaugesUnreadable: (
+        "gauges.unreadable",
         logging.ERROR,
         "how the queues stand is not known",
     ),
-    events.Unsaid: (
-        "log.unsaid",
+    events.LogLost: (
+        "log.lost",
         logging.ERROR,
-        "%(count)d log records are missing here: the log did not accept them for a while",
+        "%(count)d log records were dropped: the log did not accept them for a while",
     ),
 }
 """Event → (key, level, sentence)."""
@@ -316,8 +316,8 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
 
 WITH_TRACEBACK = {
     *("duty.failed", "hook.failed", "commit_hook.failed", "policy.failed", "receiver.failed"),
-    *("task.receiver_failed", "task.attempts_unread", "task.module_failed"),
-    *("metrics.unused", "metrics.failed", "gauges.unwatched", "gauges.unread"),
+    *("task.receiver_failed", "task.attempts_unreadable", "task.module_failed"),
+    *("metrics.unused", "metrics.failed", "gauges.watch_failed", "gauges.unreadable"),
 }
 
 

@@ -175,7 +175,7 @@ def _let_watch(collector: Any) -> None:
     try:
         watch(gauges)
     except Exception as error:  # noqa: BLE001 - logged, and the others go on
-        events.emit(events.GaugesUnwatched(collector=type(collector).__qualname__, error=error))
+        events.emit(events.GaugesWatchFailed(collector=type(collector).__qualname__, error=error))
 
 
 def of_kind(kind: type[T]) -> list[T]:

@@ -138,10 +138,10 @@ class Gatekeeper:
     ) -> Rejected | Cancelled | Skipped | Snoozed | None:
         """The outcome if it is clear without looking up the handler."""
         if lease.replayed:
-            detail = "a job of this id has ended already; somebody put its message back"
+            detail = "a job of this id has ended already; its message was put back"
             return Rejected("rejected-replayed", detail)
         if not lease.keyed and _has_keys(envelope.terms):
-            detail = "its keys were asked of nobody: the store was led to believe that it has none"
+            detail = "its keys were not checked: the store was led to believe that it has none"
             return Rejected("rejected-mismatch", detail)
         if lease.cancelled:
             return Cancelled(ASKED_TO_STOP)
@@ -184,7 +184,7 @@ class Gatekeeper:
         if terms.atomic and handler.is_coroutine:
             detail = f"atomic=True needs a plain function; {handler.key} is a coroutine by now"
             return Rejected("rejected-atomic", detail)
-        return _unfit(handler, envelope)
+        return _refused_by(handler, envelope)
 
     def _over(self, envelope: Envelope, header: Header, now: int) -> Rejected | None:
         """Why the job is over: it has crashed too often, used up its retries or expired."""
@@ -239,7 +239,7 @@ def _unknown_handler(envelope: Envelope) -> tuple[str, str]:
     )
 
 
-def _unfit(handler: Handler, envelope: Envelope) -> Rejected | None:
+def _refused_by(handler: Handler, envelope: Envelope) -> Rejected | None:
     """Why the handler does not accept the payload, if that is clear without running user code."""
     try:
         handler.admit(envelope.payload)

@@ -19,7 +19,7 @@ from django_jobs.backends.base import Cancels, Settled, works_from_threads
 from django_jobs.clock import SECOND
 from django_jobs.telemetry import events
 from django_jobs.worker.admission import Admitted
-from django_jobs.worker.events import events_of, tell_claimed
+from django_jobs.worker.events import emit_claimed, events_of
 from django_jobs.worker.executor import TOO_LATE
 from django_jobs.worker.store import spares_others
 
@@ -158,7 +158,7 @@ class Cycle:
                 if time.monotonic() - asked_at > lease_seconds / 2:
                     self.backend.nack_all([lease])  # too little of the lease is left to run a job
                     return EMPTY
-                tell_claimed([lease])
+                emit_claimed([lease])
                 return self.deliver(lease, lease_seconds)
         if failed is not None:  # or the queues would seem empty
             raise failed

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error, connections
 
-from django_jobs.backends.base import Chores, KeepsHouse, Settled, SharesTransactions
+from django_jobs.backends.base import HasHousekeeping, HousekeepingDue, Settled, SharesTransactions
 from django_jobs.backends.home import clock_of
 from django_jobs.clock import to_microseconds
 from django_jobs.conf import get_settings
@@ -31,7 +31,7 @@ from django_jobs.routers import tables_beside
 from django_jobs.telemetry import events, metrics
 from django_jobs.telemetry.collectors import Prometheus
 from django_jobs.telemetry.counters import add_counters
-from django_jobs.telemetry.events import DutyFailed, WorkerUnseen, emit
+from django_jobs.telemetry.events import DutyFailed, HeartbeatFailed, emit
 from django_jobs.telemetry.metrics import of_kind
 from django_jobs.worker.relay import Relaying
 from django_jobs.worker.store import Trouble, trouble_of
@@ -54,8 +54,8 @@ AGAIN_SECONDS = 3.0
 REAPS_PER_LEASE = 3
 HICCUP_SHARE = 12
 """An outage shorter than a lease divided by this ends no lease that is renewed in time."""
-TIDY_SECONDS = 300.0
-_LOOK = "keep house"
+CLEAN_UP_SECONDS = 300.0
+_LOOK = "look for housekeeping"
 
 
 class DutyRunner:
@@ -110,7 +110,7 @@ class Housekeeping:
             outage.on_end.append(self._let_others_come_back)
         self._every = lease_seconds / REAPS_PER_LEASE
         self._due_at = 0.0
-        self._tidy_by = time.monotonic() + TIDY_SECONDS
+        self._clean_up_by = time.monotonic() + CLEAN_UP_SECONDS
 
     def seconds_left(self) -> float:
         """How long until the next step is due."""
@@ -126,33 +126,35 @@ class Housekeeping:
         if self.seconds_left():
             return False
         self._due_at = time.monotonic() + AGAIN_SECONDS  # if something fails
-        chores = self._runner.do(_LOOK, self._chores)
-        if chores is None:
+        due = self._runner.do(_LOOK, self._look)
+        if due is None:
             return False
-        reaps = chores.reap and self._may_reap()
+        reaps = due.reap and self._may_reap()
         reaped = (self._runner.do("return lost jobs", self._reap) if reaps else 0) or 0
         if reaped:
             events.emit(events.Reaped(backend=self._backend.alias, count=reaped))
-        # The query does not see everything that can be tidied, such as expired keys.
-        tidies = chores.tidy or time.monotonic() >= self._tidy_by
-        tidied = (self._runner.do("tidy up", self._tidy) if tidies else 0) or 0
-        if tidies:
+        # The query does not see everything that can be cleaned up, such as expired keys.
+        cleans_up = due.clean_up or time.monotonic() >= self._clean_up_by
+        cleaned = (self._runner.do("clean up", self._clean_up) if cleans_up else 0) or 0
+        if cleans_up:
             # Nor does the next query see everything that was too much for one step.
-            self._tidy_by = time.monotonic() + (TIDY_SECONDS if tidied < BATCH else 0.0)
-        done = reaped < BATCH and tidied < BATCH
+            self._clean_up_by = time.monotonic() + (CLEAN_UP_SECONDS if cleaned < BATCH else 0.0)
+        done = reaped < BATCH and cleaned < BATCH
         self._due_at = time.monotonic() + (spread(self._every) if done else 0.0)
-        return reaped + tidied > 0
+        return reaped + cleaned > 0
 
     def _reap(self) -> int:
         return self._backend.reap_expired(limit=BATCH)
 
-    def _chores(self) -> Chores:
-        if isinstance(self._backend, KeepsHouse):
-            return self._backend.chores()
-        return Chores(reap=True, tidy=False)
+    def _look(self) -> HousekeepingDue:
+        if isinstance(self._backend, HasHousekeeping):
+            return self._backend.housekeeping_due()
+        return HousekeepingDue(reap=True, clean_up=False)
 
-    def _tidy(self) -> int:
-        return self._backend.tidy(limit=BATCH) if isinstance(self._backend, KeepsHouse) else 0
+    def _clean_up(self) -> int:
+        return (
+            self._backend.clean_up(limit=BATCH) if isinstance(self._backend, HasHousekeeping) else 0
+        )
 
     def _may_reap(self) -> bool:
         # This query may be the first that the store has answered.
@@ -207,23 +209,23 @@ class Presence:
         self._id = uuid.uuid4()
         self._written_at = float("-inf")
 
-    def tell(self) -> None:
+    def write(self) -> None:
         """Create the row, or update it if that is due."""
         if self._database is None or time.monotonic() < self._written_at + self._pause():
             return
         try:
-            self._write(self._database)
+            self._write_row(self._database)
         except Error as error:
             if self._database == self._backend.home:
                 raise
-            emit(WorkerUnseen(backend=self._backend.alias, error=error))
+            emit(HeartbeatFailed(backend=self._backend.alias, error=error))
             connections[self._database].close_if_unusable_or_obsolete()
         self._written_at = time.monotonic()
 
     def _pause(self) -> float:
         return SEEN_EVERY_SECONDS * (1 if self._running() else IDLE_FACTOR)
 
-    def _write(self, alias: str) -> None:
+    def _write_row(self, alias: str) -> None:
         clock = _clock_of(self._backend, alias)
         workers = Worker.objects.using(alias)
         mine = workers.filter(pk=self._id)
@@ -277,7 +279,7 @@ class Ledger:
         self._database: str | None = backend.home
         self._written_at = time.monotonic()
 
-    def tell(self) -> None:
+    def write(self) -> None:
         """Add the counters if that is due."""
         if time.monotonic() >= self._written_at + EVERY_SECONDS:
             self._written_at = time.monotonic()
@@ -360,12 +362,12 @@ class Tally:
             for name in counted:
                 counts[name] += count
 
-    def tell_now_and_then(self) -> None:
+    def write_if_due(self) -> None:
         """Write the counts if that is due."""
         if self._counts and time.monotonic() >= self._write_at:
-            self.tell()
+            self.write()
 
-    def tell(self) -> None:
+    def write(self) -> None:
         """Add the counts to the store's current minute."""
         self._write_at = time.monotonic() + WRITE_EVERY_SECONDS
         if self._home is None or not self._counts:
@@ -378,7 +380,7 @@ class Tally:
     def end(self) -> None:
         """Write the last counts. If the store does not answer, they are lost."""
         with suppress(Error):
-            self.tell()
+            self.write()
 
 
 def _counted(outcome: Outcome, verdict: Verdict) -> tuple[str, ...]:
@@ -405,7 +407,7 @@ class Duties:
         tally: Tally | None = None,
         relay: Relaying | None = None,
     ) -> None:
-        self.house = Housekeeping(backend, lease_seconds, outage)
+        self.housekeeping = Housekeeping(backend, lease_seconds, outage)
         self.tally = tally or Tally(backend)
         self.relay = relay or Relaying(None, 0.0)
         self._presence = presence
@@ -419,15 +421,15 @@ class Duties:
 
     def seconds_left(self) -> float:
         """How long until the next step is due."""
-        return min(self.house.seconds_left(), self.relay.seconds_left())
+        return min(self.housekeeping.seconds_left(), self.relay.seconds_left())
 
     def step(self) -> bool:
         """Do what is due; return whether a job may be ready because of that."""
-        self.do("show that it is there", self._presence.tell)
-        self.do("tell its counts", self.tally.tell_now_and_then)
-        self.do("tell its figures", self._ledger.tell)
+        self.do("write its row", self._presence.write)
+        self.do("write its counts", self.tally.write_if_due)
+        self.do("write its metrics", self._ledger.write)
         moved = self.relay.step()
-        return self.house.step() or bool(moved and moved.jobs)
+        return self.housekeeping.step() or bool(moved and moved.jobs)
 
     def end(self) -> None:
         """Write the last counts and delete the row; ``Ledger.end`` does the same for METRICS."""

@@ -59,7 +59,7 @@ def events_of(run: Run, verdict: Verdict, report: Report, outcome: Outcome) -> l
             return [events.JobReturned(**about, **fields)]
 
 
-def tell_claimed(leases: Iterable[Lease]) -> None:
+def emit_claimed(leases: Iterable[Lease]) -> None:
     """Emit JobClaimed for each lease; the values of the index are not verified yet."""
     if not events.is_wanted(events.JobClaimed):
         return
@@ -76,7 +76,7 @@ def tell_claimed(leases: Iterable[Lease]) -> None:
         )
 
 
-def tell_started(context: JobContext, handler: str) -> None:
+def emit_started(context: JobContext, handler: str) -> None:
     """Emit JobStarted: a handler is about to be called."""
     if events.is_wanted(events.JobStarted):
         about = {"job_id": context.id, "queue": context.queue, "handler": handler}

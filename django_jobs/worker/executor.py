@@ -37,7 +37,7 @@ from django_jobs.outcome import (
 )
 from django_jobs.telemetry import tracing
 from django_jobs.worker.admission import Admitted, Refused
-from django_jobs.worker.events import tell_started
+from django_jobs.worker.events import emit_started
 from django_jobs.worker.settle import Run, SettleTerms, Verdict, trace_id_of
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class Executor:
             terms=terms,
         )
         self.starting(seconds or None)
-        tell_started(context, admitted.handler.key)
+        emit_started(context, admitted.handler.key)
         return Attempt(
             handler=admitted.handler,
             context=context,

@@ -160,7 +160,7 @@ class InProcessWorker:
         backend, watched = self._cycle.backend, self._queues.watched
         if not self._duties.relay.has_nothing():
             return True
-        if isinstance(backend, Reconnects) and backend.misses(watched):
+        if isinstance(backend, Reconnects) and backend.skips(watched):
             return True
         return isinstance(backend, LimitsRates) and backend.withholds(watched)
 

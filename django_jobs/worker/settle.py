@@ -63,15 +63,15 @@ def goes_back(outcome: Outcome) -> TypeGuard[Interrupted]:
     return isinstance(outcome, Interrupted) and not outcome.suspect and outcome.delay is None
 
 
-def learn_of_probes(backend: Backend, observations: Sequence[Observation]) -> None:
+def count_probes(backend: Backend, observations: Sequence[Observation]) -> None:
     """Report probes to the breakers, before the settle frees the place of the probe."""
     if not isinstance(backend, KeepsBreakers):
         return
     if probes := [observation for observation in observations if observation[0].probe]:
-        backend.learn(probes)
+        backend.count_evidence(probes)
 
 
-def learn_of_others(
+def count_others(
     backend: Backend, observations: Sequence[Observation], answers: Sequence[Settled]
 ) -> None:
     """Report the others to the breakers, after their settle; an error here does not undo it."""
@@ -83,7 +83,7 @@ def learn_of_others(
         if answer is Settled.SETTLED and not observation[0].probe
     ]
     if settled:  # otherwise a query would hide that the settle broke its connection
-        _unless_it_breaks(backend, lambda: backend.learn(settled))
+        _unless_it_breaks(backend, lambda: backend.count_evidence(settled))
 
 
 def return_starts(
@@ -112,14 +112,14 @@ def _unless_it_breaks(backend: Backend, note: Callable[[], None]) -> None:
             raise  # nothing is committed yet, and the transaction may be broken
 
 
-def settle_and_learn(
+def settle_and_count(
     backend: Backend, run: Run, outcome: Unended, settle: Callable[[], Verdict]
 ) -> Verdict:
     """Settle a job that is not acked, and report it to the breakers."""
     observations = [(run.lease, evidence_of(run, outcome))]
-    learn_of_probes(backend, observations)
+    count_probes(backend, observations)
     verdict = settle()
-    learn_of_others(backend, observations, [verdict.answer])
+    count_others(backend, observations, [verdict.answer])
     return verdict
 
 
@@ -249,7 +249,7 @@ class Settler:
         def settle() -> Verdict:
             return self._unended(run, outcome, recorded=recorded)
 
-        return settle_and_learn(self.backend, run, outcome, settle)
+        return settle_and_count(self.backend, run, outcome, settle)
 
     def _unended(self, run: Run, outcome: Unended, *, recorded: bool) -> Verdict:
         match outcome:
@@ -368,11 +368,11 @@ class Settler:
                 if ending.record.ttl_seconds > 0
             }
         observations = [(run.lease, evidence_of_ack(ending.status)) for run, ending in endings]
-        learn_of_probes(self.backend, observations)
+        count_probes(self.backend, observations)
         undone = [lease.id for lease, evidence in observations if evidence is not Evidence.WORKED]
         leases = [run.lease for run, _ in endings]
         answers = self.backend.ack(leases, kept or None, undone=undone)
-        learn_of_others(self.backend, observations, answers)
+        count_others(self.backend, observations, answers)
         return answers
 
     def _record(self, run: Run, status: str, output: str, value: str = "null") -> ResultRecord:

@@ -131,9 +131,9 @@ def _ended(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verdict]:
 def _given_back(settler: Settler, items: Sequence[tuple[Run, Any]]) -> list[Verdict]:
     backend = settler.backend
     observations = [(run.lease, settle.evidence_of(run, outcome)) for run, outcome in items]
-    settle.learn_of_probes(backend, observations)
+    settle.count_probes(backend, observations)
     answers = backend.nack_all([run.lease for run, _ in items])
-    settle.learn_of_others(backend, observations, answers)
+    settle.count_others(backend, observations, answers)
     settle.return_starts(backend, items, answers)
     return [
         Verdict("requeued", answer, reason=outcome.reason)

@@ -304,7 +304,7 @@ class Restraint:
 LONGEST_SETTLE_PAUSE = 2.0
 REFUSED_PAUSE = 60.0
 """Seconds until a job is run again if the store refuses every settle."""
-NO_ANSWER = "nobody could say, before the lease ended, whether the settle counted"
+NO_ANSWER = "no answer came before the lease ended whether the settle counted"
 UNANSWERED = Verdict("error", Settled.UNKNOWN, reason=NO_ANSWER)
 """The store is unavailable."""
 LATER = Verdict("error", Settled.UNKNOWN, reason=f"{NO_ANSWER}: its row was locked, or too slow")

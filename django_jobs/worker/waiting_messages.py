@@ -42,8 +42,8 @@ WAYS_OUT = {
 _ANY = "They will be dead letters with this reason: see the page on dead letters."
 
 
-class Unfit(NamedTuple):
-    """Messages that this process would not run, for the same reason."""
+class Refusal(NamedTuple):
+    """Messages that this process would refuse, for the same reason."""
 
     reason: str
     detail: str
@@ -55,11 +55,11 @@ class Unfit(NamedTuple):
         return WAYS_OUT.get(self.reason, _ANY)
 
 
-class Looked(NamedTuple):
-    """How many messages were opened, and the unfit ones by cause, the most frequent first."""
+class Inspection(NamedTuple):
+    """How many messages were opened, and the refusals, the most frequent first."""
 
     messages: int
-    unfit: list[Unfit]
+    refusals: list[Refusal]
 
 
 def look(
@@ -68,10 +68,10 @@ def look(
     queues: Sequence[str] | None,
     per_queue: int,
     seconds: float = float("inf"),
-) -> Looked:
+) -> Inspection:
     """Open the first messages of some queues, or of all if None, for up to ``seconds``."""
     if not can_peek(backend):
-        return Looked(0, [])
+        return Inspection(0, [])
     until, seen = time.monotonic() + seconds, 0
     by_cause: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for queue in (backend.queues() if queues is None else queues)[:QUEUES_AT_MOST]:
@@ -84,33 +84,33 @@ def look(
                 rejected = refused.reason.startswith("rejected-")
                 cause = (refused.reason, "" if rejected else refused.detail)
                 by_cause[cause].append((queue, refused.detail))
-    causes = [
-        Unfit(reason, them[0][1], len(them), tuple(sorted({queue for queue, _ in them})))
+    refusals = [
+        Refusal(reason, them[0][1], len(them), tuple(sorted({queue for queue, _ in them})))
         for (reason, _), them in by_cause.items()
     ]
-    return Looked(
-        seen, sorted(causes, key=lambda unfit: (-unfit.messages, unfit.reason, unfit.detail))
+    return Inspection(
+        seen, sorted(refusals, key=lambda each: (-each.messages, each.reason, each.detail))
     )
 
 
 def warn_at_start(backend: Backend, gatekeeper: Gatekeeper, queues: Sequence[str] | None) -> None:
     """Emit a warning for each cause. An error here does not keep a worker from starting."""
     try:
-        looked = look(backend, gatekeeper, queues, PER_QUEUE_AT_START, SECONDS_AT_MOST)
+        inspection = look(backend, gatekeeper, queues, PER_QUEUE_AT_START, SECONDS_AT_MOST)
     except (Error, OSError):
         return  # the store does not answer: the worker reports that at its next call
     except Exception as error:  # noqa: BLE001 - a warning is not worth a worker
-        events.emit(events.MessagesUnseen(backend=backend.alias, error=error))
+        events.emit(events.MessagesUnreadable(backend=backend.alias, error=error))
         return
-    for unfit in looked.unfit[:CAUSES_AT_MOST]:
+    for refusal in inspection.refusals[:CAUSES_AT_MOST]:
         events.emit(
-            events.MessagesUnfit(
+            events.MessagesRefused(
                 backend=backend.alias,
-                reason=unfit.reason,
-                count=unfit.messages,
-                looked_at=looked.messages,
-                queues=", ".join(unfit.queues),
-                why=unfit.detail,
-                way_out=unfit.way_out,
+                reason=refusal.reason,
+                count=refusal.messages,
+                looked_at=inspection.messages,
+                queues=", ".join(refusal.queues),
+                why=refusal.detail,
+                way_out=refusal.way_out,
             )
         )

@@ -42,7 +42,7 @@ EXPOSED = {
 
 def stock():
     """A site at work; what its pages are about."""
-    Presence(backends["database"], "mail:3,default:1").tell()
+    Presence(backends["database"], "mail:3,default:1").write()
     waiting = send_receipt.enqueue(order_id=4711)
     for number in range(4):
         send_receipt.enqueue(order_id=4712 + number)

@@ -118,9 +118,9 @@ def test_a_run_moves_on_its_page_and_can_be_stopped(browser, log_in):
     log_in()
     run = begin("replay", Matching(), by="operator", rate=20.0)
     browser.open(reverse("admin:django_jobs_resolutionrun_change", args=[run.pk]))
-    told = "[data-told=dealt_with]"
+    dealt_with = "[data-progress=dealt_with]"
     browser.until(
-        lambda: int(browser.driver.find_element("css selector", told).text) >= 5, "a step"
+        lambda: int(browser.driver.find_element("css selector", dealt_with).text) >= 5, "a step"
     )
     browser.write("reason", "too early")
     browser.press("Stop")

@@ -448,8 +448,8 @@ class KnowsByResultsAlone(MemoryBackend):
 
 @caught_by("test_of_ids_that_were_pushed_it_is_known_that_they_live_or_have_ended")
 class KnowsOnlyWhatLives(MemoryBackend):
-    def known(self, jobs):
-        return super().known(jobs) & self.jobs.keys()
+    def known_ids(self, jobs):
+        return super().known_ids(jobs) & self.jobs.keys()
 
 
 @caught_by("test_an_ended_job_that_is_pushed_again_blocks_no_other")

@@ -214,7 +214,7 @@ def test_corrupt_entries_end_no_worker_and_what_cannot_be_read_is_a_dead_letter(
     for _ in range(3):  # what no look finds, housekeeping frees
         work()
         backend.reap_expired()
-        backend.tidy()
+        backend.clean_up()
     work()  # which takes along what the last housekeeping buried
     told = dict(FailedJob.objects.values_list("job_id", "reason"))
     dead = {str(job_id): reason for job_id, reason in told.items()}

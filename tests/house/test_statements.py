@@ -58,6 +58,6 @@ def test_what_is_no_verb_of_the_suite_changes_what_is_listed_too():
         assert backend.ask_to_stop(lease.id)
         backend.ack(leases, {lease.id: ResultRecord("succeeded", ttl_seconds=1.0)})
         clock.advance(100 * SECOND)
-        backend.tidy()
-    assert {verb for verb, *_ in watch.seen} >= {"return_starts", "ask_to_stop", "tidy"}
+        backend.clean_up()
+    assert {verb for verb, *_ in watch.seen} >= {"return_starts", "ask_to_stop", "clean_up"}
     statements.compare(watch.seen, STATEMENTS)

@@ -40,7 +40,7 @@ def someone():
 
 @pytest.fixture
 def worker():
-    Presence(backends["database"], "every queue", processes=2).tell()
+    Presence(backends["database"], "every queue", processes=2).write()
     return Worker.objects.get()
 
 

@@ -68,7 +68,7 @@ class TestASecondDatabase:
 
     @pytest.fixture
     def worker(self):
-        Presence(backends["second"], "far", processes=2).tell()
+        Presence(backends["second"], "far", processes=2).write()
         return Worker.objects.using("other").get()
 
     def test_the_numbers_of_the_overview_lead_to_its_jobs(self, admin_client, waiting):

@@ -44,5 +44,5 @@ def test_housekeeping_drops_a_result_and_the_failed_runs_before_it():
         pass
     assert (JobResult.objects.count(), JobAttempt.objects.count()) == (1, 1)
     JobResult.objects.update(expires=1)
-    assert backend.tidy() == 1
+    assert backend.clean_up() == 1
     assert (JobResult.objects.count(), JobAttempt.objects.count()) == (0, 0)

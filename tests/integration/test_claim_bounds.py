@@ -218,7 +218,7 @@ def test_what_changed_since_it_was_seen_is_not_taken_along(change, backend):
 def test_tidying_asks_no_more_where_there_are_many_queues(backend):
     def asked():
         with CaptureQueriesContext(connection) as told:
-            backend.tidy()
+            backend.clean_up()
         return len(told)
 
     put(backend)

@@ -97,10 +97,10 @@ def test_that_a_job_without_a_result_has_ended_is_known_for_an_hour(backend, man
     assert len(leases) == 4
     assert EndedIds.objects.count() == len({one.id[:8] for one in [*ended, foreign]})
     manual.advance(3599)
-    backend.tidy()
+    backend.clean_up()
     assert not any(one.created for one in backend.push([*ended, foreign]))
     manual.advance(1)
-    backend.tidy()
+    backend.clean_up()
     assert not EndedIds.objects.exists()
     assert not JobResult.objects.exists()
 

@@ -68,7 +68,7 @@ def test_a_worker_adds_what_its_jobs_came_to(collect):
     doomed.enqueue()
     process_once()
     ledger = Ledger(backends["database"])
-    ledger.tell()
+    ledger.write()
     assert not Figure.objects.exists(), "it is not time yet"
     ledger.end()
     totals = counters.total_counters()

@@ -64,8 +64,8 @@ def told(found):
 
 
 def silence(seconds):
-    """As if nobody had told for so long."""
-    row = Figure.objects.get(part="told-at")
+    """As if no process had reported for so long."""
+    row = Figure.objects.get(part="reported-at")
     Figure.objects.filter(pk=row.pk).update(value=row.value - int(seconds * SECOND))
 
 
@@ -189,7 +189,7 @@ def test_a_database_that_is_away_tells_nothing_rather_than_an_old_number(caplog,
     kept.forget()
     with connection.execute_wrapper(away):
         assert kept.in_turn() == []
-        assert [record.key for record in caplog.records] == ["gauges.unread"]
+        assert [record.key for record in caplog.records] == ["gauges.unreadable"]
         with pytest.raises(OperationalError):
             kept.read()
     assert kept.read(), "the next one who asks gets an answer"

@@ -373,8 +373,8 @@ def test_a_claim_that_is_given_back_passes_its_turns_on(backend):
     (other,) = put(backend, queue="another", concurrency_key="disk")
     (lost,) = unjudged(backend)
     assert fetch(backend, queue="another") == []
-    backend._unheard.add([lost.token], 30.0)
-    backend.return_unheard()
+    backend._unanswered.add([lost.token], 30.0)
+    backend.return_unanswered()
     assert ids(fetch(backend, queue="another")) == [other]
 
 
@@ -384,7 +384,7 @@ def test_whoever_waits_in_another_queue_is_told_of(backend):
     put(backend, queue="another", concurrency_key="disk")
     (first,) = fetch(backend)
     assert fetch(backend, queue="another") == []
-    backend._tell = told.extend
+    backend._notify = told.extend
     backend.ack([first])
     assert told == ["another"]
 
@@ -410,7 +410,7 @@ def test_a_key_that_was_swept_while_it_was_held_is_none_the_worse(backend):
     JobKey.objects.all().delete()
     backend.ack([lease])
     assert JobKey.objects.count() == 1
-    backend.tidy()
+    backend.clean_up()
     assert ids(fetch(backend)) == [second]
     assert first == lease.id
 
@@ -418,7 +418,7 @@ def test_a_key_that_was_swept_while_it_was_held_is_none_the_worse(backend):
 def test_who_waits_for_no_key_that_could_be_told_is_let_go_on(backend):
     put(backend)
     Job.objects.update(state=JobState.BLOCKED)
-    backend.tidy()
+    backend.clean_up()
     assert states() == [JobState.READY]
 
 
@@ -428,5 +428,5 @@ def test_more_than_one_step_of_keys_is_looked_after(backend, monkeypatch):
     put_each(backend, 3, KINDS[0])
     assert len(fetch(backend)) == 3
     Job.objects.filter(state=JobState.RUNNING).delete()
-    backend.tidy()
+    backend.clean_up()
     assert states() == [JobState.READY] * 3

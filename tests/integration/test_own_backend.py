@@ -45,7 +45,7 @@ class Bare(Backend):
 class Tidying(Bare):
     """Has housekeeping that no worker would do."""
 
-    def tidy(self, limit=1000):
+    def clean_up(self, limit=1000):
         return 0
 
 
@@ -68,13 +68,13 @@ def own(settings):
 def test_its_jobs_are_counted_by_the_minute_where_it_is_at_home(own):
     tally = Tally(own(AtHome))
     tally.ended("mail", "acked", 1.0)
-    tally.tell()
+    tally.write()
     minute = QueueMinute.objects.get()
     assert (minute.backend, minute.queue, minute.claimed) == ("own", "mail", 1)
 
 
 def test_its_workers_show_themselves_where_it_is_at_home(own):
-    Presence(own(AtHome), "mail").tell()
+    Presence(own(AtHome), "mail").write()
     assert Worker.objects.get().backend == "own"
 
 
@@ -106,5 +106,7 @@ def test_a_claim_without_the_class_that_can_do_it_is_refused(own):
 
 
 def test_a_method_of_a_part_that_it_does_not_derive_from_is_refused(own):
-    with pytest.raises(InvalidBackend, match=r"has tidy\(\).*KeepsHouse; derive it from that too"):
+    with pytest.raises(
+        InvalidBackend, match=r"has clean_up\(\).*HasHousekeeping; derive it from that too"
+    ):
         own(Tidying)

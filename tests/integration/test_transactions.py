@@ -316,7 +316,7 @@ def every_verb(backend):
     backend.cancel(delayed)
     backend.wait(["default"], 0.0)
     backend.queues()
-    backend.tidy()
+    backend.clean_up()
     while rest := backend.fetch(["default"], 10, 30.0):
         backend.ack(rest)
 

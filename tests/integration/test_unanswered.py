@@ -49,7 +49,7 @@ def test_the_next_claim_gets_what_an_unanswered_one_took(backend, lose_the_answe
 def test_it_goes_back_without_a_claim_too(backend, lose_the_answer):
     put(backend, 2)
     lose_the_answer()
-    backend.return_unheard()
+    backend.return_unanswered()
     rows = Job.objects.values_list("state", "lease_token", "lease_expires", "worker", "deliveries")
     assert set(rows) == {(JobState.READY, None, None, None, 0)}
 
@@ -60,14 +60,14 @@ def test_a_suspect_stays_one(backend, manual, lose_the_answer):
     manual.advance(30)
     assert backend.reap_expired() == 1
     lose_the_answer()
-    backend.return_unheard()
+    backend.return_unanswered()
     assert Job.objects.values_list("state", "suspect", "crashes").get() == (JobState.READY, True, 0)
 
 
 def test_places_of_a_key_that_were_taken_are_free_again(backend):
     first, _second = put(backend, 2, concurrency_key="disk")
     lose_the_answer_of_admission(backend)
-    backend.return_unheard()
+    backend.return_unanswered()
     assert [lease.id for lease in backend.fetch(["default"], 9, 30.0)] == [first]
 
 
@@ -91,14 +91,14 @@ def test_what_others_have_leased_meanwhile_is_theirs(backend, manual, lose_the_a
     assert backend.reap_expired() == 1
     token = "b" * 32
     Job.objects.update(state=JobState.RUNNING, lease_token=token, lease_expires=1, worker="other")
-    backend.return_unheard()
+    backend.return_unanswered()
     assert Job.objects.get().lease_token == token
 
 
 def test_a_claim_that_never_happened_is_asked_for_ever_less_and_then_forgotten(monkeypatch):
     asked, now = [], [100.0]
     monkeypatch.setattr(unanswered.time, "monotonic", lambda: now[0])
-    claims = unanswered.Unheard[str](lambda token: asked.append((token, now[0])) or 0)
+    claims = unanswered.UnansweredClaims[str](lambda token: asked.append((token, now[0])) or 0)
     claims.add(["t"], 10.0)
     while now[0] < 130.0:
         claims.give_back()
@@ -132,7 +132,7 @@ def test_a_store_that_is_away_does_not_seem_to_work_for_what_is_to_go_back(error
             raise answer
         return answer
 
-    claims = unanswered.Unheard[str](give_back)
+    claims = unanswered.UnansweredClaims[str](give_back)
     claims.add(["t"], 10.0)
     for _ in range(2):
         with pytest.raises(type(error)):
@@ -150,7 +150,7 @@ def test_a_server_of_a_cluster_that_is_away_keeps_no_other_claim_from_going_back
             raise away(spares_others=True)
         return 1
 
-    claims = unanswered.Unheard[str](give_back)
+    claims = unanswered.UnansweredClaims[str](give_back)
     claims.add(["there", "here"], 10.0)
     claims.give_back()
     assert asked == ["there", "here"]
@@ -159,6 +159,6 @@ def test_a_server_of_a_cluster_that_is_away_keeps_no_other_claim_from_going_back
 def test_a_lease_that_was_given_back_so_settles_no_more(backend):
     put(backend)
     (lease,) = backend.fetch(["default"], 1, 30.0)
-    backend._unheard.add([lease.token], 30.0)
-    backend.return_unheard()
+    backend._unanswered.add([lease.token], 30.0)
+    backend.return_unanswered()
     assert backend.ack([lease]) == [Settled.LOST]

@@ -7,7 +7,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.urls import reverse
 
-from django_jobs.backends.base import Chores, Failure, Settled
+from django_jobs.backends.base import Failure, HousekeepingDue, Settled
 from django_jobs.backends.database import unreadable
 from django_jobs.backends.database.claim import Claim
 from django_jobs.backends.database.unreadable import ERROR_TYPE, REASON
@@ -129,7 +129,7 @@ def test_a_row_that_cannot_be_read_stops_no_promotion(backend, manual, columns):
     jobs = put(backend, 3, delay=5)
     spoil(jobs[0], **{"due": manual.now(), **columns})
     manual.advance(5)
-    backend.tidy()
+    backend.clean_up()
     claimed = [lease.id for lease in backend.fetch(["default"], 5, 30.0)]
     assert set(jobs[1:]) <= set(claimed)
     assert set(jobs) - set(claimed) == set(jobs[:1])
@@ -155,7 +155,7 @@ def test_whoever_looks_sees_the_others(backend, columns):
     assert backend.account(sound[0]).id == sound[0]
     assert backend.stats("default").ready == 3
     assert backend.queues() == ["default"]
-    assert backend.chores()
+    assert backend.housekeeping_due()
     assert backend.next_due_in(["default"]) == 0
     backend.find(odd)
 
@@ -200,7 +200,7 @@ def test_an_odd_row_is_shown(backend, columns):
     assert backend.account(odd).id == odd
     assert {seen.id for seen in backend.peek("default")} <= {odd}
     backend.stats("default")
-    backend.chores()
+    backend.housekeeping_due()
 
 
 @any_odd
@@ -285,7 +285,7 @@ def test_a_lease_that_would_never_end_is_reaped(backend, ends):
     backend.fetch(["default"], 1, 30.0)
     spoil(odd, lease_expires=ends)
     assert backend.reap_expired() == 0
-    backend.tidy()
+    backend.clean_up()
     assert backend.reap_expired() == 1
 
 
@@ -296,7 +296,7 @@ def test_a_rate_that_is_none_limits_nothing_and_is_told(backend, caplog, control
     QueueControl.objects.create(backend="database", queue="default", **control)
     put(backend, 2)
     assert len(backend.fetch(["default"], 2, 30.0)) == 2
-    assert [record.key for record in caplog.records] == ["limits.rate_unread"]
+    assert [record.key for record in caplog.records] == ["limits.rate_unreadable"]
 
 
 @pytest.mark.parametrize(
@@ -310,20 +310,20 @@ def test_a_rate_that_is_none_limits_nothing_and_is_told(backend, caplog, control
 )
 def test_a_meter_that_cannot_be_read_has_counted_nothing(backend, counts):
     QueueControl.objects.create(backend="database", queue="default", rate_limit="100/s")
-    QueueMeter.objects.create(backend="database", queue="default", told=counts)
+    QueueMeter.objects.create(backend="database", queue="default", starts=counts)
     put(backend, 2)
     assert len(backend.fetch(["default"], 2, 30.0)) == 2
 
 
 def test_a_meter_that_is_no_json_has_counted_nothing(backend):
     QueueControl.objects.create(backend="database", queue="default", rate_limit="100/s")
-    QueueMeter.objects.create(backend="database", queue="default", told={})
+    QueueMeter.objects.create(backend="database", queue="default", starts={})
     # MariaDB keeps nobody's nonsense there, PostgreSQL what is too deep to be read.
-    told = {"sqlite": "{", "postgresql": "[" * 5000 + "]" * 5000}.get(connection.vendor, "[1]")
+    starts = {"sqlite": "{", "postgresql": "[" * 5000 + "]" * 5000}.get(connection.vendor, "[1]")
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
             cursor.execute("PRAGMA ignore_check_constraints = ON")
-        cursor.execute("UPDATE django_jobs_queuemeter SET told = %s", [told])
+        cursor.execute("UPDATE django_jobs_queuemeter SET starts = %s", [starts])
         if connection.vendor == "sqlite":
             cursor.execute("PRAGMA ignore_check_constraints = OFF")
     put(backend, 2)
@@ -362,7 +362,9 @@ def test_what_cannot_be_done_for_all_is_told_and_keeps_no_worker(backend, monkey
         raise ValueError("badly formed")
 
     monkeypatch.setattr(backend, "reap_expired", breaks)
-    monkeypatch.setattr(backend, "chores", lambda: Chores(reap=True, tidy=True))
+    monkeypatch.setattr(
+        backend, "housekeeping_due", lambda: HousekeepingDue(reap=True, clean_up=True)
+    )
     house = Housekeeping(backend, 30.0)
     assert house.step() in {True, False}
     assert [record.key for record in caplog.records] == ["duty.failed"]
@@ -376,8 +378,8 @@ def test_a_queue_whose_name_cannot_be_read_is_no_queue_and_holds_up_no_other(bac
     with connection.cursor() as cursor:
         named = f"UPDATE django_jobs_job SET queue = {name} WHERE id = %s"  # noqa: S608 - of a test
         cursor.execute(named, [odd.replace("-", "")])
-    backend.chores()
-    backend.tidy()
+    backend.housekeeping_due()
+    backend.clean_up()
     backend.reap_expired()
     assert backend.queues() == backend.queues_due(0.0) == ["default"]
     assert backend.next_due_in(["default"]) == 0

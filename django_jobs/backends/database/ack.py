@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_jobs.backends.base import Lease, ResultRecord, Settled
-    from django_jobs.backends.database.keys import Tell
+    from django_jobs.backends.database.keys import Notify
     from django_jobs.db.clock import StoreClock
 
 # A row stays where the claim wrote it, unless it was renewed or cancelled since. Its ctid
@@ -84,10 +84,10 @@ def ack(
     leases: Sequence[Lease],
     results: Mapping[str, ResultRecord],
     undone: Collection[str],
-    tell: Tell = no_hints,
+    notify: Notify = no_hints,
 ) -> list[Settled]:
     """Delete the jobs whose leases are still held, and keep their results."""
-    step = _Ack(alias, clock, results, undone, tell)
+    step = _Ack(alias, clock, results, undone, notify)
     waits = connections[alias].in_atomic_block
     if connections[alias].vendor == "postgresql":
         try:
@@ -107,7 +107,7 @@ class _Ack(NamedTuple):
     clock: StoreClock
     results: Mapping[str, ResultRecord]
     undone: Collection[str]
-    tell: Tell
+    notify: Notify
 
     def at_once(self, leases: Sequence[Lease]) -> set[str]:
         """Settle with a single statement, inside a transaction only if the jobs have keys."""
@@ -121,7 +121,7 @@ class _Ack(NamedTuple):
         once = self._once(leases)
 
         def work(connection: BaseDatabaseWrapper) -> set[str]:
-            keys = Keys(self.alias, self.clock, shared, self.tell, once)
+            keys = Keys(self.alias, self.clock, shared, self.notify, once)
             settled = alone(connection)
             self._let_others_go(keys, leases, settled)
             return settled
@@ -134,7 +134,7 @@ class _Ack(NamedTuple):
         once = self._once(leases) if shared else ()
 
         def work(connection: BaseDatabaseWrapper) -> list[Settled]:
-            keys = Keys(self.alias, self.clock, shared, self.tell, once)
+            keys = Keys(self.alias, self.clock, shared, self.notify, once)
             held = lock_held(self.alias, leases, waits=waits)
             _gone_with_results(self.alias, connection, self.clock, leases, held, self.results)
             if shared:

@@ -2,26 +2,26 @@
 
 The statements that change state, by verb, with their modules and tables:
 
-    enqueue         enqueue: Job; cancel: Job, JobResult; keys: Job, JobKey
-    push            enqueue: Job; cancel: Job, JobResult; keys: Job, JobKey
-    fetch           claim: Job; keys: Job, JobKey; meters: QueueMeter; breakers: Job, Breaker;
-                    unreadable: Job; db.dead_letters: FailedJob, FailureGroup
-    ack             ack: Job, JobResult, EndedIds; settle: Job; keys: Job, JobKey
-    nack            settle: Job, JobAttempt; keys: Job, JobKey
-    nack_all        settle: Job; keys: Job, JobKey
-    abandon         settle: Job, JobAttempt; keys: Job, JobKey;
-                    db.dead_letters: FailedJob, FailureGroup
-    renew           settle: Job
-    reap_expired    settle: Job; keys: Job, JobKey;
-                    unreadable: Job; db.dead_letters: FailedJob, FailureGroup
-    cancel          cancel: Job, JobResult; keys: Job, JobKey
-    ask_to_stop     cancel: Job
-    learn           breakers: Job, Breaker
-    return_starts   meters: QueueMeter
-    return_unheard  settle: Job; keys: Job, JobKey
-    tidy            claim: Job; keys: Job, JobKey; unreadable: Job;
-                    db.cleanup: JobResult, JobAttempt, EndedIds, FailedJob;
-                    db.dead_letters: FailureGroup
+    enqueue            enqueue: Job; cancel: Job, JobResult; keys: Job, JobKey
+    push               enqueue: Job; cancel: Job, JobResult; keys: Job, JobKey
+    fetch              claim: Job; keys: Job, JobKey; meters: QueueMeter; breakers: Job, Breaker;
+                       unreadable: Job; db.dead_letters: FailedJob, FailureGroup
+    ack                ack: Job, JobResult, EndedIds; settle: Job; keys: Job, JobKey
+    nack               settle: Job, JobAttempt; keys: Job, JobKey
+    nack_all           settle: Job; keys: Job, JobKey
+    abandon            settle: Job, JobAttempt; keys: Job, JobKey;
+                       db.dead_letters: FailedJob, FailureGroup
+    renew              settle: Job
+    reap_expired       settle: Job; keys: Job, JobKey;
+                       unreadable: Job; db.dead_letters: FailedJob, FailureGroup
+    cancel             cancel: Job, JobResult; keys: Job, JobKey
+    ask_to_stop        cancel: Job
+    count_evidence     breakers: Job, Breaker
+    return_starts      meters: QueueMeter
+    return_unanswered  settle: Job; keys: Job, JobKey
+    clean_up           claim: Job; keys: Job, JobKey; unreadable: Job;
+                       db.cleanup: JobResult, JobAttempt, EndedIds, FailedJob;
+                       db.dead_letters: FailureGroup
 
 ``keys`` gives free places of keys to jobs that waited for them; ``unreadable`` puts away rows that
 cannot be read.
@@ -39,9 +39,9 @@ from django_jobs.backends.base import (
     Cancels,
     Capabilities,
     Charge,
+    HasHousekeeping,
     Inspects,
     KeepsBreakers,
-    KeepsHouse,
     LimitsRates,
     LooksAhead,
     OnConflict,
@@ -71,7 +71,7 @@ from django_jobs.backends.database.wait import (
     queues_with_blocked,
 )
 from django_jobs.backends.shared_breakers import Closed
-from django_jobs.backends.unanswered import Unheard, answered
+from django_jobs.backends.unanswered import UnansweredClaims, answered
 from django_jobs.db.cleanup import Sweeper
 from django_jobs.db.clock import StoreClock
 from django_jobs.db.transactions import in_reading, is_row_locked, is_unavailable
@@ -84,12 +84,12 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import (
         Account,
         AttemptRecord,
-        Chores,
         Ended,
         Enqueued,
         Evidence,
         Failure,
         Glimpse,
+        HousekeepingDue,
         Lease,
         QueueStats,
         ResultRecord,
@@ -118,7 +118,7 @@ class DatabaseBackend(
     Cancels,
     KeepsBreakers,
     LimitsRates,
-    KeepsHouse,
+    HasHousekeeping,
     LooksAhead,
     SharesTransactions,
     Reconnects,
@@ -163,14 +163,14 @@ class DatabaseBackend(
         self._watches = Watches()
         self._closed = Closed()
         self._locked: dict[str, tuple[float, Error]] = {}
-        self._tell = self._hints.due if self._notifies else keys.no_hints
+        self._notify = self._hints.due if self._notifies else keys.no_hints
         self.clock = StoreClock()
         self._last_glance = LastGlance()
         self._ended_early = False
         self._turns = TURNS
         self._sweeper = Sweeper(self.database)
-        self._unheard = Unheard[str](
-            lambda token: settle.return_claimed(self.database, self.clock, token, self._tell)
+        self._unanswered = UnansweredClaims[str](
+            lambda token: settle.return_claimed(self.database, self.clock, token, self._notify)
         )
 
     @property
@@ -186,8 +186,8 @@ class DatabaseBackend(
         """Rebuild everything that reads the clock, so that a test moves time for all of it."""
         self._clock = clock
         self._meters = Meters(self.database, clock, self.alias, self._closed)
-        self._breakers = Breakers(self.database, clock, self.alias, self._closed, self._tell)
-        self._forgotten = keys.Forgotten(self.database, clock, self._tell)
+        self._breakers = Breakers(self.database, clock, self.alias, self._closed, self._notify)
+        self._forgotten = keys.Forgotten(self.database, clock, self._notify)
 
     def enqueue(
         self, outgoing: Sequence[Outgoing], *, on_conflict: OnConflict = OnConflict.RETURN
@@ -207,14 +207,14 @@ class DatabaseBackend(
             self._hints.enqueued(outgoing)
         return stored
 
-    def known(self, jobs: Mapping[str, str]) -> set[str]:
+    def known_ids(self, jobs: Mapping[str, str]) -> set[str]:
         return self._read(lambda: read.known_among(self.database, self.alias, list(jobs)))
 
     def as_one(self, work: Callable[[], T]) -> T:
         return self._inserter.as_one(work)
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
-        self.return_unheard()
+        self.return_unanswered()
         self._ended_early, self._turns = False, TURNS
         locked: Error | None = None
         for queue in queues:
@@ -252,7 +252,7 @@ class DatabaseBackend(
                 tokens.clear()
         except BaseException:
             # The claim may have happened, and no worker is going to run its jobs.
-            self._unheard.add(tokens, lease_seconds)
+            self._unanswered.add(tokens, lease_seconds)
             raise
         return []
 
@@ -271,7 +271,7 @@ class DatabaseBackend(
 
         def met() -> list[Rows]:
             for token in tokens:  # a claim may have happened before reading its rows failed
-                settle.return_claimed(self.database, self.clock, token, self._tell)
+                settle.return_claimed(self.database, self.clock, token, self._notify)
             return self._claim(limit, lease_seconds).met(queue)
 
         def claim() -> list[Lease]:
@@ -280,10 +280,10 @@ class DatabaseBackend(
         return past_unreadable(self.database, self.clock, claim, met)
 
     def _admit(self, leases: Sequence[Lease], lease_seconds: float) -> list[Lease]:
-        return keys.admit(self.database, self.clock, leases, lease_seconds, self._tell)
+        return keys.admit(self.database, self.clock, leases, lease_seconds, self._notify)
 
-    def return_unheard(self) -> None:
-        self._unheard.give_back()
+    def return_unanswered(self) -> None:
+        self._unanswered.give_back()
 
     @property
     def settles_apart(self) -> bool:
@@ -327,7 +327,7 @@ class DatabaseBackend(
     ) -> list[Settled]:
         kept = results or {}
         return answered(
-            lambda: ack(self.database, self.clock, leases, kept, undone, self._tell), len(leases)
+            lambda: ack(self.database, self.clock, leases, kept, undone, self._notify), len(leases)
         )
 
     def nack(
@@ -341,7 +341,7 @@ class DatabaseBackend(
         def work() -> list[Settled]:
             return [
                 settle.nack(
-                    self.database, self.clock, lease, delay_seconds, charge, attempt, self._tell
+                    self.database, self.clock, lease, delay_seconds, charge, attempt, self._notify
                 )
             ]
 
@@ -352,7 +352,7 @@ class DatabaseBackend(
 
     def nack_all(self, leases: Sequence[Lease]) -> list[Settled]:
         answers = answered(
-            lambda: settle.nack_all(self.database, self.clock, leases, self._tell), len(leases)
+            lambda: settle.nack_all(self.database, self.clock, leases, self._notify), len(leases)
         )
         if self._notifies:
             self._hints.returned(leases, answers)
@@ -360,7 +360,7 @@ class DatabaseBackend(
 
     def abandon(self, lease: Lease, failure: Failure) -> Settled:
         def work() -> list[Settled]:
-            return [settle.abandon(self.database, self.clock, lease, failure, self._tell)]
+            return [settle.abandon(self.database, self.clock, lease, failure, self._notify)]
 
         return answered(work, 1)[0]
 
@@ -370,10 +370,12 @@ class DatabaseBackend(
         )
 
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
-        return settle.reap_expired(self.database, self.clock, self.alias, queue, limit, self._tell)
+        return settle.reap_expired(
+            self.database, self.clock, self.alias, queue, limit, self._notify
+        )
 
-    def chores(self) -> Chores:
-        return (self._last_glance.taken() or self._glance(None)).chores()
+    def housekeeping_due(self) -> HousekeepingDue:
+        return (self._last_glance.taken() or self._glance(None)).housekeeping_due()
 
     def wait(self, queues: Sequence[str] | None, timeout: float) -> bool:
         if timeout <= 0:
@@ -423,8 +425,8 @@ class DatabaseBackend(
             mine = [lease for lease in leases if lease.queue == queue]
             self._meters.return_starts(queue, mine)
 
-    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
-        self._breakers.learn(observations)
+    def count_evidence(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
+        self._breakers.count_evidence(observations)
 
     def held_back(self, queues: Sequence[str]) -> str | None:
         paused = self._read(lambda: read.paused_with_jobs(self.database, self.alias, queues))
@@ -460,7 +462,7 @@ class DatabaseBackend(
     def queues_due(self, since: float) -> list[str]:
         return (self._last_glance.since(since) or self._glance(None)).queues_due()
 
-    def tidy(self, limit: int = 1000) -> int:
+    def clean_up(self, limit: int = 1000) -> int:
         return _sum_of_each(
             lambda: self._forgotten.wake(queues_with_blocked(self.database), limit),
             lambda: end_endless(self.database, self.clock, limit),
@@ -491,7 +493,7 @@ class DatabaseBackend(
     def cancel(self, job_id: str) -> bool:
         key = parse_id(job_id)
         return key is not None and remove_waiting(
-            self.database, self.clock, key, "cancelled", self._tell
+            self.database, self.clock, key, "cancelled", self._notify
         )
 
     def ask_to_stop(self, job_id: str) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from django_jobs.backends.base import Lease
-    from django_jobs.backends.database.keys import Tell
+    from django_jobs.backends.database.keys import Notify
     from django_jobs.backends.shared_breakers import Closed
     from django_jobs.db.clock import StoreClock
 
@@ -48,10 +48,10 @@ class Breakers(SharedBreakers):
         clock: StoreClock,
         backend: str,
         closed: Closed,
-        tell: Tell = no_hints,
+        notify: Notify = no_hints,
     ) -> None:
         super().__init__(backend)
-        self._tell = tell
+        self._notify = notify
         self._alias = alias
         self._clock = clock
         self._closed = closed
@@ -113,7 +113,7 @@ class Breakers(SharedBreakers):
         passed_on: set[str] = set()
         passes = in_transition(self._alias, work, sees_commits=True)
         # A job parked just now, because these ran, can only be seen with their keys locked.
-        wake(self._alias, self._clock, off, self._tell)
+        wake(self._alias, self._clock, off, self._notify)
         self._wake_others(rule.name, passed_on)
         return passes
 
@@ -171,7 +171,7 @@ class Breakers(SharedBreakers):
         blocking = others.values_list("blocked_by", flat=True).distinct()[:PUT_OFF_AT_ONCE]
         if keys:
             waited_for = in_reading(self._alias, lambda: {key for key in blocking if key})
-            wake(self._alias, self._clock, waited_for, self._tell)
+            wake(self._alias, self._clock, waited_for, self._notify)
 
     def _change(
         self, rule: Rule, decide: Callable[[Circuit, int], Circuit], *, make: bool

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_jobs.backends.base import Lease
-    from django_jobs.backends.database.keys import Tell
+    from django_jobs.backends.database.keys import Notify
     from django_jobs.db.clock import StoreClock
 
 
 def remove_waiting(
-    alias: str, clock: StoreClock, job_id: str, reason: str, tell: Tell = no_hints
+    alias: str, clock: StoreClock, job_id: str, reason: str, notify: Notify = no_hints
 ) -> bool:
     """Cancel a job that is scheduled, ready or blocked, and record that as its result.
 
@@ -38,7 +38,7 @@ def remove_waiting(
     later = bool(shared) and awaits_commit(connections[alias])
 
     def work(connection: BaseDatabaseWrapper) -> bool:
-        keys = Keys(alias, clock, [] if later else shared, tell)
+        keys = Keys(alias, clock, [] if later else shared, notify)
         waiting = jobs.exclude(state=JobState.RUNNING)
         row = waiting.select_for_update().values_list(*ROW_FIELDS).first()
         if row is None:
@@ -54,7 +54,7 @@ def remove_waiting(
 
     removed = in_transition(alias, work, sees_commits=bool(shared))
     if removed and later:
-        transaction.on_commit(lambda: wake(alias, clock, shared, tell), using=alias, robust=True)
+        transaction.on_commit(lambda: wake(alias, clock, shared, notify), using=alias, robust=True)
     return removed
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from django_jobs.backends.base import Lease
     from django_jobs.db.clock import StoreClock
 
-    Tell = Callable[[Iterable[str]], None]
+    Notify = Callable[[Iterable[str]], None]
 
 _STORED = ("fence", "done_by", "places", "keep_until")
 KEPT_MICROSECONDS = to_microseconds(86_400)
@@ -92,7 +92,7 @@ def admit(
     clock: StoreClock,
     leases: Sequence[Lease],
     lease_seconds: float,
-    tell: Tell = no_hints,
+    notify: Notify = no_hints,
 ) -> list[Lease]:
     """Return the leases of one claim that may run, and park the others.
 
@@ -108,7 +108,7 @@ def admit(
     def work(_: BaseDatabaseWrapper) -> list[Lease]:
         judged = None
         while judged is None:
-            judged = _Admission(alias, clock, leases, keys, now).judged(tell)
+            judged = _Admission(alias, clock, leases, keys, now).judged(notify)
         return judged
 
     return in_transition(alias, work, sees_commits=True)
@@ -160,7 +160,7 @@ class _Admission:
             max([now, *(min(row.fence, MAX_MOMENT - 1) + 1 for row in self._rows.values())]) - 1
         )
 
-    def judged(self, tell: Tell) -> list[Lease] | None:
+    def judged(self, notify: Notify) -> list[Lease] | None:
         """The admitted leases; None if another process created one of the keys meanwhile."""
         admitted = [
             admissible for lease in self._leases if (admissible := self._judge(lease)) is not None
@@ -171,7 +171,7 @@ class _Admission:
         self._note_granted()
         if full:
             self._park(full)
-            self._pass_on(tell)
+            self._pass_on(notify)
         return admitted
 
     def _judge(self, lease: Lease) -> Lease | None:
@@ -228,13 +228,13 @@ class _Admission:
                 keys = {lease.message.index[name] for lease in leases}
                 _park_others(self._alias, name, {key: self._taken[key] for key in keys})
 
-    def _pass_on(self, tell: Tell) -> None:
+    def _pass_on(self, notify: Notify) -> None:
         """Wake jobs that wait for places which the parked leases seemed to take."""
         keys = keys_of(lease for leases in self._parked.values() for lease in leases)
         rows = {key: self._rows[key] for key in keys if key in self._rows}
         open_to = {key: row for key, row in rows.items() if self._taken[key] < row.places}
         if open_to:
-            tell(_wake(self._alias, open_to, self._now))
+            notify(_wake(self._alias, open_to, self._now))
 
 
 def _limit(column: str, concurrency: Any) -> int:
@@ -288,12 +288,12 @@ class Keys:
         alias: str,
         clock: StoreClock,
         keys: Sequence[str],
-        tell: Tell = no_hints,
+        notify: Notify = no_hints,
         once: Collection[str] = (),
     ) -> None:
         self._alias = alias
         self._clock = clock
-        self._tell = tell
+        self._notify = notify
         needed = [key for key in keys if key not in once]
         # Including the rows of ``once``: all of them have to be locked in order.
         self._rows = _locked(alias, clock, keys) if needed else {}
@@ -347,11 +347,11 @@ class Keys:
         self._rows |= {key: self._rows[key]._replace(places=n) for key, n in more.items()}
         awaited = {key: row for key, row in self._rows.items() if row.places}
         if awaited and _sees_old(connections[self._alias]):
-            again = partial(wake, self._alias, self._clock, sorted(awaited), self._tell)
+            again = partial(wake, self._alias, self._clock, sorted(awaited), self._notify)
             transaction.on_commit(again, using=self._alias, robust=True)
         elif awaited:
             now = max(row.read_at for row in awaited.values())
-            self._tell(_wake(self._alias, awaited, now))
+            self._notify(_wake(self._alias, awaited, now))
 
 
 def _sees_old(connection: Any) -> bool:
@@ -369,13 +369,13 @@ def wake(
     alias: str,
     clock: StoreClock,
     keys: Collection[str],
-    tell: Tell = no_hints,
+    notify: Notify = no_hints,
     least: Mapping[str, int] | None = None,
 ) -> None:
     """Make ready the jobs that have a place now, in a transaction of its own."""
 
     def work(_: BaseDatabaseWrapper) -> None:
-        Keys(alias, clock, sorted(keys), tell).wake(least)
+        Keys(alias, clock, sorted(keys), notify).wake(least)
 
     if keys:
         in_transition(alias, work, sees_commits=True)
@@ -607,10 +607,10 @@ class Forgotten:
     that jobs which wait rightly do not hide the others.
     """
 
-    def __init__(self, alias: str, clock: StoreClock, tell: Tell = no_hints) -> None:
+    def __init__(self, alias: str, clock: StoreClock, notify: Notify = no_hints) -> None:
         self._alias = alias
         self._clock = clock
-        self._tell = tell
+        self._notify = notify
         self._seen: dict[str, tuple[int, int, UUID]] = {}
 
     def wake(self, queues: Iterable[str], limit: int) -> None:
@@ -633,7 +633,7 @@ class Forgotten:
             columns = dict.fromkeys(COLUMNS, some)
             taken = in_reading(self._alias, lambda: _taken(self._alias, columns))  # noqa: B023 - called at once
             idle = {key: least[key] for key in some if taken[key] < least[key]}
-            wake(self._alias, self._clock, idle, self._tell, idle)
+            wake(self._alias, self._clock, idle, self._notify, idle)
         if lost := [pk for _, _, pk, key, *_ in rows if key is None]:
             blocked = Job.objects.using(self._alias).filter(pk__in=lost, state=JobState.BLOCKED)
             in_transition(

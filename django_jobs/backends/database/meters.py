@@ -92,7 +92,7 @@ class Meters:
 
         def work(connection: BaseDatabaseWrapper) -> list[Lease]:
             meter, now = self._locked(queue), self._clock.read(connection)
-            usage = Usage.read(limits.rate, meter.told, now) if limits.rate else None
+            usage = Usage.read(limits.rate, meter.starts, now) if limits.rate else None
             places = self._places(queue, limits, now)
             count = min(wanted, places, wanted if usage is None else usage.free())
             if count <= 0:
@@ -141,7 +141,7 @@ class Meters:
         self, connection: BaseDatabaseWrapper, queue: str, rate: Rate, counts: Mapping[int, int]
     ) -> None:
         meter, now = self._locked(queue), self._clock.read(connection)
-        usage = Usage.read(rate, meter.told, now)
+        usage = Usage.read(rate, meter.starts, now)
         for counted, count in counts.items():
             usage = usage.without(count, counted)
         self._save(meter, usage)
@@ -152,7 +152,7 @@ class Meters:
         try:
             meter = mine.select_for_update().first()
         except (ValueError, TypeError, RecursionError):  # not readable as JSON
-            mine.update(told=None)
+            mine.update(starts=None)
             meter = mine.select_for_update().first()
         if meter is None:
             new = QueueMeter(backend=self._backend, queue=queue)
@@ -161,8 +161,8 @@ class Meters:
         return meter
 
     def _save(self, meter: QueueMeter, usage: Usage) -> None:
-        meter.told = usage.to_store()
-        meter.save(using=self._alias, update_fields=["told"])
+        meter.starts = usage.to_store()
+        meter.save(using=self._alias, update_fields=["starts"])
 
     def _places(self, queue: str, limits: QueueLimits, now: int) -> int:
         if limits.concurrency is None:

@@ -64,11 +64,11 @@ class Hints:
         if connection.vendor != "postgresql":
             return
         for queue in queues:
-            tell = self._notifiers.setdefault(queue, partial(self._notify, queue))
+            notify = self._notifiers.setdefault(queue, partial(self._notify, queue))
             if connection.in_atomic_block:
-                _after_commit(connection, tell)
+                _after_commit(connection, notify)
             elif connection.get_autocommit():
-                tell()
+                notify()
             # Without autocommit there is no hint: if it failed, it would break the caller's
             # transaction.
 
@@ -95,10 +95,10 @@ def _is_due_soon(terms: Terms) -> bool:
     return (terms.delay or 0) < HORIZON_SECONDS
 
 
-def _after_commit(connection: BaseDatabaseWrapper, tell: Callable[[], None]) -> None:
+def _after_commit(connection: BaseDatabaseWrapper, notify: Callable[[], None]) -> None:
     if not awaits_commit(connection):
         return  # a test around it might count the callbacks
     hooks = connection.run_on_commit
-    if hooks and hooks[-1][1] is tell and hooks[-1][0] == set(connection.savepoint_ids):
+    if hooks and hooks[-1][1] is notify and hooks[-1][0] == set(connection.savepoint_ids):
         return  # one callback is enough for thousands of jobs enqueued one by one
-    transaction.on_commit(tell, using=connection.alias)
+    transaction.on_commit(notify, using=connection.alias)

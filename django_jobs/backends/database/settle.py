@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from django_jobs.backends.base import AttemptRecord, Failure, Lease
-    from django_jobs.backends.database.keys import Tell
+    from django_jobs.backends.database.keys import Notify
     from django_jobs.db.clock import StoreClock
     from django_jobs.wire.envelope import Header
 
@@ -133,14 +133,14 @@ def nack(
     delay_seconds: float | None,
     charge: Charge,
     attempt: AttemptRecord | None,
-    tell: Tell = no_hints,
+    notify: Notify = no_hints,
 ) -> Settled:
     """Give a job back; without a delay it returns to the place it had."""
     changes = _given_back(clock, delay_seconds, charge, lease.message.header)
     shared = keys_of([lease])
 
     def work(_: BaseDatabaseWrapper) -> Settled:
-        keys = Keys(alias, clock, shared, tell)
+        keys = Keys(alias, clock, shared, notify)
         if not held_row(alias, lease).update(**changes):
             if charge is Charge.NOTHING:
                 _take_losses_back(alias, [lease])
@@ -184,7 +184,7 @@ def _given_back(
 
 
 def nack_all(
-    alias: str, clock: StoreClock, leases: Sequence[Lease], tell: Tell = no_hints
+    alias: str, clock: StoreClock, leases: Sequence[Lease], notify: Notify = no_hints
 ) -> list[Settled]:
     """Give jobs back to the places they had; a suspect that was never started stays one."""
     waits = connections[alias].in_atomic_block
@@ -193,7 +193,7 @@ def nack_all(
         shared = keys_of(leases)
 
         def work(_: BaseDatabaseWrapper) -> list[Settled]:
-            keys = Keys(alias, clock, shared, tell)
+            keys = Keys(alias, clock, shared, notify)
             answers = _give_back_all(alias, leases, waits=waits)
             keys.wake()
             return answers
@@ -226,13 +226,13 @@ def _take_losses_back(alias: str, lost: Sequence[Lease]) -> None:
 
 
 def abandon(
-    alias: str, clock: StoreClock, lease: Lease, failure: Failure, tell: Tell = no_hints
+    alias: str, clock: StoreClock, lease: Lease, failure: Failure, notify: Notify = no_hints
 ) -> Settled:
     """Move a job to the dead letters, if its lease is still held."""
     shared = keys_of([lease])
 
     def work(connection: BaseDatabaseWrapper) -> Settled:
-        keys = Keys(alias, clock, shared, tell)
+        keys = Keys(alias, clock, shared, notify)
         if not delete(alias, [lease]):
             return Settled.LOST
         keys.wake()
@@ -272,7 +272,7 @@ def renew(
     return in_transition(alias, work)
 
 
-def return_claimed(alias: str, clock: StoreClock, token: str, tell: Tell = no_hints) -> int:
+def return_claimed(alias: str, clock: StoreClock, token: str, notify: Notify = no_hints) -> int:
     """Give back all jobs of a claim whose answer did not arrive; return how many.
 
     Does not lock the rows of their keys, which another transaction may hold for longer than a
@@ -289,7 +289,7 @@ def return_claimed(alias: str, clock: StoreClock, token: str, tell: Tell = no_hi
     rows = Job.objects.using(alias).filter(pk__in=[pk for pk, *_ in claimed], lease_token=token)
     changes = {**_WITHOUT_LEASE, "state": JobState.READY, "deliveries": F("deliveries") - 1}
     returned = in_transition(alias, lambda _: rows.update(**changes))
-    wake(alias, clock, {key for _, *keys in claimed for key in keys if key}, tell)
+    wake(alias, clock, {key for _, *keys in claimed for key in keys if key}, notify)
     return returned
 
 
@@ -302,7 +302,7 @@ def reap_expired(
     backend: str,
     queue: str | None,
     limit: int,
-    tell: Tell = no_hints,
+    notify: Notify = no_hints,
 ) -> int:
     """Return jobs whose lease ended without a verdict; those that ended first come first."""
     expired = Job.objects.using(alias).filter(
@@ -321,7 +321,7 @@ def reap_expired(
         # Separately, so that a locked key does not hold up jobs without keys.
         for chosen, keys in ((free, []), (keyed, shared)):
             if chosen:
-                reaped += _reap(alias, clock, expired, chosen, keys, tell)
+                reaped += _reap(alias, clock, expired, chosen, keys, notify)
         return reaped
 
     def met() -> list[Rows]:
@@ -336,10 +336,10 @@ def _reap(
     expired: QuerySet[Job],
     chosen: Sequence[Any],
     shared: Sequence[str],
-    tell: Tell,
+    notify: Notify,
 ) -> int:
     def work(connection: BaseDatabaseWrapper) -> tuple[int, list[dict[str, Any]]]:
-        keys = Keys(alias, clock, shared, tell)
+        keys = Keys(alias, clock, shared, notify)
         rows, still = Job.objects.using(alias).filter(pk__in=chosen), expired
         if connection.features.has_select_for_update_skip_locked:
             # By primary key alone: with more conditions PostgreSQL may read all expired leases.
@@ -365,7 +365,7 @@ def _reap(
     reaped, lost = in_transition(alias, work, sees_commits=bool(shared))
     for row in lost:
         if row["suspect"]:
-            crash_events.tell_charged(
+            crash_events.emit_crashed(
                 str(row["pk"]), **{name: row[name] for name in _EVENT_COLUMNS}
             )
     return reaped

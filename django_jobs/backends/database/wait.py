@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections
 
-from django_jobs.backends.base import Chores
+from django_jobs.backends.base import HousekeepingDue
 from django_jobs.backends.database.listen import Changes, Listener, can_see_others
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.db.transactions import in_reading
@@ -243,11 +243,11 @@ class Glance(NamedTuple):
     opens_in: float | None = None
     moments: Mapping[str, int] = {}
 
-    def chores(self) -> Chores:
+    def housekeeping_due(self) -> HousekeepingDue:
         """The housekeeping that is due."""
-        return Chores(
+        return HousekeepingDue(
             reap=self._is_over(self.lease_ends),
-            tidy=self._is_over(self.due) or self._is_over(self.result_ends),
+            clean_up=self._is_over(self.due) or self._is_over(self.result_ends),
         )
 
     def _is_over(self, moment: int | None) -> bool:

@@ -2,23 +2,23 @@
 
 The scripts that change state, by verb; each is a file in ``lua``:
 
-    enqueue         enqueue, enkeyed, takeback
-    push            enqueue, enkeyed, takeback
-    fetch           fetch, breaker, putoff, putoffnext, unheard
-    ack             ack
-    nack            nack
-    nack_all        giveback
-    abandon         abandon, unpark
-    renew           renew
-    reap_expired    reap, unpark
-    cancel          cancel
-    ask_to_stop     stop
-    learn           breaker
-    forget_breaker  breaker
-    return_starts   uncount
-    return_unheard  unheard
-    tidy            tidy, unheld, unpark, untidyqueues
-    purge_results   purge
+    enqueue            enqueue, enkeyed, takeback
+    push               enqueue, enkeyed, takeback
+    fetch              fetch, breaker, putoff, putoffnext, unanswered
+    ack                ack
+    nack               nack
+    nack_all           giveback
+    abandon            abandon, unpark
+    renew              renew
+    reap_expired       reap, unpark
+    cancel             cancel
+    ask_to_stop        stop
+    count_evidence     breaker
+    forget_breaker     breaker
+    return_starts      uncount
+    return_unanswered  unanswered
+    clean_up           cleanup, unheld, unpark, cleanupqueues
+    purge_results      purge
 
 ``look``, which several verbs run, removes obsolete counts of rate limits.
 """
@@ -32,11 +32,11 @@ from django_jobs.backends.base import (
     Cancels,
     Capabilities,
     Charge,
-    Chores,
     Enqueued,
+    HasHousekeeping,
+    HousekeepingDue,
     Inspects,
     KeepsBreakers,
-    KeepsHouse,
     Lease,
     LimitsRates,
     LooksAhead,
@@ -100,7 +100,7 @@ class RedisBackend(
     Cancels,
     KeepsBreakers,
     LimitsRates,
-    KeepsHouse,
+    HasHousekeeping,
     LooksAhead,
     Reconnects,
 ):
@@ -159,8 +159,8 @@ class RedisBackend(
     ) -> list[Enqueued]:
         return self._enqueuer.push(outgoing, on_conflict) if outgoing else []
 
-    def known(self, jobs: Mapping[str, str]) -> set[str]:
-        return self._reader.known(jobs)
+    def known_ids(self, jobs: Mapping[str, str]) -> set[str]:
+        return self._reader.known_ids(jobs)
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         return self._claims.fetch(queues, limit, lease_seconds)
@@ -169,7 +169,7 @@ class RedisBackend(
     def fetch_ended_early(self) -> bool:
         return self._claims.ended_early
 
-    def misses(self, queues: Sequence[str] | None) -> bool:
+    def skips(self, queues: Sequence[str] | None) -> bool:
         return self.store.is_away(queues)
 
     def withholds(self, queues: Sequence[str] | None) -> bool:
@@ -184,8 +184,8 @@ class RedisBackend(
         running = self.held(queue, stats.running) if stats.running else []
         return any(seen.extra.get("worker") == process_name() for seen in running)
 
-    def return_unheard(self) -> None:
-        self._claims.unheard.give_back()
+    def return_unanswered(self) -> None:
+        self._claims.unanswered.give_back()
 
     def ack(
         self,
@@ -318,7 +318,7 @@ class RedisBackend(
         try:
             return self.store.run(unless_full(script), queue, args(leases))
         except NoRoomError as error:
-            self.store.report_unkept(queue, error)
+            self.store.report_dropped(queue, error)
         return self.store.run(script, queue, bare(leases))
 
     def reap_expired(self, queue: str | None = None, limit: int = 1000) -> int:
@@ -340,18 +340,18 @@ class RedisBackend(
     def next_due_in(self, queues: Sequence[str]) -> float | None:
         return self._claims.due_in(queues)
 
-    def chores(self) -> Chores:
+    def housekeeping_due(self) -> HousekeepingDue:
         seen = self._claims.look(self.store.queues())
-        return Chores(
+        return HousekeepingDue(
             reap=any(0 <= group.lease_ends <= group.now for group in seen),
-            tidy=any(
+            clean_up=any(
                 0 <= group.due <= group.now or group.parked or 0 <= group.kept_till <= group.now
                 for group in seen
             ),
         )
 
-    def tidy(self, limit: int = 1000) -> int:
-        return self._housekeeper.tidy(limit)
+    def clean_up(self, limit: int = 1000) -> int:
+        return self._housekeeper.clean_up(limit)
 
     def purge_results(
         self, older_than: int, queue: str | None = None, *, dry_run: bool = False
@@ -369,8 +369,8 @@ class RedisBackend(
         key = self.store.layout.base(queue) + "rate"
         return bool(self.store.connection.ask(lambda client: client.delete(key)))
 
-    def learn(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
-        self._claims.breakers.learn(observations)
+    def count_evidence(self, observations: Sequence[tuple[Lease, Evidence]]) -> None:
+        self._claims.breakers.count_evidence(observations)
 
     def held_back(self, queues: Sequence[str]) -> str | None:
         return self._claims.held_back(queues)

@@ -23,7 +23,7 @@ from django_jobs.backends.redis.records import (
     unpack,
 )
 from django_jobs.backends.shared_breakers import LOOK_SECONDS, Closed
-from django_jobs.backends.unanswered import Unheard
+from django_jobs.backends.unanswered import UnansweredClaims
 from django_jobs.clock import SECOND, to_microseconds
 from django_jobs.conf import get_settings
 from django_jobs.db.transactions import in_reading
@@ -31,7 +31,7 @@ from django_jobs.exceptions import StoreUnavailable
 from django_jobs.ids import process_name
 from django_jobs.models import QueueControl
 from django_jobs.routers import job_databases
-from django_jobs.telemetry.events import LimitsUnread, emit
+from django_jobs.telemetry.events import LimitsUnreadable, emit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -122,7 +122,7 @@ class LimitsInForce:
                 report_unread(self._backend, before.limits, self._held.limits)
                 self._look_at = time.monotonic() + LOOK_SECONDS
             except Error as error:
-                emit(LimitsUnread(backend=self._backend, error=error))
+                emit(LimitsUnreadable(backend=self._backend, error=error))
                 self._look_at = time.monotonic() + LOOK_AGAIN_SECONDS
         return self._held
 
@@ -168,11 +168,11 @@ class Claims:
         self._limited = Closed()
         self._claimed: list[tuple[list[str], str]] = []
         self.breakers = RedisBreakers(store, backend, self._broken)
-        self.unheard = Unheard[tuple[list[str], str]](self._return)
+        self.unanswered = UnansweredClaims[tuple[list[str], str]](self._return)
 
     def fetch(self, queues: Sequence[str], limit: int, lease_seconds: float) -> list[Lease]:
         """See ``Backend.fetch``."""
-        self.unheard.give_back()
+        self.unanswered.give_back()
         self.ended_early, turns = False, TURNS
 
         def work(group: list[str]) -> list[list[Lease]]:
@@ -203,14 +203,14 @@ class Claims:
                 self._limits.claimed(admitted)
             return admitted
         except BaseException:
-            self.unheard.add(self._claimed, lease_seconds)
+            self.unanswered.add(self._claimed, lease_seconds)
             raise
 
     def _return(self, claim: tuple[list[str], str]) -> int:
         queues, token = claim
 
         def work(some: list[str]) -> int:
-            return int(self._store.run_on("unheard", some, [token]))
+            return int(self._store.run_on("unanswered", some, [token]))
 
         def guarded(group: list[str]) -> list[int]:
             return self._store.past_unreadable(group, work, none=0)
@@ -328,7 +328,7 @@ class Claims:
             _, message = unpack(
                 line, place=place, queue=queue, backend=self._backend, header=header
             )
-            crash_events.tell_of(message)
+            crash_events.emit_crash_of(message)
         return int(count)
 
     def held_back(self, queues: Sequence[str]) -> str | None:

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from django_jobs.backends.redis.dead_letters import DeadLetterRelay
     from django_jobs.backends.redis.store import RedisStore
 
-TIDY_SECONDS = 1.0
-"""The time for one tidy, after which it begins no queue or page. The next tidy goes on there."""
+CLEAN_UP_SECONDS = 1.0
+"""The time for one cleanup, after which it begins no queue or page. The next one goes on there."""
 UNUSED_SECONDS = 86_400.0
 """How long the name of an empty queue is kept: idle workers may wait on it."""
 HOLDERS_AT_ONCE = 100
-"""For how many holders of keys one tidy checks whether any queue has a lease of them."""
+"""For how many holders of keys one cleanup checks whether any queue has a lease of them."""
 
 
-class Untidy(NamedTuple):
-    """A queue that has something to tidy."""
+class _Due(NamedTuple):
+    """A queue that has something to clean up."""
 
     queue: str
     has_blocked: int
@@ -33,7 +33,7 @@ class Untidy(NamedTuple):
 
 
 class Housekeeper:
-    """Reaps and tidies the queues of one backend."""
+    """Reaps and cleans up the queues of one backend."""
 
     def __init__(self, store: RedisStore, claims: Claims, relay: DeadLetterRelay) -> None:
         self._store = store
@@ -65,41 +65,41 @@ class Housekeeper:
         parts = self._store.by_group(names, work, none=nothing)
         return [name for part in parts for name in part]
 
-    def tidy(self, limit: int) -> int:
-        """See ``KeepsHouse.tidy``."""
-        until = time.monotonic() + TIDY_SECONDS
-        names, nothing = self._store.queues(), list[Untidy]()
-        parts = self._store.by_group(names, self._untidy, none=nothing)
-        untidy = self._in_turn([item for part in parts for item in part])
+    def clean_up(self, limit: int) -> int:
+        """See ``HasHousekeeping.clean_up``."""
+        until = time.monotonic() + CLEAN_UP_SECONDS
+        names, nothing = self._store.queues(), list[_Due]()
+        parts = self._store.by_group(names, self._look, none=nothing)
+        due = self._in_turn([item for part in parts for item in part])
         done, seen = 0, set[tuple[bytes, bytes]]()
 
         def work(queue: str) -> int:
             if self._last and (done >= limit or time.monotonic() >= until):
                 return 0
             self._last = queue
-            return self._tidied(queue, limit, seen)
+            return self._clean_up(queue, limit, seen)
 
-        self._last = ""  # the first queue is tidied in any case
-        for count in self._alone([item.queue for item in untidy], work):
+        self._last = ""  # the first queue is cleaned up in any case
+        for count in self._alone([item.queue for item in due], work):
             done += count
-        dead = [item.queue for item in untidy if item.has_dead]
+        dead = [item.queue for item in due if item.has_dead]
         return done + self._relay.carry(dead, limit, until) + self._relay.sweep(limit)
 
-    def _untidy(self, queues: list[str]) -> list[Untidy]:
-        """The queues that have something to tidy. Empty queues are forgotten."""
+    def _look(self, queues: list[str]) -> list[_Due]:
+        """The queues that have something to clean up. Empty queues are forgotten."""
         unused = to_microseconds(UNUSED_SECONDS)
-        untidy, gone = self._store.run_on("untidyqueues", queues, [unused])
+        due, gone = self._store.run_on("cleanupqueues", queues, [unused])
         self._store.forget(queues[int(number) - 1] for number in gone)
-        numbers, *flags = (list(map(int, untidy[first::3])) for first in range(3))
-        return [Untidy(queues[n - 1], *rest) for n, *rest in zip(numbers, *flags, strict=True)]
+        numbers, *flags = (list(map(int, due[first::3])) for first in range(3))
+        return [_Due(queues[n - 1], *rest) for n, *rest in zip(numbers, *flags, strict=True)]
 
-    def _in_turn(self, untidy: list[Untidy]) -> list[Untidy]:
-        """Rotate the queues to begin after the last one tidied."""
-        turn = bisect_right(untidy, self._last, key=lambda item: item.queue)
-        return [*untidy[turn:], *untidy[:turn]]
+    def _in_turn(self, due: list[_Due]) -> list[_Due]:
+        """Rotate the queues to begin after the last one cleaned up."""
+        turn = bisect_right(due, self._last, key=lambda item: item.queue)
+        return [*due[turn:], *due[:turn]]
 
-    def _tidied(self, queue: str, limit: int, seen: set[tuple[bytes, bytes]]) -> int:
-        done, *named = self._store.run("tidy", queue, [limit, HOLDERS_AT_ONCE - len(seen)])
+    def _clean_up(self, queue: str, limit: int, seen: set[tuple[bytes, bytes]]) -> int:
+        done, *named = self._store.run("cleanup", queue, [limit, HOLDERS_AT_ONCE - len(seen)])
         holders = set(zip(named[::2], named[1::2], strict=True)) - seen
         if holders:
             self._free_lost(queue, holders)

@@ -26,7 +26,7 @@ from django_jobs.db.transactions import is_refusal
 from django_jobs.models import JobAttempt
 from django_jobs.retry import Backoff
 from django_jobs.routers import job_databases
-from django_jobs.telemetry.events import DeadLetterStays, DeadLettersUnswept, emit
+from django_jobs.telemetry.events import DeadLetterCopyFailed, DeadLettersPurgeFailed, emit
 from django_jobs.wire.envelope import Header
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class DeadLetterRelay:
         try:
             return self._sweeper.sweep(StoreClock(), limit)
         except Error as error:
-            emit(DeadLettersUnswept(backend=self._backend, error=error))
+            emit(DeadLettersPurgeFailed(backend=self._backend, error=error))
             return 0
 
     def _move(self, queue: str, base: str, letters: Mapping[bytes, bytes]) -> int:
@@ -176,7 +176,7 @@ def copy(parked: Sequence[Parked], attempts: Mapping[str, list[bytes]]) -> tuple
                 if not away:
                     continue
             else:
-                emit(DeadLetterStays(job_id=chunk[0].lease.id, error=error))
+                emit(DeadLetterCopyFailed(job_id=chunk[0].lease.id, error=error))
             return copied, True
         copied += [letter.lease.id for letter in chunk]
     return copied, False
@@ -212,7 +212,7 @@ def _copy_singly(
         try:
             _insert(database, [letter], attempts)
         except Error as error:
-            emit(DeadLetterStays(job_id=letter.lease.id, error=error))
+            emit(DeadLetterCopyFailed(job_id=letter.lease.id, error=error))
             if isinstance(error, _AWAY):
                 return copied, True
             if transaction.get_connection(database).in_atomic_block:

@@ -100,7 +100,7 @@ class Reader:
         more = {"asked_to_stop": bool(int(asked)), "seen_at": int(now)}
         return seen._replace(extra={**seen.extra, **more})
 
-    def known(self, jobs: Mapping[str, str]) -> set[str]:
+    def known_ids(self, jobs: Mapping[str, str]) -> set[str]:
         """The ids among ``jobs`` (id to queue) that are here or were pushed lately."""
         if not jobs:
             return set()
@@ -263,7 +263,7 @@ LOOKED_AT = 100
 def purge_results(
     store: RedisStore, older_than: int, queue: str | None, *, dry_run: bool
 ) -> Iterator[tuple[int, int]]:
-    """See ``KeepsHouse.purge_results``."""
+    """See ``HasHousekeeping.purge_results``."""
     for name in store.queues() if queue is None else [queue]:
         place = "0"
         while True:

@@ -19,6 +19,8 @@ _NAMES = (
     "ack",
     "breaker",
     "cancel",
+    "cleanup",
+    "cleanupqueues",
     "duequeues",
     "ended",
     "enkeyed",
@@ -41,12 +43,10 @@ _NAMES = (
     "stats",
     "stop",
     "takeback",
-    "tidy",
+    "unanswered",
     "uncount",
-    "unheard",
     "unheld",
     "unpark",
-    "untidyqueues",
 )
 
 _DEFINES = re.compile(r"^local (?:function )?(\w+(?:, \w+)*)", re.MULTILINE)

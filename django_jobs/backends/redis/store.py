@@ -14,7 +14,7 @@ from django_jobs.backends.redis.scripts import SCRIPTS
 from django_jobs.conf import get_settings
 from django_jobs.definition import QUEUE_NAME
 from django_jobs.exceptions import StoreUnavailable
-from django_jobs.telemetry.events import BackendSilent, RecordsUnkept, emit
+from django_jobs.telemetry.events import BackendSilent, RecordsDropped, emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -185,10 +185,10 @@ class RedisStore:
         if self._is_news(queue):
             emit(BackendSilent(backend=self._backend, queue=queue, why=why))
 
-    def report_unkept(self, queue: str, error: BaseException) -> None:
+    def report_dropped(self, queue: str, error: BaseException) -> None:
         """Report now and then that results and records of failed runs do not fit in Redis."""
         if self._is_news(f"{queue}, full"):
-            emit(RecordsUnkept(backend=self._backend, queue=queue, error=error))
+            emit(RecordsDropped(backend=self._backend, queue=queue, error=error))
 
     def _is_news(self, subject: str) -> bool:
         now = time.monotonic()

@@ -43,6 +43,6 @@ class Command(JobsCommand):
         output.line(escaped(f"{explanation.job_id} is {explanation.state}{where}."))
         for number, cause in enumerate(explanation.causes, 1):
             output.line()
-            output.line(f"{number}. {escaped(cause.told)}")
+            output.line(f"{number}. {escaped(cause.text)}")
             output.line(f"   {escaped(cause.way_out)}")
         return 0 if explanation.found else FAILED

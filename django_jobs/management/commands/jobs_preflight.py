@@ -48,12 +48,12 @@ class Command(JobsCommand):
             output.document({"ok": well, "findings": [asdict(finding) for finding in findings]})
             return 0 if well else FAILED
         output.table(
-            HEADERS, [(SIGNS[finding.state], finding.what, finding.told) for finding in findings]
+            HEADERS, [(SIGNS[finding.state], finding.what, finding.text) for finding in findings]
         )
         for finding in findings:
             if finding.state != preflight.OK and finding.way_out:
                 output.line(
-                    f"\n{finding.what}: {escaped(finding.told)}\n  {escaped(finding.way_out)}"
+                    f"\n{finding.what}: {escaped(finding.text)}\n  {escaped(finding.way_out)}"
                 )
         warnings = sum(finding.state == preflight.WARNING for finding in findings)
         verdict = "It is ready" if well else "It is not ready"

@@ -67,7 +67,7 @@ class Command(JobsCommand):
             "--check",
             action="store_true",
             help="a probe: exit 1 when jobs are overdue, when leases ended more than a lease ago "
-            "and nobody reaped them, when no worker was seen for a minute, or when a backend "
+            "and were not reaped, when no worker was seen for a minute, or when a backend "
             "cannot be asked",
         )
         add(
@@ -172,7 +172,7 @@ def _check(output: Output, options: dict[str, Any]) -> int:
     if options["json"]:
         output.document({"ok": not troubles, "troubles": [asdict(trouble) for trouble in troubles]})
     else:
-        output.line("\n".join(map(status.told, troubles)) or WELL)
+        output.line("\n".join(map(status.describe_problem, troubles)) or WELL)
     return FAILED if troubles else 0
 
 

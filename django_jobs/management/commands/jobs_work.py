@@ -59,7 +59,7 @@ MOST_PROCESSES = 1024
 MOST_CONCURRENCY = 10_000
 LOOK_EVERY_SECONDS = 1.0
 SCHEDULER = f"{Loop.__module__}.{Loop.__qualname__}"
-TOLD = frozenset({events.WorkerWaiting, events.WorkerStarted, events.WorkerStopping})
+PRINTED = frozenset({events.WorkerWaiting, events.WorkerStarted, events.WorkerStopping})
 """Events about the worker itself that are printed. At its end, ``handle`` prints the count."""
 
 
@@ -129,12 +129,12 @@ class Command(BaseCommand):
             raise refused(str(error)) from error
         _confirm_site(options)
         worker.stop.ends_process = getattr(self, "_called_from_command_line", False)
-        with self._heard() if options["verbosity"] else nullcontext():
+        with self._printing_events() if options["verbosity"] else nullcontext():
             code = self._run(worker, options) if self._has_tables(worker, options) else 0
         if options["verbosity"]:
             self.stdout.write(f"{worker.processed} jobs processed")
             if options["until_empty"] and worker.why == NOTHING_DUE:
-                self._tell_what_is_left(options)
+                self._print_leftovers(options)
         if worker.stop.ends_process:
             self.stdout.flush()
             leave_in_time(code)
@@ -169,23 +169,23 @@ class Command(BaseCommand):
         return True
 
     @contextmanager
-    def _heard(self) -> Iterator[None]:
+    def _printing_events(self) -> Iterator[None]:
         """Print the worker's own events: the site's logging may not show them."""
-        events.subscribe(self._tell_of_itself, wants=TOLD.__contains__)
+        events.subscribe(self._print_event, wants=PRINTED.__contains__)
         try:
             yield
         finally:
-            events.unsubscribe(self._tell_of_itself)
+            events.unsubscribe(self._print_event)
 
-    def _tell_of_itself(self, event: events.Event) -> None:
-        if type(event) in TOLD:
-            soon(partial(self._say, in_words(event)))
+    def _print_event(self, event: events.Event) -> None:
+        if type(event) in PRINTED:
+            soon(partial(self._print, in_words(event)))
 
-    def _say(self, sentence: str) -> None:
+    def _print(self, sentence: str) -> None:
         self.stdout.write(escaped(sentence))
         self.stdout.flush()
 
-    def _tell_what_is_left(self, options: dict[str, Any]) -> None:
+    def _print_leftovers(self, options: dict[str, Any]) -> None:
         backend, queues = _asked_for(options)
         try:
             for line in leftovers(backend, queues.watched):
@@ -207,7 +207,7 @@ class Command(BaseCommand):
         if not getattr(self, "_called_from_command_line", False):
             raise CommandError("--reload starts a command line anew, and there is none here")
 
-        if code := FileWatcher(self._say).run():
+        if code := FileWatcher(self._print).run():
             sys.exit(code)
 
     def _worker(self, options: dict[str, Any]) -> InProcessWorker | PoolWorker:
@@ -222,7 +222,7 @@ class Command(BaseCommand):
         )
         child_limits = _child_limits(options)
         poll_interval = options["poll_interval"] or settings.poll_interval
-        on_report = self._tell if options["verbosity"] else None
+        on_report = self._print_report if options["verbosity"] else None
         concurrency = options["concurrency"]
         if concurrency > MOST_CONCURRENCY:
             raise InvalidOption(f"--concurrency {concurrency} is more than {MOST_CONCURRENCY}")
@@ -257,7 +257,7 @@ class Command(BaseCommand):
             cron=Loop() if options["with_cron"] else None,
         )
 
-    def _tell(self, report: Report) -> None:
+    def _print_report(self, report: Report) -> None:
         line = f"{report.status:<14} {report.handler} {report.job_id} on {report.queue}"
         if report.status != "acked":
             line += (
@@ -265,7 +265,7 @@ class Command(BaseCommand):
                 if report.reason
                 else ""
             )
-        self._say(line)
+        self._print(line)
 
 
 def _add_ends(parser: ArgumentParser) -> None:

@@ -9,7 +9,7 @@
   let timer = 0;
 
   const selecting = () => {
-    // What somebody is about to copy is not taken away.
+    // Do not replace text that is selected, perhaps to be copied.
     const selection = document.getSelection();
     return selection && !selection.isCollapsed && live.contains(selection.anchorNode);
   };

@@ -1,4 +1,4 @@
-/* Shows how far a run is, and helps it along while somebody looks. */
+/* Shows how far a run is, and helps it along while the page is open. */
 (function () {
   "use strict";
   const run = document.getElementById("dj-run");
@@ -22,12 +22,12 @@
       if (!answer.ok) {
         throw new Error(String(answer.status));
       }
-      const told = await answer.json();
-      bar.value = told.dealt_with;
-      for (const place of run.querySelectorAll("[data-told]")) {
-        place.textContent = told[place.dataset.told];
+      const progress = await answer.json();
+      bar.value = progress.dealt_with;
+      for (const place of run.querySelectorAll("[data-progress]")) {
+        place.textContent = progress[place.dataset.progress];
       }
-      if (told.state !== "running") {
+      if (progress.state !== "running") {
         window.location.reload();
         return;
       }

@@ -15,11 +15,11 @@ document.addEventListener("DOMContentLoaded", () => {
   let asked = 0;
   let timer = 0;
 
-  const show = (told) => {
-    problem.textContent = told.problem;
-    problem.hidden = !told.problem;
+  const show = (result) => {
+    problem.textContent = result.problem;
+    problem.hidden = !result.problem;
     runs.replaceChildren(
-      ...told.runs.map((moment) => {
+      ...result.runs.map((moment) => {
         const item = document.createElement("li");
         item.textContent = moment;
         return item;
@@ -38,17 +38,17 @@ document.addEventListener("DOMContentLoaded", () => {
       name: name.value,
       timezone: zone.value,
     });
-    let told = { problem: "The preview could not be loaded.", runs: [] };
+    let result = { problem: "The preview could not be loaded.", runs: [] };
     try {
       const answer = await fetch(`${preview.dataset.url}?${query}`, { credentials: "same-origin" });
       if (answer.ok) {
-        told = await answer.json();
+        result = await answer.json();
       }
     } catch {
       // What is shown says so.
     }
     if (number === asked) {
-      show(told);
+      show(result);
     }
   };
 

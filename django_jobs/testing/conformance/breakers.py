@@ -36,7 +36,7 @@ class Breaking(Suite):
         for _ in range(2):
             self.put(job=BROKEN, priority=100)
         leases = self.fetch(2)
-        self.backend.learn([(lease, Evidence.FAILED) for lease in leases])
+        self.backend.count_evidence([(lease, Evidence.FAILED) for lease in leases])
         self.backend.ack(leases)
 
     def _soon(self, limit: int = 2) -> list[Lease]:
@@ -52,7 +52,7 @@ class Breaking(Suite):
         """Fetch and end all jobs that are available now."""
         ended: list[Lease] = []
         while leases := self._soon(limit):
-            self.backend.learn([(lease, Evidence.WORKED) for lease in leases])
+            self.backend.count_evidence([(lease, Evidence.WORKED) for lease in leases])
             self.backend.ack(leases)
             ended += leases
         return ended
@@ -73,7 +73,7 @@ class Breaking(Suite):
         self.assertTrue(probe.probe)
         another = self.put(job=SOUND)
         self.assertEqual([lease.id for lease in self._all()], [another])
-        self.backend.learn([(probe, Evidence.WORKED)])
+        self.backend.count_evidence([(probe, Evidence.WORKED)])
         self.backend.ack([probe])
         self.advance(COOLDOWN)
         rest = self._all(50)
@@ -108,7 +108,7 @@ class Breaking(Suite):
         self.assertEqual(self._all(), [])
         self.advance(COOLDOWN)
         (probe,) = self._soon()
-        self.backend.learn([(probe, Evidence.FAILED)])
+        self.backend.count_evidence([(probe, Evidence.FAILED)])
         self.backend.ack([probe])
         self.advance(COOLDOWN - 1)
         self.assertEqual(self._all(), [])

@@ -9,8 +9,8 @@ from django_jobs.backends.base import (
     Failure,
     OnConflict,
     ResultRecord,
+    ids_known_to,
     joins,
-    known,
     push,
 )
 from django_jobs.exceptions import DuplicateJob
@@ -124,8 +124,8 @@ class Enqueueing(Suite):
         self.backend.abandon(self.take(), Failure(reason="exhausted"))
         self.take()
         jobs = {job.id: job.terms.queue for job in (waits, runs, acked, dead, never)}
-        self.assertEqual(known(self.backend, jobs), jobs.keys() - {never.id})
-        self.assertEqual(known(self.backend, {}), set())
+        self.assertEqual(ids_known_to(self.backend, jobs), jobs.keys() - {never.id})
+        self.assertEqual(ids_known_to(self.backend, {}), set())
 
     def test_a_push_that_is_refused_stores_none_of_its_messages(self) -> None:
         self.needs("unique")

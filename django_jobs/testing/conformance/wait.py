@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from django_jobs.backends.base import Backend, KeepsHouse, stop_waiting, wait_for_work
+from django_jobs.backends.base import Backend, HasHousekeeping, stop_waiting, wait_for_work
 from django_jobs.testing.conformance.base import QUEUE, Suite
 
 SHORT = 0.2
@@ -56,9 +56,9 @@ class WaitSuite(Suite):
         stop_waiting(self.backend)
         self.assertTrue(any(wait_for_work(self.backend, [QUEUE], SHORT) for _ in range(2)))
 
-    def test_the_chores_do_not_deny_that_a_lease_was_lost(self) -> None:
+    def test_the_housekeeping_due_does_not_deny_that_a_lease_was_lost(self) -> None:
         self.put()
         self.take()
         self.advance(self.lease_seconds)
         backend: Backend = self.backend
-        self.assertTrue(not isinstance(backend, KeepsHouse) or backend.chores().reap)
+        self.assertTrue(not isinstance(backend, HasHousekeeping) or backend.housekeeping_due().reap)

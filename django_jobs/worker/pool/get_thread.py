@@ -233,7 +233,7 @@ class Fetcher:
     def _note_empty(self, changes: int, hints: int) -> None:
         backend, watched = self._backend, self._queues.watched
         # An unreachable server may not answer the calls below.
-        still_comes = isinstance(backend, Reconnects) and backend.misses(watched)
+        still_comes = isinstance(backend, Reconnects) and backend.skips(watched)
         if not still_comes and self.waits_for_limits:
             still_comes = isinstance(backend, LimitsRates) and backend.withholds(watched)
         with self._changed:
@@ -307,7 +307,7 @@ class Get:
         self._kill_grace = shared.settings.kill_grace
         self._ask_at = 0.0
         self._duties_wait = True
-        self._may_have_unheard = False
+        self._may_have_unanswered = False
 
     @property
     def draining(self) -> bool:
@@ -332,9 +332,10 @@ class Get:
         if self._stopped():
             return False
         if self.store.fails:  # to notice soon that it is back, even if no jobs are requested
-            self._duties.house.hurry()
-        if self._may_have_unheard:  # no proof of a working store: often there is nothing to return
-            self.store.call(self._return_unheard, proves=False)
+            self._duties.housekeeping.hurry()
+        if self._may_have_unanswered:
+            # No proof of a working store: often there is nothing to return.
+            self.store.call(self._return_unanswered, proves=False)
             return True
         # Work comes first, for children wait for it; but housekeeping is never skipped twice.
         if self._duties_wait or not self.fetcher.begin():
@@ -357,7 +358,7 @@ class Get:
         do("look for queues", self.fetcher.refresh_queues)
         do("ask which jobs are to stop", self._ask_for_stops)
         if isinstance(self._backend, Reconnects):
-            self._backend.return_unheard()  # leases that could not be given back when claimed
+            self._backend.return_unanswered()  # leases that could not be given back when claimed
 
     def _ask_for_stops(self) -> None:
         """Ask which of the jobs held for a while are to stop, and report them."""
@@ -372,21 +373,21 @@ class Get:
             self._report(StopAsked(frozenset(asked), now + self._kill_grace))
 
     def _fetch(self) -> None:
-        self._may_have_unheard = True  # until the call returns
+        self._may_have_unanswered = True  # until the call returns
         fetched = self.fetcher.look()
-        self._may_have_unheard = False
+        self._may_have_unanswered = False
         if fetched:
             self._holdings.add(fetched.leases, fetched.lease_seconds, fetched.asked_at)
             if self._holdings.has_plenty:
                 self.fetcher.suspend()
             self._report(fetched)
 
-    def _return_unheard(self) -> None:
+    def _return_unanswered(self) -> None:
         if isinstance(self._backend, Reconnects):
-            self._backend.return_unheard()
-        self._may_have_unheard = False
+            self._backend.return_unanswered()
+        self._may_have_unanswered = False
 
     def end(self) -> None:
         """Remove this worker from the store. If the store does not answer, its rows expire."""
-        self.store.call(self._return_unheard, proves=False)
+        self.store.call(self._return_unanswered, proves=False)
         self.store.call(self._duties.end, proves=False)

@@ -12,7 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django_jobs.telemetry.events import Unsaid
+from django_jobs.telemetry.events import LogLost
 from django_jobs.telemetry.logs import write_now
 
 if TYPE_CHECKING:
@@ -66,6 +66,6 @@ class LogThread:
             batch = list(self._waiting)
             self._waiting.clear()
             if self._dropped:
-                batch.append(partial(write_now, Unsaid(count=self._dropped)))
+                batch.append(partial(write_now, LogLost(count=self._dropped)))
                 self._dropped = 0
             return batch

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_jobs.backends.base import Settled
 from django_jobs.telemetry import events
-from django_jobs.worker.events import tell_claimed
+from django_jobs.worker.events import emit_claimed
 from django_jobs.worker.pool import deadlines
 from django_jobs.worker.pool.children import Held
 from django_jobs.worker.pool.dispatch import Dispatch
@@ -177,8 +177,8 @@ class Supervisor:
         return self._store.nothing_comes(idle=idle)
 
     def _outstanding(self) -> int:
-        unheard = self._store.fetching + len(self._store.news)
-        return unheard + self._dispatch.outstanding() + self._settlement.open
+        fetched = self._store.fetching + len(self._store.news)
+        return fetched + self._dispatch.outstanding() + self._settlement.open
 
     def _is_over(self) -> bool:
         if not self._why:
@@ -242,7 +242,7 @@ class Supervisor:
                         self._settlement.give_back(late, "its claim took half of the lease")
                 else:
                     self._dispatch.receive(held)
-                tell_claimed(message.leases)
+                emit_claimed(message.leases)
             elif isinstance(message, AllDone):
                 self._settlement.done(message.settled)
             elif isinstance(message, StopAsked):

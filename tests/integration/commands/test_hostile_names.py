@@ -32,7 +32,7 @@ def ids():
     """Rows of every kind, whose texts are as hostile as their columns have room."""
     live, dead = doomed.using(queue="mail").enqueue(), doomed.enqueue()
     assert process_once().status == "dead-lettered"
-    Presence(backends["database"], "mail").tell()
+    Presence(backends["database"], "mail").write()
     QueueControl.objects.create(backend="database", queue="mail", paused=True)
     for model in (Job, FailedJob, JobAttempt, QueueControl, Worker):
         fill(model)

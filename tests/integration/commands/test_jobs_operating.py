@@ -69,7 +69,7 @@ class TestCancel:
 
 class TestDrain:
     def test_asks_a_worker_by_its_name(self, run):
-        Presence(backends["database"], "mail").tell()
+        Presence(backends["database"], "mail").write()
         name = str(Worker.objects.get())
         assert run("jobs_drain", name).out == f"{name} was asked to drain\n"
         assert Worker.objects.get().draining
@@ -84,7 +84,7 @@ class TestDrain:
 
 class TestPreflight:
     def test_finds_nothing_to_complain_of(self, run):
-        Presence(backends["database"], "every queue").tell()
+        Presence(backends["database"], "every queue").write()
         told = run("jobs_preflight", "--strict")
         assert (told.code, "It is ready." in told.out) == (0, True)
         found = run("jobs_preflight", "--json").json()
@@ -96,11 +96,11 @@ class TestPreflight:
         }  # fmt: skip
 
     def test_warns_of_a_queue_that_nobody_serves(self, run):
-        Presence(backends["database"], "mail").tell()
+        Presence(backends["database"], "mail").write()
         doomed.enqueue()
         told = run("jobs_preflight")
         assert told.code == 0
-        assert "nobody serves the queue default" in told.out
+        assert "no worker serves the queue default" in told.out
         assert "manage.py jobs_work --queue default" in told.out
         assert run("jobs_preflight", "--strict").code == 1
 
@@ -129,7 +129,7 @@ class TestPreflight:
         database = {"BACKEND": "django_jobs.backends.database.DatabaseBackend"}
         settings.DJANGO_JOBS = {"BACKENDS": {"redis": redis, "database": database}}
         told = run("jobs_preflight").out
-        assert "those of redis cannot be looked at" in told
+        assert "those of redis cannot be read" in told
         assert "the first 0 that wait on database would be run here" in told
 
     def test_fails_on_settings_that_cannot_work(self, run, settings):
@@ -154,9 +154,9 @@ class TestPreflight:
         own.Stuck.goes_on.set()
         found = [one for one in told.json()["findings"] if one["what"] == "backend"]
         assert (told.code, [one["state"] for one in found]) == (1, ["failed", "failed"])
-        assert found[0]["told"] == "broken cannot be used: OSError: the cable is cut"
+        assert found[0]["text"] == "broken cannot be used: OSError: the cable is cut"
         assert "BACKENDS['broken']" in found[0]["way_out"]
-        assert found[1]["told"] == "stuck did not answer within 0.2 seconds"
+        assert found[1]["text"] == "stuck did not answer within 0.2 seconds"
 
     def test_fails_where_the_tables_are_not_there(self, manage, tmp_path):
         where = {"DJANGO_JOBS_TEST_DB": "sqlite", "DJANGO_JOBS_SQLITE_PATH": str(tmp_path / "new")}

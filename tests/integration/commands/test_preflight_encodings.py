@@ -43,7 +43,7 @@ def test_postgresql_keeps_every_character_in_utf8(encoding_of, encoding):
         assert (found["state"], found["way_out"]) == ("ok", "")
         return
     assert found["state"] == "warning"
-    assert f"default is encoded in {encoding}, not in UTF8" in found["told"]
+    assert f"default is encoded in {encoding}, not in UTF8" in found["text"]
     assert "ENCODING 'UTF8'" in found["way_out"]
 
 
@@ -56,7 +56,7 @@ def test_mysql_keeps_every_character_in_utf8mb4(encoding_of):
 def test_mysql_in_three_bytes_is_warned_of_table_by_table(encoding_of):
     found = encoding_of("CHARACTER SET utf8mb3")
     assert found["state"] == "warning"
-    assert "tables of jobs in utf8mb3, not in utf8mb4" in found["told"]
+    assert "tables of jobs in utf8mb3, not in utf8mb4" in found["text"]
     way_out = found["way_out"]
     assert way_out.startswith("ALTER DATABASE ")
     assert "ALTER TABLE django_jobs_job CONVERT TO CHARACTER SET utf8mb4;" in way_out
@@ -76,7 +76,7 @@ def test_the_way_out_of_mysql_ends_the_warning(encoding_of):
 def test_a_database_whose_tables_to_come_would_not_keep_all_is_warned_of(encoding_of):
     change = "ALTER DATABASE {name} CHARACTER SET latin1"
     found = encoding_of("CHARACTER SET utf8mb4", change)
-    assert "default makes new tables in latin1, not in utf8mb4" in found["told"]
+    assert "default makes new tables in latin1, not in utf8mb4" in found["text"]
     assert found["way_out"].endswith(" CHARACTER SET utf8mb4;")
 
 

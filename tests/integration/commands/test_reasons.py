@@ -55,7 +55,7 @@ def test_what_it_printed_is_never_taken_for_the_reason(why):
     process_once()
     assert handle.reason == ("" if why else "the handler called the job off")
     assert JobResult.objects.get().output == f"{handle.reason}\nit printed this\n"
-    assert "it printed" not in explain(handle.id).causes[0].told
+    assert "it printed" not in explain(handle.id).causes[0].text
 
 
 def test_a_job_that_was_not_called_off_has_none(handle):
@@ -64,9 +64,9 @@ def test_a_job_that_was_not_called_off_has_none(handle):
 
 def test_jobs_explain_tells_it(handle, run):
     (cause,) = explain(handle.id).causes
-    assert cause.told.endswith(f": {WHY}")
+    assert cause.text.endswith(f": {WHY}")
     assert WHY in run("jobs_explain", handle.id).out
-    assert WHY in run("jobs_explain", handle.id, "--json").json()["causes"][0]["told"]
+    assert WHY in run("jobs_explain", handle.id, "--json").json()["causes"][0]["text"]
 
 
 def test_jobs_list_tells_it(handle, run):

@@ -42,7 +42,7 @@ def test_those_who_wait_for_good_reasons_hide_nobody(backend, before, priority):
     gone = hold(backend, "gone", 2, priority=priority)
     Job.objects.filter(pk=gone.id).delete()
     for _ in range(before // 4 + 1):
-        backend.tidy(4)
+        backend.clean_up(4)
     assert ready() == {-priority}
     assert Job.objects.filter(state=JobState.READY).count() == 1
 
@@ -50,9 +50,9 @@ def test_those_who_wait_for_good_reasons_hide_nobody(backend, before, priority):
 def test_after_the_last_one_it_begins_anew(backend):
     sound = hold(backend, "sound", 6)
     for _ in range(2):
-        backend.tidy(4)
+        backend.clean_up(4)
     Job.objects.filter(pk=sound.id).delete()
-    backend.tidy(4)
+    backend.clean_up(4)
     assert Job.objects.filter(state=JobState.READY).count() == 1
 
 
@@ -60,9 +60,9 @@ def test_it_begins_with_those_it_saw_first(backend):
     gone = hold(backend, "gone", 2)
     hold(backend, "sound", 4)
     for _ in range(2):
-        backend.tidy(4)
+        backend.clean_up(4)
     Job.objects.filter(pk=gone.id).delete()
-    backend.tidy(4)
+    backend.clean_up(4)
     assert Job.objects.filter(state=JobState.READY).count() == 1
 
 
@@ -72,7 +72,7 @@ def test_jobs_of_one_moment_are_all_looked_at(backend):
     Job.objects.update(due=gone.expires_at)
     Job.objects.filter(pk=gone.id).delete()
     for _ in range(4):
-        backend.tidy(4)
+        backend.clean_up(4)
     assert Job.objects.filter(state=JobState.READY).count() == 1
 
 

@@ -122,10 +122,10 @@ def test_a_job_whose_start_comes_too_late_is_not_run_and_its_start_not_counted(
     assert (report.status, handle.status) == ("requeued", "ready")
     assert not diary.exists()
     assert JobAttempt.objects.count() == 0
-    assert QueueMeter.objects.get(queue="limited").told["counts"] == {}
+    assert QueueMeter.objects.get(queue="limited").starts["counts"] == {}
     backend.seconds = 0.0
     assert process_once("limited").status == "acked"
-    assert sum(QueueMeter.objects.get(queue="limited").told["counts"].values()) == 1
+    assert sum(QueueMeter.objects.get(queue="limited").starts["counts"].values()) == 1
 
 
 def test_a_process_that_lives_for_one_job_starts_it_where_claims_are_answered_late(
@@ -138,7 +138,7 @@ def test_a_process_that_lives_for_one_job_starts_it_where_claims_are_answered_la
     report = process_once("limited")
     assert report.status == "acked"
     assert len(diary.read_text().splitlines()) == 1
-    assert sum(QueueMeter.objects.get(queue="limited").told["counts"].values()) == 1
+    assert sum(QueueMeter.objects.get(queue="limited").starts["counts"].values()) == 1
 
 
 def test_an_interrupted_run_has_started_and_counts(settings):
@@ -150,7 +150,7 @@ def test_an_interrupted_run_has_started_and_counts(settings):
         (lease,) = backend.fetch(["limited"], 1, 30.0)
         run = Run(lease, None, 0, 0, 0, 0)
         assert settler.settle(run, Interrupted("why", begun=begun)).status == "requeued"
-        assert sum(QueueMeter.objects.get(queue="limited").told["counts"].values()) == counted
+        assert sum(QueueMeter.objects.get(queue="limited").starts["counts"].values()) == counted
 
 
 def test_a_suspect_that_is_put_off_takes_no_start_each_time(settings):

@@ -32,7 +32,7 @@ def unread():
 
 
 def told(caplog):
-    return [one.getMessage() for one in caplog.records if one.key == "limits.rate_unread"]
+    return [one.getMessage() for one in caplog.records if one.key == "limits.rate_unreadable"]
 
 
 @pytest.mark.usefixtures("unread")
@@ -53,7 +53,7 @@ def test_the_rate_of_the_settings_holds(settings):
     look()
     assert process_once("odd").job_id == first.id
     assert process_once("odd").status == "rate-limited"
-    assert "1/h" in next(x for x in explain(second.id).causes if x.kind == "rate-limited").told
+    assert "1/h" in next(x for x in explain(second.id).causes if x.kind == "rate-limited").text
 
 
 @pytest.mark.usefixtures("unread")

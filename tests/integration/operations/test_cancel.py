@@ -70,12 +70,12 @@ def test_a_witness_that_fails_undoes_it():
 def test_a_worker_is_asked_to_drain_once(monkeypatch):
     monkeypatch.setattr("django_jobs.worker.duties.SEEN_EVERY_SECONDS", 0.0)
     presence = Presence(backends["database"], "mail", running=lambda: 3)
-    presence.tell()
+    presence.write()
     row = Worker.objects.get()
     assert row.running == 3
     assert drain(str(row.pk), by="ada", reason="moves").status == "asked"
     assert drain(str(row.pk), by="bob").status == "already-asked"
-    presence.tell()
+    presence.write()
     assert presence.draining
     event = OperatorEvent.objects.get()
     assert (event.action, event.actor, event.subject) == ("drain", "ada", str(row))

@@ -32,7 +32,7 @@ def of_today():
 def worker():
     """One that is there and serves every queue."""
     presence = Presence(backends["database"], "every queue")
-    presence.tell()
+    presence.write()
     return presence
 
 
@@ -53,7 +53,7 @@ def kinds(handle):
 def cause(handle, kind):
     (found,) = [one for one in explain(handle.id).causes if one.kind == kind]
     assert found.way_out
-    return found.told
+    return found.text
 
 
 def lease():
@@ -99,7 +99,7 @@ def test_no_worker_is_there():
 
 
 def test_no_worker_listens_on_its_queue():
-    Presence(backends["database"], "mail:3,reports:1").tell()
+    Presence(backends["database"], "mail:3,reports:1").write()
     handle = doomed.enqueue()
     assert kinds(handle) == ["no-worker"]
     assert "those there are serve mail:3,reports:1" in cause(handle, "no-worker")
@@ -107,7 +107,7 @@ def test_no_worker_listens_on_its_queue():
 
 
 def test_the_worker_has_not_been_seen_for_a_while(clock):
-    Presence(backends["database"], "every queue").tell()
+    Presence(backends["database"], "every queue").write()
     handle = doomed.enqueue()
     assert kinds(handle) == ["its-turn"]
     clock.advance(31)
@@ -190,7 +190,7 @@ def test_it_is_a_suspect(clock):
     lease()
     clock.advance(45)
     assert backends["database"].reap_expired() == 1
-    Presence(backends["database"], "").tell()
+    Presence(backends["database"], "").write()
     assert kinds(handle) == ["suspect"]
 
 
@@ -206,7 +206,7 @@ def test_it_was_asked_to_stop(worker):
 def test_its_time_is_over(worker, clock):
     handle = doomed.using(expires=5).enqueue()
     clock.advance(6)
-    Presence(backends["database"], "").tell()
+    Presence(backends["database"], "").write()
     assert kinds(handle) == ["expired"]
 
 
@@ -221,7 +221,7 @@ def test_it_succeeded_and_its_return_value_is_not_kept():
     handle = of_today.enqueue()
     assert process_once().status == "acked"
     (cause,) = explain(handle.id).causes
-    assert "Its return value was not kept: value is of type date, which is not JSON" in cause.told
+    assert "Its return value was not kept: value is of type date, which is not JSON" in cause.text
 
 
 def test_it_succeeded():
@@ -239,7 +239,7 @@ def test_it_is_dead_or_was_replayed():
     assert f"jobs_dlq replay {failed.pk}" in found.causes[0].way_out
     replayed = replay(failed.pk, by="ada")
     found = explain(str(failed.job_id))
-    assert f"replayed as {replayed.new_id}" in found.causes[0].told
+    assert f"replayed as {replayed.new_id}" in found.causes[0].text
 
 
 @pytest.mark.parametrize("text", ["", "elephant", "00000000-0000-7000-8000-000000000000"])

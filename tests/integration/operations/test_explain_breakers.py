@@ -24,7 +24,7 @@ def site(settings):
     handlers = {"explained.breaks": {}}
     rule = {"THRESHOLD": 3, "COOLDOWN": 60, "HANDLERS": handlers}
     settings.DJANGO_JOBS = {"CIRCUIT_BREAKER": rule}
-    Presence(backends["database"], "every queue").tell()
+    Presence(backends["database"], "every queue").write()
 
 
 def look():
@@ -53,8 +53,8 @@ def test_the_breaker_of_its_queue_is_open():
     open_that_of_the_queue()
     found = cause(breaks.enqueue())
     assert found.kind == "breaker-open"
-    assert found.told.startswith("The circuit breaker of the queue default is open until 20")
-    assert found.told.endswith("after 10 rejected jobs in a row.")
+    assert found.text.startswith("The circuit breaker of the queue default is open until 20")
+    assert found.text.endswith("after 10 rejected jobs in a row.")
     assert "jobs_queue reset-breaker default." in found.way_out
     elsewhere = breaks.using(queue="mail").enqueue()
     assert cause(elsewhere).kind == "its-turn"
@@ -73,8 +73,8 @@ def test_the_breaker_of_its_handler_is_open():
     Job.objects.update(due=0)
     found = cause(handle)
     assert found.kind == "breaker-open"
-    assert "of the handler explained.breaks is open until" in found.told
-    assert found.told.endswith("after 3 failures in a row.")
+    assert "of the handler explained.breaks is open until" in found.text
+    assert found.text.endswith("after 3 failures in a row.")
     assert "--handler explained.breaks" in found.way_out
 
 

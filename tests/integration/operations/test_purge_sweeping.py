@@ -66,16 +66,16 @@ def rows():
 
 
 def test_dead_letters_are_kept_for_ever_unless_the_settings_say_otherwise(monkeypatch):
-    monkeypatch.setattr("django_jobs.worker.duties.TIDY_SECONDS", 0.0)
+    monkeypatch.setattr("django_jobs.worker.duties.CLEAN_UP_SECONDS", 0.0)
     dead_letters(2)
     tidy_until_done(a_house())
     assert (FailedJob.objects.count(), JobAttempt.objects.count()) == (2, 2)
 
 
 def test_a_large_backlog_goes_in_bounded_steps_that_do_not_wait(settings, monkeypatch):
-    monkeypatch.setattr("django_jobs.worker.duties.TIDY_SECONDS", 0.0)
+    monkeypatch.setattr("django_jobs.worker.duties.CLEAN_UP_SECONDS", 0.0)
     house = a_house()
-    monkeypatch.setattr("django_jobs.worker.duties.TIDY_SECONDS", 300.0)
+    monkeypatch.setattr("django_jobs.worker.duties.CLEAN_UP_SECONDS", 300.0)
     jobs_settings(settings, DEAD_LETTER_TTL=timedelta(days=30))
     dead_letters(BACKLOG)
     dead_letters(1, failed_at=timezone.now() - timedelta(days=29), first=BACKLOG)

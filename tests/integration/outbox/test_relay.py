@@ -242,7 +242,7 @@ def test_jobs_are_enqueued_again_while_their_backend_does_not_answer(carrier, mo
     def away(*_args):
         raise StoreUnavailable("nobody answers")
 
-    monkeypatch.setattr(carrier, "known", away)
+    monkeypatch.setattr(carrier, "known_ids", away)
     assert prepared.enqueue().created  # as far as can be told
     relay_of(carrier).step()
     assert waiting() == []

@@ -44,10 +44,10 @@ def test_a_job_that_waits_there_is_told_of(carrier):
     assert (found.state, found.backend, found.found) == ("in the outbox", "broker", True)
     (cause,) = found.causes
     assert cause.kind == "in-outbox"
-    assert cause.told.startswith("It waits in the outbox since 20")
+    assert cause.text.startswith("It waits in the outbox since 20")
     OutboxJob.objects.update(refusals=2, problem="QueueFull: no")
     (cause,) = explain(handle.id).causes
-    assert "refused there 2 times, the last time so: QueueFull: no" in cause.told
+    assert "refused there 2 times, the last time so: QueueFull: no" in cause.text
 
 
 def listed(capsys, *options):

@@ -208,7 +208,7 @@ def test_when_the_backend_cannot_be_asked_nothing_is_claimed(carrier, push, monk
     def away(*_args):
         raise StoreUnavailable("nobody answers")
 
-    monkeypatch.setattr(carrier, "known", away)
+    monkeypatch.setattr(carrier, "known_ids", away)
     assert withdraw(handle) == "moving"
     monkeypatch.undo()
     assert handle.status == "ready"
@@ -223,7 +223,7 @@ def test_after_a_push_that_certainly_failed_the_backend_is_not_asked(carrier, pu
     push.before = refuse
     with pytest.raises(StoreUnavailable):
         relay_of(carrier).step()
-    monkeypatch.setattr(carrier, "known", None)
+    monkeypatch.setattr(carrier, "known_ids", None)
     assert withdraw(handle) == "cancelled"
 
 
@@ -374,7 +374,7 @@ def test_what_there_was_no_time_to_push_alone_is_asked_for(carrier, push, monkey
     assert relay.step() == (1, True)
     assert there(first)
     assert RelayLease.objects.get().moving_to == OutboxJob.objects.get().pk
-    monkeypatch.setattr(carrier, "known", set)
+    monkeypatch.setattr(carrier, "known_ids", set)
     assert withdraw(second) == "gone"
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.test import TestCase, override_settings
 
 from django_jobs import enqueue_many
-from django_jobs.backends.base import Chores, Evidence, ResultRecord, Settled
+from django_jobs.backends.base import Evidence, HousekeepingDue, ResultRecord, Settled
 from django_jobs.backends.redis import RedisBackend
 from django_jobs.backends.registry import backends
 from django_jobs.conf import get_settings
@@ -208,14 +208,14 @@ def test_jobs_run_while_the_server_of_what_all_queues_share_is_away(apart, monke
     shared.kill()
     asked = [backend.fetch([queue], 1, 30.0) for _ in range(2)]
     done, failed = [lease for (lease,) in asked]
-    backend.learn([(failed, Evidence.FAILED), (done, Evidence.WORKED)])
+    backend.count_evidence([(failed, Evidence.FAILED), (done, Evidence.WORKED)])
     assert backend.renew([done, failed], 30.0) == [Settled.SETTLED] * 2
     assert backend.nack(failed, 60.0) is Settled.SETTLED
     assert backend.ack([done]) == [Settled.SETTLED]
     assert backend.queues_due(0.0) == [queue]
     assert backend.wait(None, 0.0)
-    assert backend.chores() == Chores(reap=False, tidy=False)
-    assert (backend.reap_expired(), backend.tidy()) == (0, 0)
+    assert backend.housekeeping_due() == HousekeepingDue(reap=False, clean_up=False)
+    assert (backend.reap_expired(), backend.clean_up()) == (0, 0)
     assert [one.id for one in backend.fetch([queue], 9, 30.0)] == ids[2:]
     assert {event.queue for event in events} == {"*"}
 
@@ -232,8 +232,8 @@ def test_a_queue_whose_server_is_away_keeps_no_worker_from_the_others(apart):
     assert (lease.id, backend.ack([lease])) == (ids[0], [Settled.SETTLED])
     assert backend.queues_due(0.0) == [sound]
     assert backend.wait([lost, sound], 0.0)
-    assert not backend.chores().reap
-    assert (backend.reap_expired(), backend.tidy()) == (0, 0)
+    assert not backend.housekeeping_due().reap
+    assert (backend.reap_expired(), backend.clean_up()) == (0, 0)
     assert [one.id for one in backend.fetch([lost, sound], 9, 30.0)] == ids[1:]
     for ask in (backend.fetch, lambda *_: backend.wait([lost], 0.0)):
         with pytest.raises(StoreUnavailable):  # an outage is never an empty queue
@@ -275,8 +275,8 @@ def test_a_server_that_does_not_answer_is_waited_for_once_whatever_queues_it_has
         (lease,) = backend.fetch(queues, 1, 30.0)
         assert lease.queue == queues[-1]
     assert backend.queues_due(0.0) == []
-    assert not backend.chores().reap
-    assert (backend.reap_expired(), backend.tidy()) == (0, 0)
+    assert not backend.housekeeping_due().reap
+    assert (backend.reap_expired(), backend.clean_up()) == (0, 0)
     assert len(failures) == 1
     with pytest.raises(StoreUnavailable):  # an outage is never an empty queue
         backend.fetch(queues[:-1], 1, 30.0)
@@ -322,7 +322,7 @@ def test_a_breaker_counts_on_while_the_server_of_its_probe_is_away(apart, monkey
     breaker = {"THRESHOLD": 1, "COOLDOWN": 0.05, "HANDLERS": {handler: {}}}
     with override_settings(DJANGO_JOBS={"CIRCUIT_BREAKER": breaker}):
         (failed,) = backend.fetch([sound], 1, 30.0)
-        backend.learn([(failed, Evidence.FAILED)])
+        backend.count_evidence([(failed, Evidence.FAILED)])
         (probe,) = until(lambda: backend.fetch([lost], 1, 30.0))
         assert probe.probe
         _server_of(backend, servers, backend.store.layout.base(lost)).kill()

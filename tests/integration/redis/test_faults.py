@@ -78,7 +78,7 @@ def test_an_outage_is_never_an_empty_queue(own_server):
         lambda: take(backend),
         lambda: backend.wait(["default"], 0.1),
         lambda: backend.stats("default"),
-        backend.chores,
+        backend.housekeeping_due,
         lambda: backend.find(kept),
         lambda: backend.result(kept),
     ):
@@ -134,7 +134,7 @@ def test_what_was_claimed_when_the_step_after_it_fails_goes_back_uncharged(own_s
     with pytest.raises(StoreUnavailable):
         take(backend)
     monkeypatch.setattr(breakers, "admit", admit)
-    backend.return_unheard()
+    backend.return_unanswered()
     stats = backend.stats("default")
     assert (stats.ready, stats.running, stats.suspect) == (1, 0, 0)
     assert [lease.id for lease in take(backend)] == [job_id]

@@ -10,7 +10,7 @@ from django_jobs.backends.redis import RedisBackend
 from django_jobs.backends.registry import backends
 from django_jobs.exceptions import StoreUnavailable
 from django_jobs.models import FailedJob
-from django_jobs.telemetry.events import RecordsUnkept
+from django_jobs.telemetry.events import RecordsDropped
 from django_jobs.testing.factories import make_outgoing
 from tests.integration.worker.pool.conftest import until
 from tests.integration.worker.pool.gang import jobs as gang
@@ -91,7 +91,7 @@ def test_a_job_ends_without_its_result_where_there_is_no_room_for_it(own_server,
         assert backend.result(lease.id) is None
         assert backend.find(lease.id) is None
     (event,) = events  # and not one for each job
-    assert type(event) is RecordsUnkept
+    assert type(event) is RecordsDropped
     assert (event.backend, event.queue) == ("redis", "default")
     assert "no memory left" in str(event.error)
     own_server.client.config_set("maxmemory", "0")

@@ -150,7 +150,7 @@ def test_a_rate_that_cannot_be_read_holds_up_nobody_and_is_told_once(backend, ca
     put(backend, 2)
     assert len(take(backend)) == 2
     assert take(backend) == []
-    (told,) = [one for one in caplog.records if one.key == "limits.rate_unread"]
+    (told,) = [one for one in caplog.records if one.key == "limits.rate_unreadable"]
     assert "5/fortnight" in told.getMessage()
 
 

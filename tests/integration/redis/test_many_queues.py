@@ -44,7 +44,7 @@ def test_a_fetch_is_told_only_of_queues_in_which_something_is_due(backend, scrip
     assert scripts == [("fetch", 2)]
 
 
-def test_only_queues_with_something_to_tidy_are_tidied(backend, scripts):
+def test_only_queues_with_something_to_clean_up_are_cleaned_up(backend, scripts):
     for n in range(30):
         put(backend, f"tenant-{n}", delay=86_400.0)
     for queue in ("keyed", "other"):
@@ -52,8 +52,8 @@ def test_only_queues_with_something_to_tidy_are_tidied(backend, scripts):
     assert len(backend.fetch(["keyed", "other"], 1, 30.0)) == 1
     assert backend.fetch(["keyed", "other"], 1, 30.0) == []
     scripts.clear()
-    backend.tidy()
-    assert scripts == [("untidyqueues", 32), ("tidy", 1)]
+    backend.clean_up()
+    assert scripts == [("cleanupqueues", 32), ("cleanup", 1)]
 
 
 def test_many_queues_that_wait_for_one_key_ask_once_who_holds_it(backend, scripts):
@@ -64,9 +64,9 @@ def test_many_queues_that_wait_for_one_key_ask_once_who_holds_it(backend, script
     assert backend.fetch(queues, 1, 30.0) == []
     scripts.clear()
     backend.store.connection.client.config_resetstat()
-    backend.tidy()
+    backend.clean_up()
     counts = Counter(name for name, _ in scripts)
-    assert counts == {"untidyqueues": 1, "tidy": 29}  # and no script looks in all of them
+    assert counts == {"cleanupqueues": 1, "cleanup": 29}  # and no script looks in all of them
     assert backend.store.connection.client.info("commandstats")["cmdstat_zmscore"]["calls"] == 29
 
 
@@ -78,7 +78,7 @@ def test_a_place_whose_holder_is_leased_nowhere_is_free_again(backend, scripts):
     client, base = backend.store.connection.client, backend.store.layout.base("first")
     client.zrem(base + "leased", held.id)
     scripts.clear()
-    backend.tidy()
+    backend.clean_up()
     assert ("unheld", 2) in scripts
     assert len(backend.fetch(["waits"], 1, 30.0)) == 1
 
@@ -87,7 +87,7 @@ def test_a_look_for_lost_jobs_asks_of_many_queues_at_once(backend, scripts):
     for n in range(30):
         put(backend, f"tenant-{n:02}")
     (lost,) = backend.fetch(["tenant-03"], 1, 0.01)
-    until(lambda: backend.chores().reap)
+    until(lambda: backend.housekeeping_due().reap)
     scripts.clear()
     assert backend.reap_expired() == 1
     assert scripts == [("lostqueues", 30), ("reap", 1)]
@@ -100,8 +100,8 @@ def test_no_script_is_asked_about_all_of_very_many_queues(backend, scripts, monk
         put(backend, f"tenant-{n}")
     scripts.clear()
     assert len(backend.queues_due(0.0)) == 25
-    assert not backend.chores().tidy
-    backend.tidy()
+    assert not backend.housekeeping_due().clean_up
+    backend.clean_up()
     backend.reap_expired()
     assert {count for _, count in scripts} == {10, 5}
 
@@ -114,7 +114,7 @@ def test_a_key_that_is_held_in_a_queue_that_is_new_stays_held(backend, monkeypat
     run_on = backend.store.run_on
 
     def changed(name, queues, args):
-        if name == "tidy":
+        if name == "cleanup":
             monkeypatch.setattr(backend.store, "run_on", run_on)
             put(backend, "new", concurrency_key="k")
             backend.ack([held])
@@ -123,7 +123,7 @@ def test_a_key_that_is_held_in_a_queue_that_is_new_stays_held(backend, monkeypat
         return run_on(name, queues, args)
 
     monkeypatch.setattr(backend.store, "run_on", changed)
-    backend.tidy()
+    backend.clean_up()
     assert backend.fetch(["waits"], 1, 30.0) == []
 
 
@@ -148,16 +148,16 @@ def test_the_name_of_a_queue_that_was_empty_for_a_day_is_forgotten(backend, manu
     put(backend, "stays")
     (lease,) = backend.fetch(["once"], 1, 200_000.0)
     for _ in range(2):
-        backend.tidy()
+        backend.clean_up()
         manual.advance(100_000.0)
     assert names(backend) == {"once", "stays"}
     assert backend.ack([lease]) == [Settled.SETTLED]
-    backend.tidy()
+    backend.clean_up()
     manual.advance(86_399.0)
-    backend.tidy()
+    backend.clean_up()
     assert names(backend) == {"once", "stays"}
     manual.advance(1.0)
-    backend.tidy()
+    backend.clean_up()
     assert names(backend) == {"stays"}
     assert backend.store.queues() == ["stays"]
     put(backend, "once")
@@ -169,7 +169,7 @@ def test_a_queue_that_is_used_now_and_then_keeps_its_name(backend, manual):
     for _ in range(4):
         put(backend, "once")
         backend.ack(backend.fetch(["once"], 1, 30.0))
-        backend.tidy()
+        backend.clean_up()
         assert names(backend) == {"once"}
         manual.advance(80_000.0)
 
@@ -185,7 +185,7 @@ def test_a_queue_of_which_something_is_kept_keeps_its_name(backend, manual, left
             assert backend.store.run("abandon", "kept", told)
             backend._relay._rests_until = float("inf")  # as while the database is away
     for _ in range(2):
-        backend.tidy()
+        backend.clean_up()
         manual.advance(86_400.0 - 1)
     assert names(backend) == {"kept"}
     assert not backend.store.connection.client.exists(backend.store.layout.base("kept") + "unused")

@@ -67,11 +67,11 @@ def test_preflight_tells_of_messages_that_would_not_be_run_here(jobs, server):
     before = backends["redis"].find(other.id)
     out = io.StringIO()
     call_command("jobs_preflight", "--json", stdout=out)
-    told = [one["told"] for one in json.loads(out.getvalue())["findings"]]
+    texts = [one["text"] for one in json.loads(out.getvalue())["findings"]]
     assert (
         "1 of the first 2 that wait on redis would not be run here (other-site, in default): "
         "the job was made for the site 'web', not 'testproject'"
-    ) in told
+    ) in texts
     now = backends["redis"].find(other.id)
     assert (now.state, now.message.header) == (before.state, before.message.header)
 
@@ -210,9 +210,9 @@ def test_preflight_asks_the_server(own_server):
     with override_settings(DJANGO_JOBS=jobs_in(own_server)):
         (found,) = preflight_of_backends()
         assert found["state"] == "ok"
-        assert found["told"].startswith("redis answers in ")
+        assert found["text"].startswith("redis answers in ")
         own_server.kill()
         (found,) = preflight_of_backends()
     assert found["state"] == "failed"
-    assert found["told"].startswith("redis cannot be used: StoreUnavailable: ")
+    assert found["text"].startswith("redis cannot be used: StoreUnavailable: ")
     assert "BACKENDS['redis']" in found["way_out"]

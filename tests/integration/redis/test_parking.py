@@ -50,19 +50,19 @@ def test_a_dead_letter_waits_in_redis_while_the_database_is_away(backend, client
     failure = Failure(reason="exhausted", error_type="E", charge=Charge.ATTEMPT, attempt=record)
     with mock.patch.object(FailedJob.objects, "using", Away()):
         assert backend.abandon(lease, failure) is Settled.SETTLED
-        assert backend.chores().tidy
-        assert backend.tidy() == 0
+        assert backend.housekeeping_due().clean_up
+        assert backend.clean_up() == 0
     assert not FailedJob.objects.exists()
     assert client.hlen(BASE + "dead") == 1
     account = backend.account(message.id)
     assert (account.status, account.reason, len(account.attempts)) == ("dead", "exhausted", 1)
-    until(lambda: backend.tidy() == 1)
+    until(lambda: backend.clean_up() == 1)
     dead = FailedJob.objects.get()
     assert (str(dead.job_id), dead.body, dead.attempts) == (message.id, message.body, 1)
     assert JobAttempt.objects.count() == 1
     assert client.hlen(BASE + "dead") == 0
     assert not list(client.scan_iter(BASE + "att:*"))
-    assert not backend.chores().tidy
+    assert not backend.housekeeping_due().clean_up
 
 
 def test_a_database_that_is_away_is_tried_once_and_then_left_alone_for_a_while(backend, client):
@@ -78,10 +78,10 @@ def test_a_database_that_is_away_is_tried_once_and_then_left_alone_for_a_while(b
             assert backend.abandon(lease, Failure(reason="exhausted")) is Settled.SETTLED
         assert len(tried) < 20  # each may last as long as a driver waits
         before = len(tried)
-        until(lambda: backend.tidy() or len(tried) > before)
+        until(lambda: backend.clean_up() or len(tried) > before)
         assert len(tried) == before + 1
         assert client.hlen(BASE + "dead") == 300
-    until(lambda: backend.tidy() >= 0 and not backend.chores().tidy)
+    until(lambda: backend.clean_up() >= 0 and not backend.housekeeping_due().clean_up)
     assert FailedJob.objects.count() == 300
 
 
@@ -104,7 +104,7 @@ def test_who_abandons_a_job_copies_its_dead_letter_alone(backend, client):
     assert backend.abandon(second, Failure(reason="exhausted")) is Settled.SETTLED
     assert str(FailedJob.objects.get().job_id) == second.id
     assert client.hkeys(BASE + "dead") == [first.id.encode()]
-    assert backend.tidy() == 1
+    assert backend.clean_up() == 1
 
 
 def test_who_dies_between_the_copy_and_the_removal_leaves_one_dead_letter(backend, client):
@@ -121,7 +121,7 @@ def test_who_dies_between_the_copy_and_the_removal_leaves_one_dead_letter(backen
     with mock.patch.object(backend.store, "run", killed), pytest.raises(KeyboardInterrupt):
         backend.abandon(lease, Failure(reason="exhausted", attempt=record))
     assert client.hlen(BASE + "dead") == 1
-    assert backend.tidy() == 1
+    assert backend.clean_up() == 1
     assert (FailedJob.objects.count(), JobAttempt.objects.count()) == (1, 1)
 
 
@@ -145,15 +145,15 @@ def copied():
 def test_each_tidy_copies_some_and_each_queue_has_its_turn(backend, monkeypatch):
     for queue in "abc":
         park(backend, queue, 300)
-    monkeypatch.setattr("django_jobs.backends.redis.cleanup.TIDY_SECONDS", 0.0)
+    monkeypatch.setattr("django_jobs.backends.redis.cleanup.CLEAN_UP_SECONDS", 0.0)
     seen = []
     for _ in range(3):
         before = copied()
-        done = backend.tidy()
+        done = backend.clean_up()
         assert sum((copied() - before).values()) == done < 200
         seen += copied() - before
     assert sorted(seen) == ["a", "b", "c"]
-    until(lambda: backend.tidy() >= 0 and not backend.chores().tidy)
+    until(lambda: backend.clean_up() >= 0 and not backend.housekeeping_due().clean_up)
     assert copied() == {"a": 300, "b": 300, "c": 300}
     assert (
         FailureGroup.objects.filter(fingerprint="of a").aggregate(Sum("open"))["open__sum"] == 300
@@ -163,15 +163,15 @@ def test_each_tidy_copies_some_and_each_queue_has_its_turn(backend, monkeypatch)
 def test_a_tidy_copies_no_more_than_it_is_allowed_for_all_queues_together(backend, monkeypatch):
     for queue in "abc":
         park(backend, queue, 200)
-    monkeypatch.setattr("django_jobs.backends.redis.cleanup.TIDY_SECONDS", 60.0)
-    assert 150 <= backend.tidy(limit=150) < 350
+    monkeypatch.setattr("django_jobs.backends.redis.cleanup.CLEAN_UP_SECONDS", 60.0)
+    assert 150 <= backend.clean_up(limit=150) < 350
     assert set(copied()) >= {"a", "b"}
 
 
 def test_letters_are_copied_many_at_a_time(backend):
     park(backend, "a", 100)
     with CaptureQueriesContext(connection) as statements:
-        assert backend.tidy() == 100
+        assert backend.clean_up() == 100
     assert len(statements) < 30
 
 
@@ -186,10 +186,10 @@ def test_a_letter_that_the_database_refuses_keeps_no_other_in_redis(backend, cli
         return execute(sql, params, *rest)
 
     with connection.execute_wrapper(refuse):
-        assert backend.tidy() == 29
-        assert backend.tidy() == 0
+        assert backend.clean_up() == 29
+        assert backend.clean_up() == 0
     assert client.hkeys("{django_jobs:a}:3:dead") == [odd.encode()]
-    assert backend.tidy() == 1
+    assert backend.clean_up() == 1
 
 
 # ------------------------------------------------------------------ what cannot be read
@@ -211,7 +211,7 @@ def test_what_cannot_be_read_becomes_a_dead_letter(backend, client, kind):
     spoiled, sound = put(backend), put(backend)
     SPOILED[kind](client, spoiled.id)
     assert [lease.id for lease in take(backend)] == [sound.id]
-    assert backend.tidy() == 1
+    assert backend.clean_up() == 1
     dead = FailedJob.objects.get()
     assert (str(dead.job_id), dead.reason) == (spoiled.id, "rejected-malformed")
     assert take(backend) == []
@@ -229,7 +229,7 @@ def test_what_is_spoiled_while_it_runs_becomes_a_dead_letter_when_its_lease_ends
     SPOILED[kind](client, message.id)
     clock.advance(31)
     assert backend.reap_expired() == 1
-    assert backend.tidy() == 1
+    assert backend.clean_up() == 1
     assert FailedJob.objects.get().reason == "rejected-malformed"
     assert take(backend) == []
     assert backend.queues() == []
@@ -249,7 +249,7 @@ def test_a_place_that_is_no_place_is_taken_out(backend, client):
     client.zadd(BASE + "ready", {"x": 0, "0" * 19 + "not-an-id": 0})
     sound = put(backend)
     assert [lease.id for lease in take(backend)] == [sound.id]
-    assert backend.tidy() == 2
+    assert backend.clean_up() == 2
     assert FailedJob.objects.count() == 2
     assert client.zcard(BASE + "ready") == 0
 
@@ -261,7 +261,7 @@ def test_a_copied_place_of_a_running_job_is_dropped_and_the_job_goes_on(backend,
     assert take(backend) == []
     assert client.zcard(BASE + "ready") == 0
     assert backend.ack([lease]) == [Settled.SETTLED]
-    assert backend.tidy() == 0
+    assert backend.clean_up() == 0
     assert not FailedJob.objects.exists()
 
 
@@ -285,22 +285,22 @@ def test_a_corrupt_place_holds_no_key(backend, client, place):
     client.zadd(BASE + "ready", {place + spoiled.id: 0})
     sound = put(backend, concurrency_key="disk")
     assert [lease.id for lease in take(backend)] == [sound.id]
-    assert backend.tidy() == 1
+    assert backend.clean_up() == 1
     assert str(FailedJob.objects.get().job_id) == spoiled.id
 
 
 @pytest.mark.parametrize("queue", ["default", "elsewhere"])
-def test_a_job_that_was_spoiled_while_it_ran_holds_its_key_until_a_tidy(backend, client, queue):
+def test_a_job_that_was_spoiled_while_it_ran_holds_its_key_until_a_cleanup(backend, client, queue):
     """And one that runs and was not holds it, whatever queue it is of."""
     backend.enqueue([make_outgoing(queue, backend="redis", concurrency_key="disk")])
     waiting = put(backend, concurrency_key="disk")
     (lease,) = backend.fetch([queue], 1, 30.0)
     assert take(backend) == []
-    backend.tidy()
+    backend.clean_up()
     assert take(backend) == []
     client.hset(f"{{django_jobs:{queue}}}:3:jobs", lease.id, "noise")
     assert backend.ack([lease]) == [Settled.SETTLED]
-    backend.tidy()
+    backend.clean_up()
     assert [one.id for one in take(backend)] == [waiting.id]
 
 
@@ -317,7 +317,7 @@ def test_what_has_to_wait_for_a_key_hides_no_job_behind_it(backend, limit):
 def test_a_parked_entry_of_noise_is_copied_too(backend, client):
     client.sadd("{django_jobs}:3:queues", "default")
     client.hset(BASE + "dead", "who knows", b"\xff\x00 no JSON")
-    assert backend.tidy() == 1
+    assert backend.clean_up() == 1
     assert FailedJob.objects.get().reason == "rejected-malformed"
     assert client.hlen(BASE + "dead") == 0
 
@@ -328,7 +328,7 @@ def old_letters(backend, settings, count):
         put(backend)
     for lease in take(backend):
         backend.abandon(lease, Failure(reason="exhausted"))
-    backend.tidy()
+    backend.clean_up()
     FailedJob.objects.update(failed_at=timezone.now() - timedelta(days=31))
 
 
@@ -337,13 +337,13 @@ def test_old_copies_are_deleted_where_no_other_worker_comes_by(backend, settings
     kept = put(backend)
     (lease,) = take(backend)
     backend.abandon(lease, Failure(reason="exhausted"))
-    assert backend.tidy(limit=2) == 2
-    assert backend.tidy(limit=2) == 1
+    assert backend.clean_up(limit=2) == 2
+    assert backend.clean_up(limit=2) == 1
     assert [str(letter.job_id) for letter in FailedJob.objects.all()] == [kept.id]
 
 
 def test_a_database_that_is_away_stops_no_tidying(backend, settings):
     old_letters(backend, settings, 1)
     with mock.patch.object(FailedJob.objects, "using", Away()):
-        assert backend.tidy() == 0
-    assert backend.tidy() == 1
+        assert backend.clean_up() == 0
+    assert backend.clean_up() == 1

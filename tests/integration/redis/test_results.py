@@ -39,9 +39,9 @@ def test_a_result_is_gone_when_its_time_is_over():
     assert handle.status == "succeeded"
     clock.advance(61)
     assert backend.result(handle.id) is None
-    assert backend.chores().tidy
-    assert backend.tidy() == 1
-    assert not backend.chores().tidy
+    assert backend.housekeeping_due().clean_up
+    assert backend.clean_up() == 1
+    assert not backend.housekeeping_due().clean_up
     assert not backend.store.connection.client.exists(*kept_keys(backend))
 
 

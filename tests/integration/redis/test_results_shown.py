@@ -66,7 +66,7 @@ def test_why_its_handler_called_it_off_is_told(jobs, admin_client, capsys):
     assert process_once().status == "cancelled"
     assert handle.reason == "nothing left to do"
     assert admin_client.get(page_of(handle.id)).text.count("nothing left to do") >= 1
-    assert explain(handle.id).causes[0].told == "It was cancelled: nothing left to do"
+    assert explain(handle.id).causes[0].text == "It was cancelled: nothing left to do"
     call_command("jobs_list", "--state", "cancelled", "--json")
     (listed,) = json.loads(capsys.readouterr().out)["jobs"]
     assert listed["reason"] == "nothing left to do"
@@ -76,7 +76,7 @@ def test_what_it_printed_is_never_taken_for_the_reason(jobs, admin_client):
     handle = call_off.enqueue("")
     assert process_once().status == "cancelled"
     assert handle.reason == "the handler called the job off"
-    assert "printed" not in explain(handle.id).causes[0].told
+    assert "printed" not in explain(handle.id).causes[0].text
 
 
 def test_what_it_was_given_is_for_those_who_may_see_it(jobs, someone):

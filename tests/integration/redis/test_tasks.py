@@ -56,7 +56,7 @@ def test_a_return_value_that_is_not_kept_says_why(jobs):
         with pytest.raises(ResultNotKept, match="is of type date, which is not JSON"):
             ask()
     (cause,) = explain(handle.id).causes
-    assert "Its return value was not kept: value is of type date" in cause.told
+    assert "Its return value was not kept: value is of type date" in cause.text
 
 
 def test_a_result_while_it_waits_runs_and_has_ended(jobs, backend):

@@ -66,7 +66,7 @@ def test_a_second_site_is_refused_and_touches_nothing(server, other, first):
         lambda: nothing.using(unique_key="nightly").enqueue(),
         process_once,
         backend.reap_expired,
-        backend.tidy,
+        backend.clean_up,
         backend.queues,
         lambda: backend.stats("default"),
         lambda: backend.cancel(first[0].id),
@@ -133,8 +133,8 @@ def test_the_checks_and_preflight_name_both_sites_and_the_ways_out(other):
     with pytest.raises(SystemExit, match="1"):
         call_command("jobs_preflight", "--json", stdout=said)
     findings = json.loads(said.getvalue())["findings"]
-    told = {one["what"]: one for one in findings if WAYS_OUT in one["told"]}
-    assert {what: one["state"] for what, one in told.items()} == {
+    named = {one["what"]: one for one in findings if WAYS_OUT in one["text"]}
+    assert {what: one["state"] for what, one in named.items()} == {
         "check": "warning",
         "backend": "failed",
         "messages": "warning",

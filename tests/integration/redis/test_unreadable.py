@@ -66,8 +66,8 @@ def test_the_others_are_claimed_settled_and_kept_house_of(backend, spoil, told, 
     assert {answer.value for answer in backend.renew(mine, 30.0)} == {"settled"}
     assert {answer.value for answer in backend.ack(mine)} == {"settled"}
     backend.reap_expired()
-    backend.tidy()
-    backend.chores()
+    backend.clean_up()
+    backend.housekeeping_due()
     backend.next_due_in(["odd", "sound"])
     backend.latest(None)
     assert backend.find(sound[0]) is None
@@ -206,7 +206,7 @@ def test_breakers_of_another_type_are_counted_anew(backend):
     put(backend, "sound")
     (lease,) = backend.fetch(["sound"], 1, 30.0)
     for _ in range(REJECTIONS):
-        backend.learn([(lease, Evidence.REFUSED)])
+        backend.count_evidence([(lease, Evidence.REFUSED)])
     assert [(one.kind, one.name) for one in backend.open_breakers()] == [("queue", "sound")]
 
 

@@ -1,4 +1,4 @@
-"""What one look does not tell is tidied all the same; after an outage nothing is reaped at once."""
+"""What a look misses is cleaned up all the same; after an outage nothing is reaped at once."""
 
 import time
 
@@ -28,7 +28,7 @@ def test_a_job_whose_holder_was_removed_by_hand_is_woken_in_a_quiet_store(monkey
     quiet = duties.Housekeeping(backend, 30.0)
     quiet.step()
     assert waiting.get().state == JobState.BLOCKED
-    monkeypatch.setattr(duties, "TIDY_SECONDS", 0.0)
+    monkeypatch.setattr(duties, "CLEAN_UP_SECONDS", 0.0)
     duties.Housekeeping(backend, 30.0).step()
     assert waiting.get().state == JobState.READY
     assert not JobKey.objects.exists()
@@ -41,7 +41,7 @@ def lost():
     backend.enqueue([make_outgoing(backend="database")])
     backend.fetch(["default"], 1, 0.01)
     backend.enqueue([make_outgoing(backend="database", delay=0.01)])
-    until(lambda: backend.chores() == (True, True))
+    until(lambda: backend.housekeeping_due() == (True, True))
     return backend
 
 

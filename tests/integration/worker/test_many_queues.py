@@ -48,10 +48,10 @@ def costs(store):
     return {
         "fetch": statements(fetch),
         "look": statements(lambda: store.wait(None, 0.0)),
-        "chores": statements(store.chores),
+        "housekeeping_due": statements(store.housekeeping_due),
         "names": statements(store.queues),
         "names with work": statements(lambda: store.queues_due(float("inf"))),
-        "tidy": statements(store.tidy),
+        "clean_up": statements(store.clean_up),
         "reap": statements(store.reap_expired),
     }
 
@@ -108,13 +108,13 @@ def test_tidying_finds_what_is_due_and_who_waits_in_whatever_queue(backend, manu
     for n in range(12):
         put(backend, queue=f"tenant-{n}", delay=5.0)
     manual.advance(6)
-    assert backend.tidy() == 12
+    assert backend.clean_up() == 12
     assert set(Job.objects.values_list("state", flat=True)) == {JobState.READY}
     put(backend, 2, queue="keyed", concurrency_key="k")
     (lease,) = backend.fetch(["keyed"], 1, 30.0)
     assert backend.fetch(["keyed"], 1, 30.0) == []
     Job.objects.filter(pk=lease.id).delete()  # by other means
-    backend.tidy()
+    backend.clean_up()
     assert len(backend.fetch(["keyed"], 1, 30.0)) == 1
 
 
@@ -127,5 +127,5 @@ def test_one_step_of_tidying_that_fails_keeps_the_others_from_nothing(backend, m
 
     monkeypatch.setattr(Forgotten, "wake", spoiled)
     with pytest.raises(ValueError, match="nobody can read"):
-        backend.tidy()
+        backend.clean_up()
     assert Job.objects.get().state == JobState.READY

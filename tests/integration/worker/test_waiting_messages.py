@@ -14,7 +14,7 @@ from django_jobs.handlers.registry import registry
 from django_jobs.models import Job
 from django_jobs.worker import waiting_messages
 from django_jobs.worker.build import build_gatekeeper
-from django_jobs.worker.waiting_messages import Looked, look, warn_at_start
+from django_jobs.worker.waiting_messages import Inspection, look, warn_at_start
 
 pytestmark = pytest.mark.django_db
 KEY = {"SIGNING_KEYS": [("here", "h" * 32)]}
@@ -46,13 +46,13 @@ def looked_at(queues=None, per_queue=20, backend=None):
 
 
 def warned(caplog):
-    return [record for record in caplog.records if record.key == "messages.unfit"]
+    return [record for record in caplog.records if record.key == "messages.refused"]
 
 
 def test_nothing_is_said_of_what_would_run(here):
     here()
     here("mail", delay=0)
-    assert looked_at() == Looked(2, [])
+    assert looked_at() == Inspection(2, [])
 
 
 def test_each_cause_is_told_once_with_its_queues_and_numbers(here):
@@ -72,32 +72,32 @@ def test_each_cause_is_told_once_with_its_queues_and_numbers(here):
 def test_a_handler_that_is_not_here_is_told(here, monkeypatch):
     here()
     monkeypatch.delitem(registry._handlers, "waiting.note")
-    ((unfit,),) = [looked_at().unfit]
-    assert (unfit.reason, unfit.messages) == ("unknown-handler", 1)
-    assert unfit.detail.startswith("no handler is registered as 'waiting.note' in this process")
-    assert "TASK_MODULES" in unfit.detail
+    ((refusal,),) = [looked_at().refusals]
+    assert (refusal.reason, refusal.messages) == ("unknown-handler", 1)
+    assert refusal.detail.startswith("no handler is registered as 'waiting.note' in this process")
+    assert "TASK_MODULES" in refusal.detail
 
 
 def test_a_task_whose_module_was_not_imported_yet_may_be_there(here, monkeypatch):
     here()
     monkeypatch.delitem(registry._handlers, "waiting.note")
     monkeypatch.setattr(registry, "may_find", lambda key: key == "waiting.note")
-    assert looked_at().unfit == []
+    assert looked_at().refusals == []
 
 
 def test_what_was_changed_in_the_store_is_one_cause(here):
     for _ in range(3):
         here()
     Job.objects.update(rank=-100)
-    ((unfit,),) = [looked_at().unfit]
-    assert (unfit.reason, unfit.messages) == ("rejected-mismatch", 3)
+    ((refusal,),) = [looked_at().refusals]
+    assert (refusal.reason, refusal.messages) == ("rejected-mismatch", 3)
 
 
 def test_a_handler_that_the_queue_does_not_allow_is_told(here, settings):
     here("mail")
     settings.DJANGO_JOBS = {**KEY, "QUEUES": {"mail": {"HANDLERS": []}}}
-    ((unfit,),) = [looked_at().unfit]
-    assert unfit.reason == "rejected-handler"
+    ((refusal,),) = [looked_at().refusals]
+    assert refusal.reason == "rejected-handler"
 
 
 def test_it_looks_at_so_many_of_so_many_queues_and_leases_none(here, monkeypatch):
@@ -157,7 +157,7 @@ class Unread(MemoryBackend):
     [
         (OperationalError("gone"), []),
         (ConnectionError("gone"), []),
-        (RuntimeError("a bug"), ["messages.unseen"]),
+        (RuntimeError("a bug"), ["messages.unreadable"]),
     ],
     ids=["database", "broker", "bug"],
 )
@@ -170,13 +170,13 @@ def test_what_cannot_be_looked_at_keeps_no_worker_from_starting(caplog, error, k
 def test_a_backend_without_peek_is_left_alone():
     backend = Unread(RuntimeError("asked"))
     backend.capabilities = type(backend.capabilities)()
-    assert looked_at(backend=backend) == Looked(0, [])
+    assert looked_at(backend=backend) == Inspection(0, [])
 
 
 def test_built_in_handlers_are_judged_by_their_queue(here, settings):
     allowed = {"QUEUES": {"ops": {"HANDLERS": ["command"]}}, "ALLOWED_COMMANDS": ["check"]}
     settings.DJANGO_JOBS = {**KEY, **allowed}
     define("command", ["check"], queue="ops").using(delay=FAR_AWAY).enqueue()
-    assert looked_at().unfit == []
+    assert looked_at().refusals == []
     settings.DJANGO_JOBS = KEY
-    assert [unfit.reason for unfit in looked_at().unfit] == ["rejected-handler"]
+    assert [refusal.reason for refusal in looked_at().refusals] == ["rejected-handler"]

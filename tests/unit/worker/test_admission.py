@@ -27,7 +27,7 @@ class Learns(MemoryBackend, KeepsBreakers):
         super().__init__(*args)
         self.learned = []
 
-    def learn(self, told):
+    def count_evidence(self, told):
         self.learned += told
 
 

@@ -54,7 +54,11 @@ def test_a_handler_that_cannot_tell_is_given_what_it_is_asked():
 @pytest.mark.parametrize(
     ("given", "outcome", "word"),
     [
-        ({"replayed": True, "cancelled": True, "done_by": "j7"}, Rejected, "put its message back"),
+        (
+            {"replayed": True, "cancelled": True, "done_by": "j7"},
+            Rejected,
+            "its message was put back",
+        ),
         ({"cancelled": True, "done_by": "j7"}, Cancelled, "stop"),
         ({"done_by": "j7"}, Skipped, "the job j7 did the work"),
     ],

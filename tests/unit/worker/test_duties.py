@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from django.db import DataError
 
-from django_jobs.backends.base import Chores, KeepsHouse
+from django_jobs.backends.base import HasHousekeeping, HousekeepingDue
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.outbox.relay import Moved
 from django_jobs.worker import duties
@@ -23,19 +23,19 @@ def heard(caplog):
     return said
 
 
-class Broken(MemoryBackend, KeepsHouse):
+class Broken(MemoryBackend, HasHousekeeping):
     """Cannot reap, for a reason that is no error of a database."""
 
-    tidied = 0
+    cleaned = 0
 
-    def chores(self):
-        return Chores(reap=True, tidy=True)
+    def housekeeping_due(self):
+        return HousekeepingDue(reap=True, clean_up=True)
 
     def reap_expired(self, queue=None, limit=1000):
         raise ValueError("a row that nobody can read")
 
-    def tidy(self, limit=1000):
-        self.tidied += 1
+    def clean_up(self, limit=1000):
+        self.cleaned += 1
         return 0
 
 
@@ -46,15 +46,15 @@ def test_a_duty_that_fails_is_told_of_once_and_keeps_no_other_from_being_done(he
     for _ in range(3):
         house.hurry()
         assert house.step() is False
-    assert backend.tidied == 3
+    assert backend.cleaned == 3
     (sentence,) = heard()
     assert "failed to return lost jobs: ValueError: a row that nobody can read" in sentence
 
 
-class Blind(MemoryBackend, KeepsHouse):
+class Blind(MemoryBackend, HasHousekeeping):
     """Cannot tell what there is to do."""
 
-    def chores(self):
+    def housekeeping_due(self):
         raise ValueError("a moment that nobody can read")
 
 
@@ -64,7 +64,7 @@ def test_a_look_that_fails_is_told_of_and_leaves_the_worker_time_to_rest(heard):
     house.hurry()  # as with a store that fails otherwise too
     assert house.seconds_left() > duties.AGAIN_SECONDS / 2
     (sentence,) = heard()
-    assert "failed to keep house: ValueError: a moment that nobody can read" in sentence
+    assert "failed to look for housekeeping: ValueError: a moment that nobody can read" in sentence
 
 
 def test_a_duty_is_tried_again_after_a_while_and_told_of_anew_when_it_had_gone_well(
@@ -111,17 +111,17 @@ def made(monkeypatch):
     def make(*, fails="", ready=False, moved=0):
         bench = Bench(fails)
         presence = SimpleNamespace(
-            tell=bench.note("presence"), end=bench.note("leave"), draining=False
+            write=bench.note("presence"), end=bench.note("leave"), draining=False
         )
         backend = MemoryBackend("database", {})
         duties = Duties(backend, 30.0, Outage("database"), presence)
         duties.relay = SimpleNamespace(
             step=bench.note("relay", Moved(moved, left=False)), seconds_left=lambda: 7.0
         )
-        monkeypatch.setattr(duties.tally, "tell_now_and_then", bench.note("tally"))
+        monkeypatch.setattr(duties.tally, "write_if_due", bench.note("tally"))
         monkeypatch.setattr(duties.tally, "end", bench.note("last tally"))
-        monkeypatch.setattr(duties._ledger, "tell", bench.note("ledger"))
-        monkeypatch.setattr(duties.house, "step", bench.note("house", ready))
+        monkeypatch.setattr(duties._ledger, "write", bench.note("ledger"))
+        monkeypatch.setattr(duties.housekeeping, "step", bench.note("house", ready))
         return duties, bench
 
     return make
@@ -144,9 +144,9 @@ def test_a_duty_of_a_step_that_fails_keeps_no_other_from_being_done(made, fails,
 
 def test_duties_are_due_when_the_first_of_them_is(made):
     duties, _ = made()
-    duties.house.hurry()
+    duties.housekeeping.hurry()
     assert duties.seconds_left() == 0.0
-    duties.house._due_at = float("inf")
+    duties.housekeeping._due_at = float("inf")
     assert duties.seconds_left() == 7.0
 
 

@@ -48,14 +48,15 @@ if #kept > 0 then
   local named = {}
   for k, i in ipairs(kept) do named[k] = ids[i] end
   local messages = redis.call('HMGET', base .. 'jobs', unpack(named))
-  local told, ends, till = {}, {}, {}
+  local stored, ends, till = {}, {}, {}
   for k, i in ipairs(kept) do
-    told[2 * k - 1], told[2 * k] = ids[i], results[i] .. body_of(messages[k])
-    local life = lives[i] -- most are alike, and to write a number costs as much as to store it
+    stored[2 * k - 1], stored[2 * k] = ids[i], results[i] .. body_of(messages[k])
+    -- Most are alike, and to write a number costs as much as to store it.
+    local life = lives[i]
     till[life] = till[life] or number(now + life * 1000)
     ends[2 * k - 1], ends[2 * k] = till[life], ids[i]
   end
-  redis.call('HSET', base .. 'res', unpack(told))
+  redis.call('HSET', base .. 'res', unpack(stored))
   redis.call('ZADD', base .. 'kept', unpack(ends))
   -- Storing results also drops expired ones, so that they cannot outgrow the housekeeping.
   drop_over(base, now, math.min(2 * #kept, 1000))

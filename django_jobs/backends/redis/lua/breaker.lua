@@ -3,7 +3,8 @@
 -- was changed. The states of a breaker are computed elsewhere.
 local now = clock(ARGV[1])
 local stood = redis.pcall('HGET', KEYS[1], ARGV[2]) or ''
-if type(stood) == 'table' then -- of another type it holds no breakers at all, and is written anew
+-- A key of another type holds no breakers at all, and is written anew.
+if type(stood) == 'table' then
   redis.call('DEL', KEYS[1])
   stood = ''
 end

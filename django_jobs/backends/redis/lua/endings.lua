@@ -88,7 +88,8 @@ local function take_loss_back(base, id, token)
   local lost = redis.call('HGET', base .. 'suspects', id)
   local state = lost and state_of(redis.call('HGET', base .. 'state', id) or nil)
   if not state or string.sub(lost, 1, -2) ~= token then return end
-  if string.sub(lost, -1) == '1' then -- it was a suspect before, and stays one
+  -- If it was a suspect before, it stays one.
+  if string.sub(lost, -1) == '1' then
     state.crashes = math.max(state.crashes - 1, 0)
     redis.call('HSET', base .. 'suspects', id, '')
   else
@@ -118,7 +119,7 @@ local function park(base, id, message, state, failure, now)
 end
 
 -- Turns an unreadable job into a dead letter; otherwise it would be retried forever.
-local function bury(guards, base, id, message, state, now)
+local function park_unreadable(guards, base, id, message, state, now)
   park(base, id, message, state or state_of(nil), cjson.encode({reason = 'rejected-malformed',
     error_type = 'CorruptEntry', error_message = 'what Redis keeps of this job cannot be read'}), now)
   local keys = keys_of(message)

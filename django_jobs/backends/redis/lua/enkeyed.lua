@@ -44,12 +44,12 @@ local function there(base, id, unique)
   return existing
 end
 
-local told, answer, made = {}, {}, 0
-for i = 5, #ARGV do told[#told + 1] = run_of(ARGV[i], now) end
+local batches, answer, made = {}, {}, 0
+for i = 5, #ARGV do batches[#batches + 1] = run_of(ARGV[i], now) end
 
 if on_conflict == 'raise' or on_conflict == 'replace' then
   local seen, at = {}, 0
-  for _, run in ipairs(told) do
+  for _, run in ipairs(batches) do
     local base, unique = run.base, run.unique
     for i, id in ipairs(run.ids) do
       if unique ~= '' and not is_known(base, id) then
@@ -67,14 +67,15 @@ if on_conflict == 'raise' or on_conflict == 'replace' then
 end
 
 name_queues(guards)
-for _, run in ipairs(told) do
+for _, run in ipairs(batches) do
   if run.unique == '' then
     made = made + make(run, 1, #run.ids, now, answer, there)
-  else -- the first of them may be what stands in the place of the next
+  else
+    -- The first of them may stand in for the next.
     for i, id in ipairs(run.ids) do
-      local one = make(run, i, i, now, answer, there)
-      if one == 1 then redis.call('SET', guards .. 'u:' .. run.unique, id .. '|' .. run.base) end
-      made = made + one
+      local added = make(run, i, i, now, answer, there)
+      if added == 1 then redis.call('SET', guards .. 'u:' .. run.unique, id .. '|' .. run.base) end
+      made = made + added
     end
   end
 end

@@ -34,8 +34,9 @@ local function admit(id, keys)
   if full then return nil, full end
   if keys.once then redis.call('SADD', guards .. 'h:i:' .. keys.once, id) end
   if keys.lock then redis.call('SADD', guards .. 'h:c:' .. keys.lock, id) end
-  local told = redis.pcall('GET', guards .. 'fence') -- of another type it is written anew
-  local last = within(type(told) == 'string' and tonumber(told), LAST_MOMENT - 1)
+  -- A key of another type is written anew.
+  local stored = redis.pcall('GET', guards .. 'fence')
+  local last = within(type(stored) == 'string' and tonumber(stored), LAST_MOMENT - 1)
   local fence = math.max(now, last + 1)
   redis.call('SET', guards .. 'fence', number(fence))
   return '', nil, fence
@@ -59,15 +60,15 @@ local ends = number(expires)
 local TEXT = 1000000
 
 -- The leased jobs, packed into texts of limited length.
-local told, parts, size, bytes = {}, {}, 0, 0
+local texts, parts, size, bytes = {}, {}, 0, 0
 
-local function tell(place, message, text)
+local function pack(place, message, text)
   local at = #parts
   parts[at + 1] = struct.pack('>I4I4I4', #place, #message, #text)
   parts[at + 2], parts[at + 3], parts[at + 4] = place, message, text
   size, bytes = size + #message, bytes + #message
   if size > TEXT then
-    told[#told + 1] = table.concat(parts)
+    texts[#texts + 1] = table.concat(parts)
     parts, size = {}, 0
   end
 end
@@ -93,7 +94,8 @@ local function take(base, wanted)
       local is_fresh = message and not states[i] and not is_copy and string.byte(message, 1) == 45
       if not is_fresh then state = state_of(states[i] or nil) end
       if taken[id] then
-        gone[#gone + 1] = place -- a copy of the place that it was taken from
+        -- A copy of the place that it was taken from.
+        gone[#gone + 1] = place
       elseif is_fresh and is_message(message) and is_place(place) then
         taken[id] = true
         local text = fresh .. string.sub(place, 4, 19) .. after
@@ -101,12 +103,12 @@ local function take(base, wanted)
         leased[#leased + 1], leased[#leased + 2] = ends, id
         changed[#changed + 1], changed[#changed + 2] = id, text
         places[#places + 1] = place
-        tell(place, message, '')
+        pack(place, message, '')
       elseif not is_message(message) or not state or state.token ~= NO_TOKEN or not is_place(place) then
         redis.call('ZREM', base .. 'ready', place)
         -- If the job runs, this place is a copy: its worker or the end of its lease settles it.
         if not redis.call('ZSCORE', base .. 'leased', id) then
-          bury(guards, base, id, message, state, now)
+          park_unreadable(guards, base, id, message, state, now)
         end
       elseif state.suspect == 1 and #places > 0 then
         alone = true
@@ -115,7 +117,8 @@ local function take(base, wanted)
         local done_by, full, fence = '', nil, 0
         local keys = keys_of(message)
         if is_copy then
-          done_by = id -- somebody put it back: whoever opens it refuses it
+          -- It was put back: the worker refuses it when it opens the message.
+          done_by = id
         elseif keys then
           done_by, full, fence = admit(id, keys)
         end
@@ -131,7 +134,7 @@ local function take(base, wanted)
           leased[#leased + 1], leased[#leased + 2] = ends, id
           changed[#changed + 1], changed[#changed + 2] = id, text
           places[#places + 1] = place
-          tell(place, message, text)
+          pack(place, message, text)
           if redis.call('SISMEMBER', base .. 'stops', id) == 1 then stops[#stops + 1] = id end
           if state.suspect == 1 then
             alone = true
@@ -141,7 +144,8 @@ local function take(base, wanted)
       end
     end
     -- In this order: if a key has the wrong type, the jobs to be leased stay where they are.
-    if #leased > 0 then -- or all of them were copies
+    -- None is leased if all of them were copies.
+    if #leased > 0 then
       redis.call('ZADD', base .. 'leased', unpack(leased))
       redis.call('HSET', base .. 'state', unpack(changed))
     end
@@ -163,8 +167,8 @@ for i = 2, #KEYS do
     if count > 0 then
       count_starts(base, limits, count, now)
       if redis.call('EXISTS', base .. 'ready') == 0 then redis.call('DEL', base .. 'wake') end
-      if size > 0 then told[#told + 1] = table.concat(parts) end
-      return {i - 1, ends, table.concat(stops, ','), unpack(told)}
+      if size > 0 then texts[#texts + 1] = table.concat(parts) end
+      return {i - 1, ends, table.concat(stops, ','), unpack(texts)}
     end
   end
 end

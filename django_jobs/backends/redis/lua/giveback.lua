@@ -14,7 +14,7 @@ for at = 2, #ARGV, 2 do
       release(guards, id, keys_of(message), false)
       back = back + 1
     else
-      bury(guards, base, id, message, state, now)
+      park_unreadable(guards, base, id, message, state, now)
     end
   else
     take_loss_back(base, id, ARGV[at + 1])

@@ -4,7 +4,7 @@
 local base, limit = KEYS[2], tonumber(ARGV[2])
 local answer = {}
 
-local function tell(stands, id, ends)
+local function add(stands, id, ends)
   local message = redis.call('HGET', base .. 'jobs', id)
   local text = redis.call('HGET', base .. 'state', id) or ''
   local state = state_of(text ~= '' and text or nil)
@@ -15,9 +15,9 @@ local function tell(stands, id, ends)
 end
 
 local leased = redis.call('ZRANGE', base .. 'leased', 0, limit - 1, 'WITHSCORES')
-for i = 1, #leased, 2 do tell('running', leased[i], number(tonumber(leased[i + 1]))) end
+for i = 1, #leased, 2 do add('running', leased[i], number(tonumber(leased[i + 1]))) end
 local left = limit - #leased / 2
 if left > 0 then
-  for _, id in ipairs(redis.call('HRANDFIELD', base .. 'blocked', left)) do tell('blocked', id, '') end
+  for _, id in ipairs(redis.call('HRANDFIELD', base .. 'blocked', left)) do add('blocked', id, '') end
 end
 return answer

@@ -12,21 +12,21 @@ local function gate(base, limits, now)
     -- A clock may step back, but by no more than its window: starts later than that no longer
     -- count.
     local first, last = math.floor(now / slot) - limits.slots, math.floor(now / slot) + 2 * limits.slots
-    local told, sum, counts = redis.call('HGETALL', base .. 'rate'), 0, {}
-    for i = 1, #told, 2 do
-      local start = tonumber(told[i])
-      if told[i] == 'slot' then
-        if tonumber(told[i + 1]) ~= slot then
+    local fields, sum, counts = redis.call('HGETALL', base .. 'rate'), 0, {}
+    for i = 1, #fields, 2 do
+      local start = tonumber(fields[i])
+      if fields[i] == 'slot' then
+        if tonumber(fields[i + 1]) ~= slot then
           redis.call('DEL', base .. 'rate')
           counts, sum = {}, 0
           break
         end
-      elseif not start or start < first or start > last or #told[i + 1] > 10
-        or not string.find(told[i + 1], '^%d+$') then
-        redis.call('HDEL', base .. 'rate', told[i])
+      elseif not start or start < first or start > last or #fields[i + 1] > 10
+        or not string.find(fields[i + 1], '^%d+$') then
+        redis.call('HDEL', base .. 'rate', fields[i])
       else
-        counts[#counts + 1] = {start, tonumber(told[i + 1])}
-        sum = sum + tonumber(told[i + 1])
+        counts[#counts + 1] = {start, tonumber(fields[i + 1])}
+        sum = sum + tonumber(fields[i + 1])
       end
     end
     if sum >= limits.rate then
@@ -61,9 +61,9 @@ local function uncount_starts(base, moment, count)
   local slot = tonumber(redis.call('HGET', base .. 'rate', 'slot') or '')
   if moment <= 0 or not slot or slot < 1 then return end
   local field = number(math.floor(moment / slot))
-  local told = redis.call('HGET', base .. 'rate', field) or ''
-  if #told > 10 or not string.find(told, '^%d+$') then return end
-  local back = math.min(tonumber(told), count)
+  local stored = redis.call('HGET', base .. 'rate', field) or ''
+  if #stored > 10 or not string.find(stored, '^%d+$') then return end
+  local back = math.min(tonumber(stored), count)
   if back > 0 then redis.call('HINCRBY', base .. 'rate', field, -back) end
 end
 

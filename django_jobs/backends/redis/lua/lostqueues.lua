@@ -1,11 +1,11 @@
 -- Returns the numbers of the queues with a lease that has expired or that no script wrote (see
 -- "reap"). Changes nothing.
-local now, found = clock(ARGV[1]), {}
+local now, numbers = clock(ARGV[1]), {}
 for i = 2, #KEYS do
   local first = redis.call('ZRANGE', KEYS[i] .. 'leased', 0, 0, 'WITHSCORES')[2]
   local last = first and redis.call('ZRANGE', KEYS[i] .. 'leased', -1, -1, 'WITHSCORES')[2]
   if first and (tonumber(first) <= now or tonumber(last) >= now + ENDLESS) then
-    found[#found + 1] = i - 1
+    numbers[#numbers + 1] = i - 1
   end
 end
-return found
+return numbers

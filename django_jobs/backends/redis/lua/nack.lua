@@ -8,7 +8,7 @@ if not state then
 end
 local message = redis.call('HGET', base .. 'jobs', id)
 if not is_message(message) then
-  bury(guards, base, id, message, state, now)
+  park_unreadable(guards, base, id, message, state, now)
   return 1
 end
 if delay ~= '' then state.due = math.max(now + tonumber(delay), state.due) end
@@ -21,7 +21,8 @@ if charge ~= 'nothing' or delay ~= '' then
   elseif state.put_off == 0 or state.put_off > now then
     state.put_off = now
   end
-  redis.call('HDEL', base .. 'suspects', id) -- what this lease tells counts, and not an earlier loss
+  -- The verdict of this lease counts, and not an earlier loss.
+  redis.call('HDEL', base .. 'suspects', id)
 end
 keep_unleased(base, id, state)
 keep_attempt(base, id, ARGV[6])

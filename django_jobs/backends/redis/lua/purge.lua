@@ -5,8 +5,8 @@ local base, before = KEYS[2], clock(ARGV[1]) - tonumber(ARGV[2])
 
 -- A result without a finish time counts from its enqueue, whose time is part of the id.
 local function ended_at(id, text)
-  local is_read, told = pcall(cjson.decode, string.match(text, '^[^\n]*'))
-  local at = is_read and type(told) == 'table' and told.finished_at
+  local is_read, result = pcall(cjson.decode, string.match(text, '^[^\n]*'))
+  local at = is_read and type(result) == 'table' and result.finished_at
   if type(at) == 'number' then return at end
   local made = string.sub(id, 15, 15) == '7' and tonumber(string.sub(id, 1, 8) .. string.sub(id, 10, 13), 16)
   return made and made * 1000 or LAST_MOMENT

@@ -24,7 +24,7 @@ for _, id in ipairs(lost) do
     keep_unleased(base, id, state)
     put_place(base, place_of(string.sub(message, 2, 4), state.due, id), now)
   else
-    bury(guards, base, id, message, state, now)
+    park_unreadable(guards, base, id, message, state, now)
   end
   release(guards, id, keys_of(message), false)
 end

@@ -61,8 +61,8 @@ local function number(n)
   return string.format('%.0f', within(n, LAST_MOMENT))
 end
 
-local function clock(given)
-  if given ~= '' then return tonumber(given) end
+local function clock(fixed)
+  if fixed ~= '' then return tonumber(fixed) end
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
 end
@@ -110,8 +110,8 @@ end
 -- The fields in a message's line of JSON, empty if it cannot be read, and whether it could be.
 local function fields_of(message)
   local line = string.match(message, '^.' .. string.rep('%d', 19) .. '([^\n]*)\n')
-  local known, fields = pcall(cjson.decode, line or '')
-  return known and type(fields) == 'table' and fields or {}, known and type(fields) == 'table'
+  local is_read, fields = pcall(cjson.decode, line or '')
+  return is_read and type(fields) == 'table' and fields or {}, is_read and type(fields) == 'table'
 end
 
 -- The keys of a job, from the line of JSON in its message.
@@ -124,7 +124,8 @@ local function keys_of(message)
     local value = fields[place]
     if type(value) == 'string' or type(value) == 'number' then keys[name] = value end
   end
-  keys.places = math.max(tonumber(keys.places) or 1, 1) -- or nobody ever had one
+  -- With less than one place no job could ever have it.
+  keys.places = math.max(tonumber(keys.places) or 1, 1)
   return keys
 end
 
@@ -203,8 +204,8 @@ local function pass_on(guards, key, all)
 end
 
 local function is_done(guards, once, now)
-  local told = redis.call('GET', guards .. 'd:' .. once)
-  local till, id = string.match(told or '', '^(%d+):([%w_-]+)$')
+  local stored = redis.call('GET', guards .. 'd:' .. once)
+  local till, id = string.match(stored or '', '^(%d+):([%w_-]+)$')
   return till and tonumber(till) > now and id or ''
 end
 

@@ -114,7 +114,7 @@ def test_a_receiver_that_hangs_or_dies_hinders_no_job_and_no_other_signal(
     until(lambda: "after" in errors_told(diary))
     assert errors_told(diary) == ["after"]
     assert diary.words.count(f"{how}-begins") == 1  # it is not told again
-    assert pool.said.count("signal.lost not all receivers of job_dead") == 1
+    assert pool.said.count("signal.lost job_dead did not reach all its receivers") == 1
     assert set(FailedJob.objects.values_list("crashes", "attempts")) == {(0, 1)}
     assert pool.process.poll() is None
 
@@ -146,7 +146,9 @@ def test_what_a_receiver_raises_or_leaves_open_changes_nothing(listening, start,
     # After an ordinary error the other receivers are still told.
     assert errors_told(diary) == ["stumble", "leave-open", "after"]
     assert [facts[-1] for _, facts in told(diary)] == ["tidy=True", "tidy=False", "tidy=True"]
-    assert "receiver.failed misbehave raised when it was told job_dead of " in pool.said
+    assert (
+        "receiver.failed the receiver misbehave of job_dead raised an exception, for " in pool.said
+    )
     assert "LookupError: a receiver stumbled" in pool.said
     assert "a receiver raised SystemExit" in pool.said
     assert FailedJob.objects.count() == 4

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from django.db import OperationalError
 
-from django_jobs.backends.base import Chores, KeepsHouse, LooksAhead
+from django_jobs.backends.base import HasHousekeeping, HousekeepingDue, LooksAhead
 from django_jobs.backends.memory import MemoryBackend
 from django_jobs.clock import ManualClock
 from django_jobs.conf import JobsSettings
@@ -25,7 +25,7 @@ from django_jobs.worker.store import Asker, Outage
 LEASE = 30.0
 
 
-class Remembers(MemoryBackend, KeepsHouse, LooksAhead):
+class Remembers(MemoryBackend, HasHousekeeping, LooksAhead):
     """Tells what there is to look after without being asked, as a database's last look does."""
 
     def __init__(self):
@@ -42,8 +42,8 @@ class Remembers(MemoryBackend, KeepsHouse, LooksAhead):
             raise OperationalError("it took too long")
         return super().wait(queues, timeout)
 
-    def chores(self):
-        return Chores(reap=False, tidy=False)
+    def housekeeping_due(self):
+        return HousekeepingDue(reap=False, clean_up=False)
 
     def answer(self):
         if self.down:

@@ -1,9 +1,9 @@
 -- ARGV: now, after how many microseconds an empty queue is forgotten. Returns, for each queue in
--- which tidy has work: its number, whether jobs wait for a key there, and whether dead letters are
+-- which cleanup has work: its number, whether jobs wait for a key there, and whether dead letters are
 -- parked. Then, in a second list, the numbers of the queues whose names this step forgot; the next
 -- enqueue stores them again. In a cluster none is forgotten, because the names are on another
 -- server.
-local guards, now, found, gone = KEYS[1], clock(ARGV[1]), {}, {}
+local guards, now, numbers, gone = KEYS[1], clock(ARGV[1]), {}, {}
 
 local function is_over(set)
   local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
@@ -25,7 +25,7 @@ for i = 2, #KEYS do
   local base = KEYS[i]
   local blocked, dead = redis.call('EXISTS', base .. 'blocked'), redis.call('EXISTS', base .. 'dead')
   if blocked + dead > 0 or is_over(base .. 'later') or is_over(base .. 'kept') then
-    for _, value in ipairs({i - 1, blocked, dead}) do found[#found + 1] = value end
+    for _, value in ipairs({i - 1, blocked, dead}) do numbers[#numbers + 1] = value end
   elseif is_named(base) and is_unused(base) then
     local since = tonumber(redis.call('GET', base .. 'unused') or '')
     if not since or since > now then
@@ -37,4 +37,4 @@ for i = 2, #KEYS do
     end
   end
 end
-return {found, gone}
+return {numbers, gone}

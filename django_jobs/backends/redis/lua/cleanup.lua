@@ -18,9 +18,10 @@ local function unblock(id)
   local place = place_of('100', 0, id)
   if is_message(message) and state then
     if state.token ~= NO_TOKEN then return end
-    local _, found = find_waiting(base, id, message, state)
-    place = found
-  end -- else it is buried when its turn comes
+    local _, own_place = find_waiting(base, id, message, state)
+    place = own_place
+  end
+  -- An unreadable one becomes a dead letter when its turn comes.
   put_place(base, place, now)
   wake(base, 1)
 end
@@ -38,7 +39,8 @@ local answer, most = {#due + dropped}, 1 + 2 * tonumber(ARGV[3])
 -- A job whose message was damaged while it ran could not release its keys: names such holders.
 local function name_holders(key)
   local ids = redis.call('SMEMBERS', guards .. 'h:' .. key)
-  for i = 1, #ids do -- another one first each time, for not all may be named
+  -- Begins with another one each time, for not all may be named.
+  for i = 1, #ids do
     if #answer >= most then return end
     local id = ids[(now + i) % #ids + 1]
     if not redis.call('ZSCORE', base .. 'leased', id) then
@@ -48,19 +50,19 @@ local function name_holders(key)
 end
 
 if redis.call('EXISTS', base .. 'blocked') == 1 then
-  local seen, told = {}, redis.call('HRANDFIELD', base .. 'blocked', 100, 'WITHVALUES')
-  for i = 1, #told, 2 do
-    if waits(told[i], told[i + 1]) then
-      seen[told[i + 1]] = true
+  local seen, blocked = {}, redis.call('HRANDFIELD', base .. 'blocked', 100, 'WITHVALUES')
+  for i = 1, #blocked, 2 do
+    if waits(blocked[i], blocked[i + 1]) then
+      seen[blocked[i + 1]] = true
     else
-      unblock(told[i])
+      unblock(blocked[i])
     end
   end
   for key in pairs(seen) do
     name_holders(key)
     local once = string.match(key, '^i:(.*)$')
     redis.call('SADD', guards .. 'q:' .. key, base)
-    -- Only in this queue: the other queues with jobs waiting for the key are tidied as well.
+    -- Only in this queue: the other queues with jobs waiting for the key are cleaned up as well.
     pass_on_in(base, guards, key, once ~= nil and is_done(guards, once, now) ~= '')
   end
 end
