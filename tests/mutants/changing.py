@@ -36,6 +36,7 @@ OPPOSITE = {
 INSTEAD = {"any": "all", "all": "any", "min": "max", "max": "min"}
 NEVER_INSIDE = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
 FOR_PEOPLE = re.compile(r"[a-z] [a-z]")
+AGAIN = re.compile(r" \(\d+\)$")  # the number of a mutant whose change is made several times
 SHOWN = 120
 
 
@@ -56,14 +57,20 @@ class Mutant:
         return f"{self.where}: {self.before} → {self.after}{again}"
 
 
-def mutants_of(source, path):
-    """Every mutant of a module that can be compiled."""
+def mutants_of(source, path, names=None):
+    """Every mutant of a module that can be compiled, or those of some names.
+
+    To compile them is what takes long: a few of many are found in no time.
+    """
+    wanted = None if names is None else {AGAIN.sub("", name) for name in names}
     tree = ast.parse(source)
     seen = Counter()
     for place, where in places(tree, ""):
         original = place.get()
         for replacement in replacements(original):
             before, after = shown(original), shown(replacement)
+            if wanted is not None and Mutant(0, where, before, after, None).name not in wanted:
+                continue
             place.put(replacement)
             try:
                 code = compile(ast.fix_missing_locations(tree), path, "exec")

@@ -5,14 +5,18 @@ from __future__ import annotations
 URL = "tests/unit/handlers/url"
 NAMES = f"{URL}/test_hostile.py"
 LIMITS = f"{URL}/test_limits.py"
+CALLS = f"{URL}/test_calls.py"
+LIMITS_OF_THE_PAGE = f"{URL}/test_documented.py::test_the_limits_of_the_page_are_those_in_force"
+SHELL = "tests/unit/handlers/shell"
 PARTS = ("", "_sealed", "_fields", "_limits")
 FIELDS_FIRST = ("_fields", "_limits", "", "_sealed")
 ALLOWED = [
     "tests/unit/handlers/test_command_argv.py",
     "tests/unit/handlers/test_command.py",
-    "tests/unit/handlers/shell/test_handler_programs.py",
+    f"{SHELL}/test_handler_programs.py",
 ]
 REACH = ["tests/unit/test_conf_reach.py", *ALLOWED, "tests/unit/handlers/test_event.py"]
+SETTINGS = [f"tests/unit/test_conf{part}.py" for part in ("", "_urls", "_breakers", "_keys")]
 CONFORMANCE = "tests/conformance/test_database.py"
 INSIDE = f"{CONFORMANCE}::TestDatabaseBackendInsideATransaction"
 OPTIMISTIC = f"{CONFORMANCE}::TestDatabaseBackendWithoutSkipLocked"
@@ -74,22 +78,21 @@ CLAIMS_LOCKED = [
         "where_nothing_can_be_skipped_what_was_promoted_and_claimed_meanwhile_stays_so",
     )
 ]
-ADMISSION = ("admission", "decided", "finding_handlers")
+ADMISSION = ("admission", "decided", "finding_handlers", "policies")
 
 TESTS = {
     "wire/signing.py": ["tests/unit/wire/test_signing.py"],
     "wire/opening.py": [f"tests/unit/wire/test_opening{part}.py" for part in PARTS],
-    "wire/envelope.py": [f"tests/unit/wire/test_opening{part}.py" for part in FIELDS_FIRST],
-    "conf/model.py": REACH,
-    "conf/allow_lists.py": REACH,
-    "handlers/command.py": [
-        *ALLOWED,
-        "tests/unit/test_conf_reach.py",
-        "tests/unit/handlers/test_command.py",
+    "wire/envelope.py": [
+        "tests/unit/wire/test_envelope.py",
+        *(f"tests/unit/wire/test_opening{part}.py" for part in FIELDS_FIRST),
     ],
+    "conf/model.py": [*REACH, *SETTINGS],
+    "conf/allow_lists.py": REACH,
+    "handlers/command.py": [*ALLOWED, "tests/unit/test_conf_reach.py"],
     "handlers/event.py": ["tests/unit/handlers/test_event.py"],
     "handlers/shell/handler.py": [
-        f"tests/unit/handlers/shell/test_{name}.py" for name in ("handler_programs", "real_path")
+        f"{SHELL}/test_{name}.py" for name in ("handler_programs", "real_path", "process")
     ],
     "worker/admission.py": [f"tests/unit/worker/test_{name}.py" for name in ADMISSION],
     "backends/database/settle.py": [GIVING_BACK, LOCKED, INSIDE, KEPT],
@@ -109,43 +112,37 @@ TESTS = {
     "handlers/url/url.py": [f"{URL}/test_url.py"],
     "handlers/url/request.py": [f"{URL}/test_request.py"],
     "handlers/url/allow_list.py": [f"{URL}/test_allow_list.py"],
-    "handlers/url/handler.py": [f"{URL}/test_handler_redirects.py"],
+    "handlers/url/handler.py": [
+        f"{URL}/test_handler_redirects.py",
+        CALLS,
+        f"{URL}/test_http_answers.py",
+        LIMITS,
+    ],
     "handlers/url/http.py": [
         f"{URL}/test_http_connecting.py",
-        f"{URL}/test_documented.py::test_the_limits_of_the_page_are_those_in_force",
-        f"{URL}/test_calls.py",
+        LIMITS_OF_THE_PAGE,
+        CALLS,
+        f"{URL}/test_http_answers.py",
         LIMITS,
     ],
     "handlers/url/addresses.py": [
         f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
-        f"{URL}/test_addresses.py",
         f"{LIMITS}::test_a_name_that_leads_nowhere_fails",
         f"{LIMITS}::test_a_resolver_that_does_not_answer_is_left",
         f"{LIMITS}::test_a_lookup_keeps_no_process_from_ending",
-        f"{URL}/test_documented.py::test_the_limits_of_the_page_are_those_in_force",
+        LIMITS_OF_THE_PAGE,
         f"{NAMES}::test_one_bad_answer_of_several_refuses_the_name",
         f"{NAMES}::test_a_name_that_flips_between_public_and_loopback_is_asked_for_once",
-        f"{URL}/test_calls.py::test_the_resolver_of_the_machine_knows_localhost",
-        f"{URL}/test_calls.py::test_an_address_in_the_url_is_called_without_a_lookup",
+        f"{CALLS}::test_the_resolver_of_the_machine_knows_localhost",
+        f"{CALLS}::test_an_address_in_the_url_is_called_without_a_lookup",
     ],
 }
 
 # Of what needs a site: the databases, one after the other, each for those that are left.
 ON_EACH = ("sqlite", "postgres")
 DATABASES = {
+    # Looks for handlers in modules, of which one has models.
+    "handlers/registry.py": ("sqlite",),
     "backends/database/settle.py": ON_EACH,
     "backends/database/ack.py": ON_EACH,
     "backends/database/keys.py": ON_EACH,
