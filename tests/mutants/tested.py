@@ -114,6 +114,7 @@ TESTS = {
     "handlers/url/allow_list.py": [f"{URL}/test_allow_list.py"],
     "handlers/url/handler.py": [
         f"{URL}/test_handler_redirects.py",
+        f"{URL}/test_request.py",
         CALLS,
         f"{URL}/test_http_answers.py",
         LIMITS,

@@ -205,6 +205,13 @@ def test_a_permitted_redirect_is_followed(open_to, call):
         assert first[1] == second[1] == b"b"
 
 
+def test_an_answer_that_leads_nowhere_is_the_result_where_redirects_are_permitted(
+    server, open_to, call
+):
+    assert call(f"{open_to(server, REDIRECTS=1)}/")["body"] == "ok"
+    assert len(server.requests) == 1
+
+
 def test_a_redirect_that_is_not_permitted_fails_with_its_status(open_to, call):
     with Server(to_elsewhere("/new")) as server:
         with pytest.raises(UrlFailed, match="answered 302"):
