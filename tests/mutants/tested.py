@@ -87,6 +87,11 @@ TESTS = {
         "tests/unit/wire/test_envelope.py",
         *(f"tests/unit/wire/test_opening{part}.py" for part in FIELDS_FIRST),
     ],
+    "texts.py": [
+        "tests/unit/wire/test_opening_limits.py",
+        "tests/unit/handlers/test_command.py",
+        "tests/unit/test_texts.py",
+    ],
     "conf/model.py": [*REACH, *SETTINGS],
     "conf/allow_lists.py": REACH,
     "handlers/command.py": [*ALLOWED, "tests/unit/test_conf_reach.py"],

@@ -246,6 +246,13 @@ def test_keys_of_different_kinds_never_share_a_digest_whatever_the_handler_is_ca
     assert len(made) == len(KEYS) * len(pairs)
 
 
+def test_the_digest_of_a_limit_is_the_one_that_stored_jobs_have():
+    limited = replace(FEW, concurrency_key="shop", concurrency=3)
+    digest = hashlib.sha256(b"concurrency\x00database\x00shop").hexdigest()
+    assert (limited.lock, limited.places) == (digest, 3)
+    assert replace(FEW, concurrency_key="shop").places == 1
+
+
 def test_a_job_without_keys_has_no_digest():
     assert [FEW.unique, FEW.lock, FEW.once, FEW.places] == [None] * 4
 
