@@ -113,7 +113,9 @@ TESTS = {
         *CLAIMS_LOCKED,
     ],
     "backends/database/cancel.py": [CANCELLING, LOCKED, INSIDE],
-    "handlers/registry.py": ["tests/unit/handlers/test_registry.py"],
+    "handlers/registry.py": [
+        f"tests/unit/handlers/test_registry{part}.py" for part in ("", "_configured")
+    ],
     "handlers/url/url.py": [f"{URL}/test_url.py"],
     "handlers/url/request.py": [f"{URL}/test_request.py"],
     "handlers/url/allow_list.py": [f"{URL}/test_allow_list.py"],

@@ -175,6 +175,18 @@ def test_clamping_a_header_twice_changes_no_more(attempts, deliveries, crashes, 
     assert 0 <= once.attempts <= max_retries + 1
 
 
+FULLEST = Header(2**31 - 2, 2**31 - 2, 2**31 - 2, 2**53 - 1, put_off_since=NOW)
+EMPTY = Header(0, 0, 0, 0, put_off_since=NOW)
+
+
+@pytest.mark.parametrize("field", ["attempts", "deliveries", "crashes", "available_at"])
+def test_each_number_of_a_store_is_held_to_the_range_of_stores(field):
+    for header, by in ((EMPTY, -1), (FULLEST, 1)):
+        assert header.bounded() == header
+        beyond = header._replace(**{field: getattr(header, field) + by})
+        assert beyond.bounded() == header
+
+
 def test_a_job_without_retries_has_had_at_most_one_attempt():
     assert Header(attempts=7).clamped(FEW).attempts == 1
 

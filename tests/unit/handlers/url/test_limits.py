@@ -55,6 +55,12 @@ def test_a_body_up_to_the_cap_is_kept_whole(size, framed, answered):
 
 
 @pytest.mark.parametrize("framed", [plain, chunked, lambda body: HEAD + b"\r\n" + body])
+def test_a_body_may_be_longer_than_what_is_accepted_of_headers(framed, answered):
+    found = answered(framed(b"x" * 4 * http.HEADER_BYTES), MAX_BYTES=4 * http.HEADER_BYTES)
+    assert found == {"status": 200, "body": "x" * 4 * http.HEADER_BYTES, "truncated": False}
+
+
+@pytest.mark.parametrize("framed", [plain, chunked, lambda body: HEAD + b"\r\n" + body])
 def test_a_longer_body_is_cut_and_said_to_be(framed, answered):
     found = answered(framed(b"x" * CAP + b"y"))
     assert found == {"status": 200, "body": "x" * CAP, "truncated": True}
