@@ -12,6 +12,11 @@ def known(n):
     return n + 1
 
 
+@job(key="tests.configured.aware", takes_context=True)
+def aware(context, n):
+    return f"{context.name} {n}"
+
+
 def plain(n):
     return n * 2
 
@@ -27,6 +32,13 @@ class Greeter:
 
     def handle(self, context):
         return f"hello {context.payload['name']}"
+
+
+greeter = Greeter()
+
+
+class Silent:
+    """Has nothing that could be called with a context."""
 
 
 class Shouter(Handler):

@@ -245,6 +245,13 @@ def test_all_handlers_named_by_their_paths_can_be_loaded_at_once(registry):
     assert [handler.key for handler in registry.loaded()] == ["shop.send", "other"]
 
 
+@pytest.mark.parametrize("key", sorted(BUILT_IN_KEYS))
+def test_a_built_in_handler_is_found_by_its_key(key):
+    registry = Registry()
+    register_built_in(registry)
+    assert registry.find(key).key == key
+
+
 def test_a_path_leads_to_a_job_as_well():
     registry = Registry()
     register_built_in(registry)

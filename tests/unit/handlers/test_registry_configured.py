@@ -30,12 +30,20 @@ def test_a_function_runs_under_the_key_of_the_settings(name, answer):
     assert handler.handle(context({"args": [2], "kwargs": {}})) == answer
 
 
+def test_a_function_that_takes_the_context_is_given_it():
+    assert registered("aware").handle(context({"args": [2], "kwargs": {}})) == "key 2"
+
+
 def test_a_class_is_made_once_and_asked_with_the_context():
     handler = registered("Greeter")
     assert handler.handle(context({"name": "Ada"})) == "hello Ada"
     assert handler.discard_on == (ValueError,)
     with pytest.raises(ValueError, match="no name"):
         handler.validate({})
+
+
+def test_what_a_module_has_made_of_a_class_is_asked_itself():
+    assert registered("greeter").handle(context({"name": "Ada"})) == "hello Ada"
 
 
 @pytest.mark.parametrize("name", ["Shouter", "shouter"])
@@ -67,9 +75,11 @@ def test_what_a_handler_does_not_define_has_a_default():
         handler.handle(context({}))
 
 
-def test_what_cannot_run_is_refused_with_its_path():
-    with pytest.raises(ConfigurationError, match=r"configured_targets\.neither.*handle\(context\)"):
-        registered("neither")
+@pytest.mark.parametrize("name", ["neither", "Silent"])
+def test_what_cannot_run_is_refused_with_its_path(name):
+    refusal = rf"configured_targets\.{name}.*handle\(context\)"
+    with pytest.raises(ConfigurationError, match=refusal):
+        registered(name)
 
 
 def test_what_cannot_be_imported_is_refused_with_its_path():

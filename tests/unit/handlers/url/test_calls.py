@@ -74,6 +74,13 @@ def test_a_body_is_announced_with_its_length(method, body, length, kind, server,
     assert server.requests[0][1] == (body or "").encode()
 
 
+def test_no_header_is_sent_twice(server, open_to, call):
+    call(f"{open_to(server)}/", "POST", body="b")
+    ((head, _),) = server.requests
+    names = [line.partition(":")[0].lower() for line in head.split("\r\n")[1:] if line]
+    assert sorted(set(names)) == sorted(names)
+
+
 def test_headers_of_the_payload_replace_our_own_defaults(server, open_to, call):
     own = {"user-agent": "shop", "ACCEPT": "text/plain", "content-type": "text/csv"}
     call(f"{open_to(server)}/", "POST", headers=own, body="a,b")
