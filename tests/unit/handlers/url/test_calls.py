@@ -64,10 +64,14 @@ def test_an_allowed_call_arrives_and_its_answer_is_the_result(server, open_to, c
         ("POST", None, "0", None),
         ("PUT", "grün", "5", "text/plain; charset=utf-8"),
         ("POST", "", "0", "text/plain; charset=utf-8"),
+        ("PATCH", None, "0", None),
+        ("PUT", None, "0", None),
+        ("DELETE", None, None, None),
+        ("DELETE", "all", "3", "text/plain; charset=utf-8"),
     ],
 )
 def test_a_body_is_announced_with_its_length(method, body, length, kind, server, open_to, call):
-    call(f"{open_to(server)}/", method, body=body)
+    call(f"{open_to(server, METHODS=[method])}/", method, body=body)
     headers = lines(server.requests[0][0])[1]
     assert headers.get("Content-Length") == length
     assert headers.get("Content-Type") == kind
