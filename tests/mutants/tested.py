@@ -35,6 +35,7 @@ GIVING_BACK = "tests/integration/test_give_back.py"
 LOCKED = "tests/integration/test_locked_rows.py"
 CLAIMING = "tests/integration/test_claim.py"
 KEPT = "tests/integration/test_attempts_kept.py"
+UNANSWERED = "tests/integration/test_unanswered.py"
 FORGOTTEN = "tests/integration/guards/test_forgotten.py"
 CURSORS = "tests/integration/test_claim_cursors.py"
 # Of a long suite, those that tell of a module: whoever survives runs all of its tests.
@@ -100,7 +101,7 @@ TESTS = {
         f"{SHELL}/test_{name}.py" for name in ("handler_programs", "real_path", "process")
     ],
     "worker/admission.py": [f"tests/unit/worker/test_{name}.py" for name in ADMISSION],
-    "backends/database/settle.py": [GIVING_BACK, LOCKED, INSIDE, KEPT],
+    "backends/database/settle.py": [GIVING_BACK, LOCKED, INSIDE, KEPT, UNANSWERED],
     "backends/database/ack.py": [ACKING, *ENDED, *WORK_ONCE],
     "backends/database/keys.py": [KEYS, FORGOTTEN, *KEYS_LOCKED, INSIDE],
     "backends/database/claim.py": [
