@@ -187,6 +187,14 @@ def test_each_number_of_a_store_is_held_to_the_range_of_stores(field):
         assert beyond.bounded() == header
 
 
+@pytest.mark.parametrize("field", ["attempts", "deliveries", "crashes"])
+def test_each_counter_by_itself_is_held_above_zero(field):
+    header, terms = Header(2, 2, 2), replace(FEW, max_retries=3)
+    assert header.clamped(terms) == header
+    below = header._replace(**{field: -1})
+    assert below.clamped(terms) == header._replace(**{field: 0})
+
+
 def test_a_job_without_retries_has_had_at_most_one_attempt():
     assert Header(attempts=7).clamped(FEW).attempts == 1
 

@@ -60,9 +60,10 @@ def test_a_body_may_be_longer_than_what_is_accepted_of_headers(framed, answered)
     assert found == {"status": 200, "body": "x" * 4 * http.HEADER_BYTES, "truncated": False}
 
 
+@pytest.mark.parametrize("more", [1, 2, CAP])
 @pytest.mark.parametrize("framed", [plain, chunked, lambda body: HEAD + b"\r\n" + body])
-def test_a_longer_body_is_cut_and_said_to_be(framed, answered):
-    found = answered(framed(b"x" * CAP + b"y"))
+def test_a_longer_body_is_cut_and_said_to_be(framed, more, answered):
+    found = answered(framed(b"x" * CAP + b"y" * more))
     assert found == {"status": 200, "body": "x" * CAP, "truncated": True}
 
 
