@@ -110,6 +110,7 @@ def test_a_body_is_text(content_type, raw, text, answered):
 def test_bodies_that_break_off_fail(answered):
     for script in (
         HEAD + b"Content-Length: 10\r\n\r\nonly5",
+        HEAD + b"Content-Length: %d\r\n\r\n" % (2 * CAP) + b"x" * CAP,
         CHUNKED + b"5\r\nhel",
         CHUNKED + b"zz\r\nhello\r\n",
     ):
