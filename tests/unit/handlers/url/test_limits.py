@@ -255,6 +255,12 @@ def test_the_end_of_the_attempt_is_the_end_of_the_call(allow, call):
         assert time.monotonic() - began < PROMPT
 
 
+def test_of_the_ends_of_a_call_and_of_its_attempt_the_earlier_counts():
+    now = time.monotonic()
+    assert http.Deadline(30.0, timeout=60.0, ends_at=now + 60.0).left() <= 30.0
+    assert http.Deadline(60.0, timeout=30.0, ends_at=now + 30.0).left() <= 30.0
+
+
 def test_a_resolver_that_does_not_answer_is_left(allow, call):
     asked = threading.Event()
     allow("http://api.test/*", TIMEOUT=0.3)
