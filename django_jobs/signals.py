@@ -18,11 +18,11 @@ error_type, error_message."""
 
 job_crashed = Signal()
 """A job was charged a crash and runs again. Keywords: job_id, queue, handler, attempt,
-trace_id, crashes, reason, delay. The crash that is one too many is told by ``job_dead`` alone,
+trace_id, crashes, reason, delay. The crash that is one too many sends ``job_dead`` alone,
 unless it was charged because a lease ended without a verdict: then by this one first, and by
 ``job_dead`` when the job is claimed next."""
 
 breaker_opened = Signal()
 """A circuit breaker opened. Keywords: kind (``queue``, ``handler`` or ``backend``), backend,
-subject, failures, seconds. What workers share is told by one of them, and each of them tells that
-it cannot reach its own backend."""
+subject, failures, seconds. For breakers that workers share one of them sends it; each of them
+sends it if it cannot reach its own backend."""
