@@ -48,17 +48,18 @@ def require_tables(alias: str) -> None:
 def not_applied(alias: str) -> list[str]:
     """The migrations of this code that a database lacks, at the cost of two queries.
 
-    A database ahead of the code is fine: during a deploy, two versions share it. If no
-    migration of ours is recorded, as in tests that create tables without migrations, look at
-    the tables instead.
+    A database ahead of the code is fine: during a deploy, two versions share it. Where
+    migrations are not recorded, as in tests that create tables without them, look at the tables
+    instead. Elsewhere tables alone do not count: while MariaDB or MySQL runs a migration, its
+    tables are there before their indexes.
     """
     connection = connections[alias]
     tables = set(connection.introspection.table_names())
     migrations = _of_this_code()
-    applied = _recorded(connection) if migrations and RECORDS in tables else set()
+    applied = _recorded(connection) if migrations and RECORDS in tables else None
     ours = {model._meta.db_table for model in apps.get_app_config(APP_LABEL).get_models()}
     # A router that kept the tables out let Django record the migrations all the same.
-    if applied and ours & tables:
+    if applied is not None and ours & tables:
         return [name for name in migrations if name not in applied and not _replaces(name, applied)]
     absent = sorted(ours - tables)
     return absent and (migrations or absent)
@@ -70,7 +71,7 @@ def _recorded_without_tables(alias: str, missing: list[str]) -> str:
         if RECORDS not in connections[alias].introspection.table_names():
             return ""
         recorded = _recorded(connections[alias])
-    if recorded.isdisjoint(missing):
+    if not recorded or recorded.isdisjoint(missing):
         return ""
     forget = f"manage.py migrate {APP_LABEL} zero --fake --database {alias}"
     return f", recorded as applied while a router kept the tables out; first run {forget}"
@@ -85,11 +86,12 @@ def _of_this_code() -> list[str]:
     return sorted(info.name for info in modules if not info.ispkg and info.name[0] not in "_~")
 
 
-def _recorded(connection: BaseDatabaseWrapper) -> set[str]:
+def _recorded(connection: BaseDatabaseWrapper) -> set[str] | None:
+    """The names of our migrations that are recorded as applied, or None if that is unknown."""
     rows = MigrationRecorder(connection).migration_qs.filter(app=APP_LABEL)
     with suppress(DatabaseError):  # a worker's user may lack the right to read them
         return set(rows.values_list("name", flat=True))
-    return set()
+    return None
 
 
 def _replaces(name: str, applied: set[str]) -> bool:
