@@ -3,6 +3,7 @@
 import inspect
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 from django.apps import apps
@@ -84,10 +85,15 @@ def _frames():
     """The files and functions of the package that are running, the innermost first."""
     frame = sys._getframe(1)
     while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(PACKAGE):
-            yield path.relative_to(PACKAGE).as_posix(), frame.f_code.co_name
+        if file := _in_package(frame.f_code.co_filename):
+            yield file, frame.f_code.co_name
         frame = frame.f_back
+
+
+@cache
+def _in_package(filename):
+    path = Path(filename)
+    return path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else ""
 
 
 def _verb(frames, file):
