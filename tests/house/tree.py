@@ -22,17 +22,47 @@ UNNAMED = ("migrations",)
 """What has neither a layer nor a reader of its code."""
 
 
+CAPTIONS = {
+    "apps": "Django's way in",
+    "views": "probes and metrics over HTTP",
+    "management": "what operators use",
+    "checks": "what Django asks for, tests, and a job of our own",
+    "operations": "what operators can do",
+    "cron": "schedules",
+    "worker": "running jobs",
+    "decorators": "from your code ...",
+    "enqueue": "... to a sealed message",
+    "routes": "... on its way to a backend",
+    "outbox": "... perhaps by this table",
+    "execution": "one attempt",
+    "backends": "where jobs are, and what runs them",
+    "telemetry": "what is reported",
+    "db": "transactions, the store's clock",
+    "models": "tables, and their databases",
+    "redaction": "what people may see",
+    "conf": "settings",
+    "definition": "what a job is",
+    "wire": "what travels",
+    "clock": "known to all, and knowing nothing",
+}
+"""What the layers are for, each by the first name in it."""
+
+
 def layers() -> list[str]:
-    """The modules and packages at the root, from the top layer to the bottom."""
+    """The layers of the package from the top to the bottom, as the import contract has them."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contracts = settings["tool"]["importlinter"]["contracts"]
-    lines = next(some["layers"] for some in contracts if some.get("containers") == [PACKAGE])
-    return [name.partition(".")[0] for line in lines for name in line.replace("|", " ").split()]
+    return next(some["layers"] for some in contracts if some.get("containers") == [PACKAGE])
+
+
+def drawing() -> str:
+    lines = [f" {CAPTIONS[line.split()[0]]:<52} {line}".rstrip() for line in layers()]
+    return "```text\n" + "\n".join(lines) + "\n```\n"
 
 
 def tree() -> str:
     root = ROOT / PACKAGE
-    order = layers()
+    order = [name for line in layers() for name in line.split()]
     modules = sorted(path for path in root.glob("*.py") if path.name != INIT)
     packages = [path.parent for path in root.glob(f"*/{INIT}") if path.parent.name not in UNNAMED]
     packages.sort(key=lambda path: order.index(path.name))
@@ -66,9 +96,10 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--write", action="store_true", help="write the tree into its page")
     if parser.parse_args().write:
+        write(TREE, "layers", drawing())
         write(TREE, "tree", tree())
     else:
-        print(tree())
+        print(drawing(), tree(), sep="\n")
 
 
 if __name__ == "__main__":
