@@ -175,8 +175,9 @@ class JobFunction(Generic[P, R_co, T_co]):
         """
         if task_of is None:
             raise ConfigurationError(
-                "Django's Tasks come with Django 6.0; for Django 5.2 set TASKS and install "
-                "django-durable-jobs[tasks], as its README says under Installing"
+                "Django's Tasks come with Django 6.0; for Django 5.2 set TASKS and install the "
+                "package django-tasks (django-durable-jobs[tasks], as its README says under "
+                "Installing)"
             )
         return task_of(self)
 

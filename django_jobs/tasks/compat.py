@@ -35,8 +35,8 @@ elif find_spec("django_tasks"):
     from django_tasks.utils import normalize_json
 else:
     raise ImportError(
-        "Django's Tasks come with Django 6.0; for Django 5.2 install "
-        "django-durable-jobs[tasks], as its README says under Installing"
+        "Django's Tasks come with Django 6.0; for Django 5.2 install the package django-tasks "
+        "(django-durable-jobs[tasks], as its README says under Installing)"
     )
 
 __all__ = [
