@@ -115,7 +115,14 @@ class UnknownOption(InvalidOption, TypeError):
 
 
 class InvalidPayload(InvalidJob):
-    """The payload is not strict JSON, does not fit the handler, or is too large."""
+    """The payload is not strict JSON, does not fit the handler, or is too large.
+
+    ``where`` is the place of the refused value in a typed payload, and empty otherwise.
+    """
+
+    def __init__(self, *args: object, where: str = "") -> None:
+        super().__init__(*args)
+        self.where = where
 
 
 class InvalidCall(InvalidPayload, TypeError):
@@ -123,7 +130,14 @@ class InvalidCall(InvalidPayload, TypeError):
 
 
 class UnknownHandler(InvalidJob):
-    """No handler is registered under the given key."""
+    """No handler is registered under the given key.
+
+    ``nearest`` is the most similar key, and empty if none is similar.
+    """
+
+    def __init__(self, *args: object, nearest: str = "") -> None:
+        super().__init__(*args)
+        self.nearest = nearest
 
 
 class HandlerRefused(InvalidJob):

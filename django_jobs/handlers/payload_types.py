@@ -40,8 +40,12 @@ class Shape(Protocol):
         """The value that was written. Call it only after ``check``."""
 
 
+def unfit(where: str, why: str) -> InvalidPayload:
+    return InvalidPayload(f"{where} {why}", where=where)
+
+
 def wrong(where: str, value: Any, wanted: str) -> InvalidPayload:
-    return InvalidPayload(f"{where} is of type {type(value).__name__}, not {wanted}")
+    return unfit(where, f"is of type {type(value).__name__}, not {wanted}")
 
 
 class Anything:
@@ -87,7 +91,7 @@ class Plain:
         try:
             return self._kind(value)
         except OverflowError:
-            raise InvalidPayload(f"{where} is too large for a float") from None
+            raise unfit(where, "is too large for a float") from None
 
     def read(self, value: Any) -> Any:
         return float(value) if self._kind is float else value
@@ -114,7 +118,7 @@ class Text:
         except (ValueError, InvalidOperation):
             sound = False
         if not sound:
-            raise InvalidPayload(f"{where} is not the written form of a {self._kind.__name__}")
+            raise unfit(where, f"is not the written form of a {self._kind.__name__}")
 
 
 class Choice:
@@ -128,11 +132,11 @@ class Choice:
         for (_, written), read in self._values.items():
             if value is read or (type(value) is type(read) and value == read):
                 return written
-        raise InvalidPayload(f"{where} is no {self._name}")
+        raise unfit(where, f"is no {self._name}")
 
     def check(self, value: Any, where: str) -> None:
         if type(value) not in self.kinds or (type(value), value) not in self._values:
-            raise InvalidPayload(f"{where} is no {self._name}")
+            raise unfit(where, f"is no {self._name}")
 
     def read(self, value: Any) -> Any:
         return self._values[type(value), value]
@@ -187,7 +191,7 @@ class Row:
         if not isinstance(value, kind):
             raise wrong(where, value, f"a {kind.__name__}")
         if len(value) != len(self._items):  # type: ignore[arg-type]  # a tuple or list by now
-            raise InvalidPayload(f"{where} does not have {len(self._items)} items")
+            raise unfit(where, f"does not have {len(self._items)} items")
 
 
 class Table:
@@ -233,7 +237,7 @@ class Either:
             except InvalidPayload as refusal:
                 refusals.append(refusal)
         # An error about an inner place comes from the type that was meant.
-        inside = [error for error in refusals if not str(error).startswith(f"{where} ")]
+        inside = [error for error in refusals if error.where != where]
         raise (inside or [wrong(where, value, self._names())])[0]
 
     def check(self, value: Any, where: str) -> None:
@@ -282,7 +286,8 @@ class Payload:
                 payload = self._made(payload)
             return self._shape.write(payload, "payload")
         except InvalidPayload as refused:
-            raise InvalidPayload(f"{self._key}: {refused}") from refused.__cause__
+            message = f"{self._key}: {refused}"
+            raise InvalidPayload(message, where=refused.where) from refused.__cause__
         except RecursionError:
             raise InvalidPayload(f"{self._key}: payload is nested too deeply") from None
 
@@ -291,7 +296,7 @@ class Payload:
         try:
             self._shape.check(payload, "payload")
         except InvalidPayload as refused:
-            raise InvalidPayload(f"{self._key}: {refused}") from None
+            raise InvalidPayload(f"{self._key}: {refused}", where=refused.where) from None
 
     def read(self, payload: Any) -> Any:
         """The payload as the handler sees it; raises InvalidPayload."""
@@ -343,9 +348,9 @@ class Record:
         if not isinstance(value, dict):
             raise wrong(where, value, f"the fields of {self._made.__name__}")
         if unknown := value.keys() - self._shapes.keys():
-            raise InvalidPayload(f"{where} has the unknown field {min(map(repr, unknown))[:80]}")
+            raise unfit(where, f"has the unknown field {min(map(repr, unknown))[:80]}")
         if missing := self._required - value.keys():
-            raise InvalidPayload(f"{where} has no {min(missing)}")
+            raise unfit(where, f"has no {min(missing)}")
         for name, item in value.items():
             self._shapes[name].check(item, f"{where}.{name}")
 

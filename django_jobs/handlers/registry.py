@@ -102,10 +102,12 @@ class Registry:
         handler = self.get(key)
         if handler is None:
             near = difflib.get_close_matches(key, list(self), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            nearest = near[0] if near else ""
+            hint = f"; did you mean {nearest!r}?" if nearest else ""
             raise UnknownHandler(
                 f"no handler is registered as {key!r}{hint} (handlers are found in the "
-                "modules jobs.py and tasks.py of installed apps)"
+                "modules jobs.py and tasks.py of installed apps)",
+                nearest=nearest,
             )
         return handler
 

@@ -144,7 +144,7 @@ def find_handler(key: str) -> Handler:
         return registry.find(key)
     except UnknownHandler as error:
         same_end = sorted(name for name in registry if name.endswith(f".{key}"))
-        if not same_end or "did you mean" in str(error):
+        if not same_end or error.nearest:
             raise
         raise UnknownHandler(f"{error}; did you mean {' or '.join(same_end)}?") from None
 

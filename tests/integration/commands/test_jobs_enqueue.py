@@ -21,6 +21,11 @@ def take(*numbers, **named):
     return numbers, named
 
 
+@job(key="tests.integration.commands.test_jobs_enqueue.did you mean")
+def odd():
+    pass
+
+
 def body():
     return json.loads(Job.objects.get().body)
 
@@ -94,6 +99,11 @@ def test_a_duplicate_prints_the_existing_id_and_fails(run):
     assert "holds this unique key" in second.err
     third = run("jobs_enqueue", DOOMED, "--unique-key", "one", "--json")
     assert third.json()["created"] is False
+
+
+def test_the_words_of_a_key_are_no_suggestion(run):
+    told = run("jobs_enqueue", "did you mean")
+    assert told.err.endswith(f"; did you mean {odd.key}?")
 
 
 def test_a_duplicate_of_a_handler_that_raises(run):

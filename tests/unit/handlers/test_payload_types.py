@@ -168,6 +168,17 @@ def test_no_refusal_shows_a_value():
         assert "hunter2" not in str(refused.value)
 
 
+def test_a_refusal_names_the_place_in_the_payload_apart_from_its_text():
+    nested = Payload("k", dict[str, list[str] | None])
+    for value, where in ((5, "payload"), ({"a": 5}, "payload[…]"), ({"a": [5]}, "payload[…][0]")):
+        for attempt in (nested.check, nested.written):
+            with pytest.raises(InvalidPayload) as refused:
+                attempt(value)
+            assert refused.value.where == where
+            assert str(refused.value).startswith(f"k: {where} is of type int")
+    assert InvalidPayload("too large").where == ""
+
+
 def test_what_holds_itself_is_refused():
     loop = Tree("a", [])
     loop.below.append(loop)

@@ -90,6 +90,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(registry):
         "no handler is registered as 'shop.jobs.send_mial'; did you mean 'shop.jobs.send_mail'? "
         "(handlers are found in the modules jobs.py and tasks.py of installed apps)"
     )
+    assert unknown.value.nearest == "shop.jobs.send_mail"
 
 
 def test_an_unknown_key_like_no_other_gets_no_suggestion(registry):
@@ -97,6 +98,7 @@ def test_an_unknown_key_like_no_other_gets_no_suggestion(registry):
     with pytest.raises(UnknownHandler) as unknown:
         registry.find("xyzzy")
     assert str(unknown.value).startswith("no handler is registered as 'xyzzy' (handlers are found")
+    assert unknown.value.nearest == ""
 
 
 def test_a_second_handler_of_the_same_key_is_a_mistake(registry):
