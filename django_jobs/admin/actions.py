@@ -236,7 +236,10 @@ class ActingAdmin(ReadOnlyAdmin):
         return f"{self.opts.app_label}_{self.opts.model_name}"
 
     def act_view(self, verb: str, request: HttpRequest, key: str = "") -> HttpResponse:
-        """GET asks for confirmation for ``ids`` or the URL's key; POST with ``confirmed`` acts."""
+        """GET asks for confirmation, for the URL's key or for ``ids``; POST acts if it is valid.
+
+        For ``ids`` it needs ``confirmed`` as well: lists post them to get to the question.
+        """
         if key:
             bound = request.POST if request.method == "POST" else None
             return self.ask(request, verb, [unquote(key)], "page", bound)

@@ -95,6 +95,19 @@ def test_pause_and_resume_ask_and_leave_traces(
     assert LogEntry.objects.count() == 2
 
 
+def test_only_a_post_with_what_the_form_holds_pauses(
+    clock: ManualClock, declare: Declare, admin_client: Client
+) -> None:
+    declare()
+    page = url("schedulestate_pause", KEY)
+    for answer in (admin_client.get(page), admin_client.post(page)):
+        assert answer.status_code == 200
+        assert b"Its ticks are skipped" in answer.content
+        assert not ScheduleState.objects.filter(paused=True).exists()
+    assert admin_client.post(page, {"press": new_id()}).status_code == 302
+    assert ScheduleState.objects.filter(paused=True).exists()
+
+
 def test_run_now_happens_once_however_often_the_form_is_sent(
     clock: ManualClock, declare: Declare, admin_client: Client
 ) -> None:
@@ -112,9 +125,11 @@ def test_who_may_only_look_can_do_nothing(clock: ManualClock, declare: Declare, 
     declare()
     client = user("view_schedulestate")
     assert client.get(url("schedulestate_change", KEY)).status_code == 200
-    answer = client.post(url(f"schedulestate_{verb}", KEY), {"press": new_id()})
-    assert answer.status_code == 403
+    page = url(f"schedulestate_{verb}", KEY)
+    answers = [client.get(page), client.post(page), client.post(page, {"press": new_id()})]
+    assert [answer.status_code for answer in answers] == [403] * 3
     assert not Job.objects.exists()
+    assert not ScheduleState.objects.filter(paused=True).exists()
 
 
 def test_who_may_run_may_not_pause(clock: ManualClock, declare: Declare) -> None:
