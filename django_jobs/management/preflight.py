@@ -22,7 +22,7 @@ from django_jobs.enqueue import DEFAULT_QUEUE
 from django_jobs.exceptions import TablesMissing
 from django_jobs.execution.errors import error_text
 from django_jobs.handlers.registry import BUILT_IN_KEYS, registry
-from django_jobs.management.schema import not_applied
+from django_jobs.management.schema import before_migrate, not_applied
 from django_jobs.models import Job, JobState
 from django_jobs.operations.brokers import brokers
 from django_jobs.operations.workers import serves, workers
@@ -168,7 +168,8 @@ def _migrated(alias: str) -> Finding:
     missing = not_applied(alias)
     if not missing:
         return Finding(what="migrations", state=OK, text=f"{alias}: all are applied")
-    text = f"{alias}: {len(missing)} not applied: {', '.join(missing)}"
+    listed = ", ".join(missing) + before_migrate(alias, missing)
+    text = f"{alias}: {len(missing)} not applied: {listed}"
     way_out = TablesMissing.way_out(alias)
     return Finding(what="migrations", state=FAILED, text=text, way_out=way_out)
 

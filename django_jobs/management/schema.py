@@ -42,7 +42,7 @@ def require_tables(alias: str) -> None:
     if missing:
         more = len(missing) - 3
         named = ", ".join(missing[:3]) + (f" and {more} more" if more > 0 else "")
-        raise TablesMissing(alias, f"missing: {named}{_recorded_without_tables(alias, missing)}")
+        raise TablesMissing(alias, f"missing: {named}{before_migrate(alias, missing)}")
 
 
 def not_applied(alias: str) -> list[str]:
@@ -57,7 +57,7 @@ def not_applied(alias: str) -> list[str]:
     tables = set(connection.introspection.table_names())
     migrations = _of_this_code()
     applied = _recorded(connection) if migrations and RECORDS in tables else None
-    ours = {model._meta.db_table for model in apps.get_app_config(APP_LABEL).get_models()}
+    ours = _our_tables()
     # A router that kept the tables out let Django record the migrations all the same.
     if applied is not None and ours & tables:
         return [name for name in migrations if name not in applied and not _replaces(name, applied)]
@@ -65,16 +65,26 @@ def not_applied(alias: str) -> list[str]:
     return absent and (migrations or absent)
 
 
-def _recorded_without_tables(alias: str, missing: list[str]) -> str:
-    """What to do first if ``migrate`` would find nothing to apply."""
-    with _left_as_it_is(connections[alias]):
-        if RECORDS not in connections[alias].introspection.table_names():
-            return ""
-        recorded = _recorded(connections[alias])
-    if not recorded or recorded.isdisjoint(missing):
+def before_migrate(alias: str, missing: list[str]) -> str:
+    """What to do first if ``migrate`` would find nothing to apply, or tables that exist."""
+    connection = connections[alias]
+    with _left_as_it_is(connection):
+        tables = set(connection.introspection.table_names())
+        recorded = _recorded(connection) if RECORDS in tables else None
+    if recorded is None:
         return ""
-    forget = f"manage.py migrate {APP_LABEL} zero --fake --database {alias}"
-    return f", recorded as applied while a router kept the tables out; first run {forget}"
+    run = f"first run manage.py migrate {APP_LABEL}"
+    if not recorded and _our_tables() <= tables:
+        why = "not recorded as applied although the tables exist; if no migrate is running now"
+        return f", {why}, {run} --fake --database {alias}"
+    if recorded.isdisjoint(missing):
+        return ""
+    why = "recorded as applied while a router kept the tables out"
+    return f", {why}; {run} zero --fake --database {alias}"
+
+
+def _our_tables() -> set[str]:
+    return {model._meta.db_table for model in apps.get_app_config(APP_LABEL).get_models()}
 
 
 def _of_this_code() -> list[str]:

@@ -7,7 +7,8 @@ import time
 from contextlib import nullcontext
 
 import pytest
-from django.db import connection
+from django.core.management import call_command
+from django.db import DatabaseError, connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.test.utils import CaptureQueriesContext
 
@@ -180,6 +181,7 @@ def unrecorded():
     recorder = MigrationRecorder(connection)
     recorder.record_unapplied("django_jobs", "0001_initial")
     yield
+    recorder.record_unapplied("django_jobs", "0001_initial")  # a test may have recorded it
     recorder.record_applied("django_jobs", "0001_initial")
 
 
@@ -202,6 +204,29 @@ def test_tables_do_not_count_while_their_migration_is_not_recorded(unrecorded, r
     assert not_applied("default") == ["0001_initial"]
     told = run("jobs_work", "--until-empty", "--processes", "0")
     assert (told.code, "missing: 0001_initial" in told.err) == (1, True)
+
+
+def test_tables_that_a_dba_made_are_to_be_recorded_first(unrecorded, run):
+    first = "manage.py migrate django_jobs --fake --database default"
+    with pytest.raises(TablesMissing) as told:
+        require_tables("default")
+    assert str(told.value) == TOLD.replace(
+        "0001_initial",
+        "0001_initial, not recorded as applied although the tables exist; if no migrate is "
+        f"running now, first run {first}",
+    )
+    assert first in run("jobs_preflight").out
+    with pytest.raises(DatabaseError):
+        call_command("migrate", "django_jobs", verbosity=0)
+    call_command(*first.split()[1:], verbosity=0)
+    require_tables("default")
+    call_command("migrate", verbosity=0)
+
+
+def test_without_all_of_their_tables_migrations_are_not_to_be_recorded(unrecorded):
+    with without_table(Job), pytest.raises(TablesMissing) as told:
+        require_tables("default")
+    assert str(told.value) == TOLD
 
 
 def test_it_takes_two_queries_and_leaves_no_connection_behind():
