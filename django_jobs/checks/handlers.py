@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 from django.core.checks import Error, Warning  # noqa: A004 - Django's name for it
 from django.utils.module_loading import import_string
 
+from django_jobs.backends.registry import build
 from django_jobs.conf.model import nearest
+from django_jobs.definition import Options
+from django_jobs.enqueue import DEFAULT_QUEUE, check
+from django_jobs.exceptions import InvalidJob
 from django_jobs.handlers.registry import BUILT_IN_KEYS, registry
 from django_jobs.retry import built_in
 
@@ -17,7 +21,9 @@ if TYPE_CHECKING:
 
     from django.core.checks import CheckMessage
 
+    from django_jobs.backends.base import Backend
     from django_jobs.conf import JobsSettings, Problem
+    from django_jobs.handlers.base import Handler
 
 
 JOBS_NAMED = 3
@@ -77,15 +83,70 @@ def check_queues_of_jobs(
         if queue and settings.queue_problem(queue):
             refused.setdefault(queue, []).append(handler.key)
     for queue, keys in sorted(refused.items()):
-        more = len(keys) - JOBS_NAMED
-        named = ", ".join(sorted(keys)[:JOBS_NAMED]) + (f" and {more} more" if more > 0 else "")
         yield Warning(
-            f"The queue {queue!r} of {named} is not in QUEUES{nearest(queue, settings.queues)}: "
-            "an enqueue to it is refused.",
+            f"The queue {queue!r} of {_listed(keys)} is not in "
+            f"QUEUES{nearest(queue, settings.queues)}: an enqueue to it is refused.",
             hint="Correct the queue in the decorator, add it to QUEUES, or set STRICT_QUEUES to "
             "False.",
             id="django_jobs.W016",
         )
+
+
+def check_options_of_jobs(
+    settings: JobsSettings, _problems: Sequence[Problem]
+) -> Iterator[CheckMessage]:
+    """The backend of a job can do what its options ask for, unless an enqueue changes them."""
+    able = _Backends(settings)
+    refused: dict[tuple[str, str], list[str]] = {}
+    for handler in registry.loaded():
+        options = registry.options_of(handler.key)
+        queue = options.queue or DEFAULT_QUEUE
+        if handler.is_task or options == Options() or settings.queue_problem(queue):
+            continue
+        if reason := able.why_refused(handler, options, queue):
+            refused.setdefault((queue, reason), []).append(handler.key)
+    for (queue, reason), keys in sorted(refused.items()):
+        yield Warning(
+            f"An enqueue of {_listed(keys)} to the queue {queue!r} is refused: {reason}.",
+            hint="Leave the option out of the decorator, or name a queue or backend there that "
+            "can do it. Where each enqueue changes the options with using(), silence this.",
+            id="django_jobs.W018",
+        )
+
+
+class _Backends:
+    """Backends to judge options by. They are made for the check, and connect to nothing."""
+
+    def __init__(self, settings: JobsSettings) -> None:
+        self._settings = settings
+        self._made: dict[str, Backend | None] = {}
+
+    def why_refused(self, handler: Handler, options: Options, queue: str) -> str:
+        """Why an enqueue with these options is refused; empty if it is not."""
+        backend = self._backend(options.backend or self._settings.backend_for(queue))
+        if backend is None:
+            return ""
+        try:
+            check(options, handler, backend, self._settings, queue)
+        except InvalidJob as error:
+            return str(error)
+        except Exception:  # noqa: BLE001 - a database without a driver or alias: E007, and Django's
+            return ""
+        return ""
+
+    def _backend(self, alias: str) -> Backend | None:
+        if alias not in self._made:
+            self._made[alias] = None
+            try:
+                self._made[alias] = build(self._settings.backends[alias])
+            except Exception:  # noqa: BLE001 - E003, E004, E005 and E016 say what it raises
+                return None
+        return self._made[alias]
+
+
+def _listed(keys: Sequence[str]) -> str:
+    more = len(keys) - JOBS_NAMED
+    return ", ".join(sorted(keys)[:JOBS_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def check_own_lists(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterator[CheckMessage]:
@@ -148,6 +209,7 @@ HANDLER_CHECKS = (
     check_handler_paths,
     check_allowed_keys,
     check_queues_of_jobs,
+    check_options_of_jobs,
     check_own_lists,
     check_retry_policies,
 )

@@ -78,6 +78,8 @@ class Handler:
     """Whether ``handle`` is a coroutine function, which shares its event loop with others."""
     options: Options = Options()
     """The default options of its jobs, which ``define()`` and ``using()`` change."""
+    is_task: bool = False
+    """Whether it runs a Task, whose queue, backend and priority are not among its options."""
     retry: Any = None
     """The retry policy declared for its jobs; a policy class of your own must be set in code."""
     retry_on: tuple[type[BaseException], ...] = ()

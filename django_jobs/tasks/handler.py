@@ -43,6 +43,8 @@ IN_DJANGOS_WORDS = {
 class TaskHandler(FunctionHandler):
     """Runs the function of a Task."""
 
+    is_task = True
+
     def __init__(self, key: str, task: Any) -> None:
         super().__init__(
             key,

@@ -1,6 +1,7 @@
 """Every check: a set-up that triggers it, and one that does not."""
 
 import re
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -87,7 +88,7 @@ ON_A_DATABASE = {
 ON_REDIS = {"E060", "E061", "W015", "W060", "W061"}  # tests/integration/redis
 TESTED_WITH_FILES = {"E021", "W023"}  # tests/unit/test_checks_reach.py
 OF_SCHEDULES = {*(f"E04{n}" for n in range(5)), "W040", "W041", "W042"}  # tests/unit/cron
-OF_JOBS_AND_NAMES = {"W016", "W017"}  # below
+OF_JOBS_AND_NAMES = {"W016", "W017", "W018"}  # below
 ON_AN_OUTBOX = {"E070", "W070"}  # tests/unit/test_outbox_settings.py
 
 ON_TASKS = {
@@ -459,8 +460,9 @@ def test_an_entry_without_a_readable_url_is_reported_once(settings, plain_databa
 # -- jobs and names --------------------------------------------------------------------------------
 
 
-def register(jobs, key, queue):
-    jobs.register(FunctionHandler(key, print, takes_context=False, options=Options(queue=queue)))
+def register(jobs, key, queue=None, function=print, **options):
+    declared = Options(queue=queue).using(**options)
+    jobs.register(FunctionHandler(key, function, takes_context=False, options=declared))
 
 
 def test_a_job_whose_queue_is_not_in_queues_is_noticed(settings, plain_database, jobs):
@@ -493,6 +495,118 @@ def test_where_every_queue_is_allowed_none_is_noticed(settings, plain_database, 
     register(jobs, "a.send", "mial")
     settings.DJANGO_JOBS = raw
     assert checks.check_jobs() == []
+
+
+UNABLE = {"unable": {"BACKEND": f"{OWN}.OwnBroker"}}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"priority": 5}, "has no priority"),
+        ({"delay": 60}, "has no delay"),
+        ({"unique_key": "one"}, "has no unique"),
+        ({"idempotency_key": "one"}, "has no keys"),
+        ({"concurrency_key": "one", "concurrency": 2}, "has no keys"),
+        ({"single_instance": True}, "has no keys"),
+        ({"atomic": True}, "atomic=True needs jobs in the handler's own database"),
+        ({"delay": 60, "expires": 60}, "has no delay"),
+        ({"timeout": 5, "max_retries": 3}, ""),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("place", [{"queue": "away"}, {"backend": "unable"}, {}], ids=str)
+def test_a_job_that_its_backend_cannot_enqueue_as_declared_is_noticed(
+    settings, plain_database, jobs, options, why, place
+):
+    register(jobs, "a.send", **options, **place)
+    settings.DJANGO_JOBS = {
+        "BACKENDS": {"database": DATABASE, **UNABLE},
+        "DEFAULT_BACKEND": "database" if place else "unable",
+        "QUEUES": {"away": {"BACKEND": "unable"}, "default": {}},
+    }
+    messages = checks.check_jobs()
+    assert ids(messages) == (["W018"] if why else [])
+    queue = place.get("queue", "default")
+    for message in messages:
+        assert message.level == django_checks.WARNING
+        assert message.msg.startswith(f"An enqueue of a.send to the queue {queue!r} is refused: ")
+        assert why in message.msg
+
+
+def test_jobs_that_are_refused_for_one_reason_are_told_together(settings, plain_database, jobs):
+    for number in range(5):
+        register(jobs, f"a.n{number}", priority=number)
+    settings.DJANGO_JOBS = {"BACKENDS": UNABLE, "DEFAULT_BACKEND": "unable"}
+    (message,) = checks.check_jobs()
+    assert message.msg == (
+        "An enqueue of a.n1, a.n2, a.n3 and 1 more to the queue 'default' is refused: the backend "
+        "'unable' (OwnBroker) has no priority, which the options of this job ask for."
+    )
+
+
+def test_what_the_enqueue_refuses_for_other_reasons_is_noticed_too(settings, plain_database, jobs):
+    async def send():
+        pass
+
+    register(jobs, "a.send", function=send, atomic=True)
+    register(jobs, "a.late", delay=60, expires=60)
+    settings.DJANGO_JOBS = {}
+    late, send = checks.check_jobs()
+    assert ids([late, send]) == ["W018", "W018"]
+    assert "atomic=True needs a plain function; a.send is a coroutine" in late.msg + send.msg
+    assert "is over before the job may run" in late.msg + send.msg
+
+
+@pytest.mark.parametrize(
+    ("jobs_settings", "expected"),
+    [
+        ({"BACKENDS": {"database": {"BACKEND": f"{OWN}.NeedsUrl"}}}, ["E016"]),
+        ({"BACKENDS": {"database": {"BACKEND": f"{OWN}.NotABackend"}}}, ["E004"]),
+        ({"BACKENDS": {"database": {"BACKEND": "tests.unit.no_such.Backend"}}}, ["E003"]),
+        ({"BACKENDS": {"database": {"BACKEND": 5}}}, ["E002"]),
+        ({"DEFAULT_BACKEND": "databse"}, ["E005"]),
+        ({"BACKENDS": {"database": {**DATABASE, "OPTIONS": {"DATABASE": "othr"}}}}, ["E007"]),
+        ({"QUEUES": {"mail": {}}}, ["W016"]),
+    ],
+    ids=str,
+)
+def test_of_a_backend_that_cannot_be_made_only_that_is_told(
+    settings, plain_database, jobs, jobs_settings, expected
+):
+    register(jobs, "a.send", "mial", priority=5, atomic=True)
+    settings.DJANGO_JOBS = jobs_settings
+    assert ids(checks.check_jobs()) == expected
+
+
+def test_the_options_of_a_task_without_its_queue_are_not_judged(settings, plain_database, jobs):
+    register(jobs, "a.send", atomic=True)
+    jobs.get("a.send").is_task = True
+    settings.DJANGO_JOBS = {"BACKENDS": UNABLE, "DEFAULT_BACKEND": "unable"}
+    assert checks.check_jobs() == []
+
+
+def test_options_are_judged_without_a_connection(settings, jobs, monkeypatch):
+    def refuse(*_args):
+        raise AssertionError("a check connected")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(connections["default"], "connect", refuse)
+    register(jobs, "a.send", "away", atomic=True)
+    register(jobs, "a.write", "here", atomic=True, timeout=None)
+    redis = {
+        "BACKEND": "django_jobs.backends.redis.RedisBackend",
+        "OPTIONS": {"URL": "redis://127.0.0.1:1"},
+    }
+    raw = {
+        "BACKENDS": {"database": DATABASE, "redis": redis},
+        "QUEUES": {"away": {"BACKEND": "redis"}, "here": {}},
+    }
+    parsed, problems = read(raw, secret_key=GOOD_KEY)
+    refused = [message.msg for message in handlers.check_options_of_jobs(parsed, problems)]
+    assert "a.send to the queue 'away'" in refused[0]
+    limited = connections["default"].vendor == "sqlite"
+    assert [("a.write to the queue 'here'" in text) for text in refused[1:]] == [True] * limited
 
 
 @pytest.mark.parametrize(
