@@ -30,10 +30,14 @@ def emptied(client, prefix):
         client.delete(key)
 
 
-LISTED = statements.scripts_of(redis_backend.__doc__)
+LISTED = {
+    *statements.scripts_of(redis_backend.__doc__),
+    *statements.statements_of(redis_backend.__doc__),
+}
 
 
 class RedisHooks:
+    watch = None
     alias = "redis"
     options = {"URL": REDIS_URL, "PREFIX": PREFIX}
 
@@ -41,8 +45,8 @@ class RedisHooks:
         self.manual = ManualClock()
         backend = RedisBackend(self.alias, self.options)
         backend.clock = RedisClock(self.manual)
-        watch, connection = statements.Watch(), backend.store.connection
-        connection.run = watch.lua(connection.run)
+        watch, connection = self.watch or statements.Watch(), backend.store.connection
+        connection.make = watch.redis(connection.make)
         self.addCleanup(statements.compare, watch.seen, LISTED)
         self.client = self.administrator(backend)
         emptied(self.client, self.options["PREFIX"])

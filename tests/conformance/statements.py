@@ -14,11 +14,15 @@ from django_jobs.backends.redis.scripts import SCRIPTS
 PACKAGE = Path(django_jobs.__file__).parent
 DATABASE, REDIS = (f"backends/{store}/backend.py" for store in ("database", "redis"))
 SQL = re.compile(r"\b(?:INSERT(?: OR IGNORE| IGNORE)? INTO|UPDATE|DELETE FROM)\W+(django_jobs_\w+)")
-LUA = re.compile(
-    r"redis\.call\('(?:SET|DEL|UNLINK|P?EXPIRE\w*|INCR\w*|RENAME|PUBLISH|SPUBLISH"
-    r"|H(?:SET\w*|DEL|INCRBY)|S(?:ADD|REM|POP)|[LR](?:PUSH|POP|TRIM|REM)"
-    r"|Z(?:ADD|REM\w*|INCRBY|POPMIN))'"
+WRITES = (
+    r"(?:SET|DEL|UNLINK|P?EXPIRE\w*|INCR\w*|RENAME|PUBLISH|SPUBLISH"
+    r"|H(?:SET\w*|DEL|INCRBY)|S(?:ADD|REM|POP)|B?[LR](?:PUSH|POP|TRIM|REM)"
+    r"|Z(?:ADD|REM\w*|INCRBY|POPMIN))"
 )
+COMMAND, LUA = re.compile(WRITES), re.compile(rf"redis\.call\('{WRITES}'")
+ANY = "any"
+GENERATORS = {"purge_results"}
+"""Functions that run when the method of the same name has returned."""
 TABLES = {model._meta.db_table: model.__name__ for model in apps.get_models()}
 NAMES = {script.sha: name.removesuffix("-unless-full") for name, script in SCRIPTS.items()}
 CHANGE = {name for name, script in SCRIPTS.items() if LUA.search(script.text)} - {"look"}
@@ -34,22 +38,24 @@ def rows_of(text):
 
 
 def statements_of(text):
-    """Verb, module and table of each row of the database's docstring."""
+    """Verb, module and table, or command, of each row with modules in a docstring."""
     return {
         (verb, module, table)
         for verb, row in rows_of(text).items()
+        if ": " in row
         for module, _, tables in (part.strip().partition(": ") for part in row.split(";"))
         for table in tables.split(", ")
     }
 
 
 def scripts_of(text):
-    """Verb and script of each row of Redis's docstring."""
-    return {(verb, name) for verb, row in rows_of(text).items() for name in row.split(", ")}
+    """Verb and script of each row of Redis's docstring that has no modules."""
+    rows = rows_of(text).items()
+    return {(verb, name) for verb, row in rows if ": " not in row for name in row.split(", ")}
 
 
 def compare(seen, listed):
-    unlisted = sorted(seen - listed)
+    unlisted = sorted(row for row in seen - listed if (ANY, *row[1:]) not in listed)
     assert not unlisted, f"the docstring of the backend leaves out {unlisted}"
 
 
@@ -69,16 +75,37 @@ class Watch:
             self.seen |= {(verb, name, TABLES[table]) for table in tables if verb}
         return execute(sql, params, many, context)
 
-    def lua(self, run):
-        """Wraps the ``run`` of a connection to Redis."""
+    def redis(self, make):
+        """Wraps the ``make`` of a connection to Redis, for all that its clients are to do."""
 
-        def running(script, keys, args):
-            name, verb = NAMES[script.sha], _verb(_frames(), REDIS)
-            if verb and name in CHANGE:
-                self.seen.add((verb, name))
-            return run(script, keys, args)
+        def making(timeout):
+            client = make(timeout)
+            pipeline = client.pipeline
+            client.execute_command = self._noting(client.execute_command)
+            client.pipeline = lambda **options: noting_pipe(pipeline(**options))
+            return client
 
-        return running
+        def noting_pipe(pipe):
+            pipe.execute_command = self._noting(pipe.execute_command)
+            return pipe
+
+        return making
+
+    def _noting(self, execute):
+        def executing(command, *args, **options):
+            frames = list(_frames())
+            if verb := _verb(frames, REDIS):
+                self._note(verb, frames[0][0], command.upper(), args)
+            return execute(command, *args, **options)
+
+        return executing
+
+    def _note(self, verb, file, command, args):
+        if command == "EVALSHA" and NAMES[args[0]] in CHANGE:
+            self.seen.add((verb, NAMES[args[0]]))
+        elif COMMAND.fullmatch(command):
+            name = file.removesuffix(".py").removeprefix("backends/redis/").replace("/", ".")
+            self.seen.add((verb, name, command))
 
 
 def _frames():
@@ -98,5 +125,8 @@ def _in_package(filename):
 
 def _verb(frames, file):
     """The public method of the backend that a test called."""
+    frames = list(frames)
     names = [name for where, name in frames if where == file and name[0] not in "_<"]
+    if not names and frames and frames[-1][1] in GENERATORS:
+        return frames[-1][1]
     return names[-1] if names else ""

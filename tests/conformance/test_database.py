@@ -31,12 +31,13 @@ class OptimisticBackend(DatabaseBackend):
 
 
 class DatabaseHooks:
+    watch = None
     backend_class = DatabaseBackend
     alias = "default"
 
     def setUp(self):
         super().setUp()
-        watch = statements.Watch()
+        watch = self.watch or statements.Watch()
         self.enterContext(connections[self.alias].execute_wrapper(watch.sql))
         self.addCleanup(statements.compare, watch.seen, LISTED)
 

@@ -5,7 +5,7 @@ The statements that change state, by verb, with their modules and tables:
     enqueue            enqueue: Job; cancel: Job, JobResult; keys: Job, JobKey
     push               enqueue: Job; cancel: Job, JobResult; keys: Job, JobKey
     fetch              claim: Job; keys: Job, JobKey; meters: QueueMeter; breakers: Job, Breaker;
-                       unreadable: Job; db.dead_letters: FailedJob, FailureGroup
+                       settle: Job; unreadable: Job; db.dead_letters: FailedJob, FailureGroup
     ack                ack: Job, JobResult, EndedIds; settle: Job; keys: Job, JobKey
     nack               settle: Job, JobAttempt; keys: Job, JobKey
     nack_all           settle: Job; keys: Job, JobKey
@@ -16,7 +16,7 @@ The statements that change state, by verb, with their modules and tables:
                        unreadable: Job; db.dead_letters: FailedJob, FailureGroup
     cancel             cancel: Job, JobResult; keys: Job, JobKey
     ask_to_stop        cancel: Job
-    count_evidence     breakers: Job, Breaker
+    count_evidence     breakers: Breaker
     return_starts      meters: QueueMeter
     return_unanswered  settle: Job; keys: Job, JobKey
     clean_up           claim: Job; keys: Job, JobKey; unreadable: Job;

@@ -3,24 +3,31 @@
 The scripts that change state, by verb; each is a file in ``lua``:
 
     enqueue            enqueue, enkeyed, takeback
-    push               enqueue, enkeyed, takeback
+    push               enkeyed, takeback
     fetch              fetch, breaker, putoff, putoffnext, unanswered
     ack                ack
     nack               nack
     nack_all           giveback
     abandon            abandon, unpark
     renew              renew
-    reap_expired       reap, unpark
+    reap_expired       reap
     cancel             cancel
     ask_to_stop        stop
     count_evidence     breaker
-    forget_breaker     breaker
     return_starts      uncount
     return_unanswered  unanswered
     clean_up           cleanup, unheld, unpark, cleanupqueues
     purge_results      purge
 
 ``look``, which several verbs run, removes obsolete counts of rate limits.
+
+The commands that change state without a script, with their modules. Any verb can be the first to
+use the prefix, or have to store the names of queues again:
+
+    forget_breaker     breakers: HDEL
+    forget_rate        backend: DEL
+    wait               wait: BLPOP, DEL
+    any                ownership: SET; store: SADD, DEL
 """
 
 from __future__ import annotations
