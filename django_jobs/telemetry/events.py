@@ -637,7 +637,7 @@ class CollectorUnused(Event):
 
 
 class CollectorFailed(Event):
-    """A collector raised; the figures that it was given are lost, those of others are not."""
+    """A collector raised; the metrics that it was to add are lost, those of others are not."""
 
     collector: str
     error: BaseException

@@ -135,7 +135,7 @@ def test_a_database_that_does_not_answer_is_told_without_its_words(monitor, monk
     assert told.json()["troubles"] == [{"kind": "unreachable", "detail": "DatabaseError"}]
 
 
-def test_figures_for_prometheus(monitor):
+def test_metrics_for_prometheus(monitor):
     for _ in range(2):
         kept = InMemory()
         add_successes(kept, "mail", [400.0], [0.02])

@@ -351,7 +351,7 @@ def test_counts_at_their_end_keep_no_job_from_being_dead(backend):
     assert FailedJob.objects.count() == 2
 
 
-def test_figures_at_their_end_are_added_to(backend):
+def test_counts_at_their_end_are_added_to(backend):
     for _ in range(2):
         minutes.add_counts("default", backend.clock, "database", {"default": {"claimed": 1}})
         QueueMinute.objects.update(claimed=FAR)

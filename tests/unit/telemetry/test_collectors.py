@@ -1,4 +1,4 @@
-"""What is collected from which event, and how figures are kept."""
+"""What is collected from which event, and how metrics are kept."""
 
 import pytest
 
