@@ -327,12 +327,12 @@ class PushRefused(Event):
 class StoreLost(Event):
     """The store does not answer, or answers with an error; emitted once per outage.
 
-    ``trouble``: which of the two, in words.
+    ``problem``: which of the two, in words.
     """
 
     backend: str
     error: BaseException
-    trouble: str
+    problem: str
 
 
 class StoreFound(Event):

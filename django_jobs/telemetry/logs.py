@@ -111,7 +111,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.StoreLost: (
         "store.lost",
         logging.ERROR,
-        "%(trouble)s: %(error)s; the worker keeps trying",
+        "%(problem)s: %(error)s; the worker keeps trying",
     ),
     events.StoreFound: (
         "store.found",
@@ -323,7 +323,7 @@ WITH_TRACEBACK = {
 
 logger = logging.getLogger("django_jobs")
 
-_FREE_TEXTS = frozenset({"why", "what", "trouble"})
+_FREE_TEXTS = frozenset({"why", "what", "problem"})
 """Fields that may quote an error; the other texts are names, or are redacted already."""
 
 

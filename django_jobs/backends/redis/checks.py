@@ -36,7 +36,7 @@ def check_server(alias: str, connection: Connection) -> list[CheckMessage]:
     messages: dict[str, CheckMessage] = {}
     if owner not in {None, get_settings().site}:
         messages["site"] = Warning(
-            f"The backend {alias!r} cannot be used: {connection.ownership.trouble(str(owner))}.",
+            f"The backend {alias!r} cannot be used: {connection.ownership.problem(str(owner))}.",
             hint="Two sites never share keys; see the page on Redis.",
             id="django_jobs.W061",
         )

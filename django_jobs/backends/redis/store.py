@@ -28,7 +28,7 @@ ANNOUNCED_SECONDS = 60.0
 SERVED_SECONDS = 60.0
 """How long a queue is listed after it gave a job, whether its name is stored or not."""
 REPORTED_SECONDS = 60.0
-"""How long a trouble is not reported again."""
+"""How long a problem is not reported again."""
 LEFT_SECONDS = 5.0
 """How long to leave a queue alone that could not be read, or whose server is away."""
 TRIES_SHARE = 2

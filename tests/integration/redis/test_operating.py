@@ -190,8 +190,8 @@ def test_a_monitor_is_not_told_where_redis_is_and_the_log_is(client, caplog):
     site = {**jobs_in(gone), "QUEUES": {"default": {}}, "MONITOR_TOKEN": token}
     with override_settings(DJANGO_JOBS=site):
         told = client.get("/jobs/health/", headers={"Authorization": f"Bearer {token}"})
-    troubles = {one["detail"] for one in told.json()["troubles"] if one["kind"] == "unreachable"}
-    assert troubles == {"StoreUnavailable (ConnectionError)"}
+    problems = {one["detail"] for one in told.json()["problems"] if one["kind"] == "unreachable"}
+    assert problems == {"StoreUnavailable (ConnectionError)"}
     for secret in ("127.0.0.1", str(gone.port)):
         assert secret not in told.content.decode()
     (logged, *_) = [one for one in caplog.records if one.levelno == logging.WARNING]

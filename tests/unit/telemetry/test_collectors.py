@@ -63,7 +63,7 @@ def counters(event):
         ),
         (events.LeaseLost(**ABOUT), "jobs_fetched leases_lost"),
         (events.SettleUnknown(**ABOUT), "jobs_fetched settles_unknown"),
-        (events.StoreLost(backend="database", error=OSError(), trouble="no"), "store_outages"),
+        (events.StoreLost(backend="database", error=OSError(), problem="no"), "store_outages"),
         (events.WorkerStarted(backend="database", queues=""), ""),
     ],
 )
