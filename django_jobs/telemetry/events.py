@@ -125,7 +125,10 @@ class JobReturned(JobEvent):
 
 
 class JobCrashed(JobEvent):
-    """A job that ran alone ended without a verdict. It is charged a crash and runs again."""
+    """A job that ran alone, or was leased to run alone, came to no verdict.
+
+    It is charged a crash and runs again.
+    """
 
     crashes: int
     reason: str
