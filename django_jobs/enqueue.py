@@ -208,71 +208,10 @@ def _expires_at(options: Options, now: int) -> int | None:
     return now + to_microseconds(options.expires)
 
 
-# ----------------------------------------------------- enqueueing as other libraries name it
+# ------------------------------------------------------------------- from terms to a backend
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-IN_OTHER_WORDS = {
-    "delay": "enqueue(…), which takes what the function takes",
-    "delay_on_commit": "enqueue(…): inside a transaction the job belongs to it",
-    "apply_async": "using(delay=…).enqueue(…): options first, then what the function takes",
-    "s": "prepare(…), for a job that is to be enqueued later",
-    "send": "enqueue(…), which takes what the function takes",
-    "send_with_options": "using(…).enqueue(…): options first, then what the function takes",
-    "schedule": "using(delay=…).enqueue(…), or using(run_at=…) for a moment",
-    "defer": "enqueue(…), which takes what the function takes",
-    "apply": "call(…), which runs it here and now",
-}
-"""Attributes of other libraries, and what to write instead."""
-
-_AS_DEFINED = "enqueue(), for define() took the payload already"
-OF_DEFINED = {
-    **dict.fromkeys(("delay", "send", "defer"), _AS_DEFINED),
-    "delay_on_commit": "enqueue(): inside a transaction the job belongs to it",
-    **dict.fromkeys(("apply_async", "send_with_options"), "using(delay=…).enqueue()"),
-    "s": "prepare(), for a job that is to be enqueued later",
-    "schedule": "using(delay=…).enqueue(), or using(run_at=…) for a moment",
-}
-"""The same for a job made by define(), whose enqueue() takes no arguments."""
-
-IN_A_COROUTINE = (
-    "enqueue() waits for the database, and a coroutine must not: write `await ….aenqueue(…)`, or "
-    "`await aenqueue_many(…)` for many. To stay in one transaction call a function that does both "
-    "through asgiref's sync_to_async"
-)
-
-
-def naming_coroutines_way(enqueue: Callable[P, T]) -> Callable[P, T]:
-    """Make Django's error for a database used in a coroutine say what to write instead."""
-
-    @wraps(enqueue)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return enqueue(*args, **kwargs)
-        except SynchronousOnlyOperation as error:
-            raise SynchronousOnlyOperation(IN_A_COROUTINE) from error
-
-    return wrapped
-
-
-def no_attribute(
-    job: object, called: str, name: str, words: Mapping[str, str] = IN_OTHER_WORDS
-) -> AttributeError:
-    """The error for a missing attribute of a job; names of other libraries get a hint."""
-    message = f"{called} has no attribute {name!r}"
-    if name in words:
-        message += f"; write {words[name]}"
-    return AttributeError(message, name=name, obj=job)
-
-
-def no_attribute_of_defined(job: object, name: str) -> NoReturn:
-    """``__getattr__`` of what define() returns."""
-    raise no_attribute(job, "a job made by define()", name, OF_DEFINED)
-
-
-# ------------------------------------------------------------------- from terms to a backend
-
 T_co = TypeVar("T_co", covariant=True)
 
 DEFAULT_QUEUE = "default"
@@ -341,7 +280,9 @@ class DefinedJob:
         self.payload = payload
 
     if not TYPE_CHECKING:  # type checkers should still report missing attributes
-        __getattr__ = no_attribute_of_defined
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(self, "a job made by define()", name, OF_DEFINED)
 
     @property
     def handler(self) -> str:
@@ -400,6 +341,26 @@ def _all_prepared(jobs: Any) -> list[PreparedJob[Any]]:
             why = "is none yet; call its prepare()" if hasattr(job, "prepare") else "is none"
             raise InvalidJob(f"{wanted}; {job!r}, a {type(job).__name__}, {why}")
     return prepared
+
+
+IN_A_COROUTINE = (
+    "enqueue() waits for the database, and a coroutine must not: write `await ….aenqueue(…)`, or "
+    "`await aenqueue_many(…)` for many. To stay in one transaction call a function that does both "
+    "through asgiref's sync_to_async"
+)
+
+
+def naming_coroutines_way(enqueue: Callable[P, T]) -> Callable[P, T]:
+    """Make Django's error for a database used in a coroutine say what to write instead."""
+
+    @wraps(enqueue)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return enqueue(*args, **kwargs)
+        except SynchronousOnlyOperation as error:
+            raise SynchronousOnlyOperation(IN_A_COROUTINE) from error
+
+    return wrapped
 
 
 @naming_coroutines_way
@@ -608,3 +569,39 @@ class Handle(Generic[T_co]):
             raise lacking(backend, "peek", self.id)
         live = backend.find(self.id)
         return live.state if live else None
+
+
+# ----------------------------------------------------- enqueueing as other libraries name it
+
+IN_OTHER_WORDS = {
+    "delay": "enqueue(…), which takes what the function takes",
+    "delay_on_commit": "enqueue(…): inside a transaction the job belongs to it",
+    "apply_async": "using(delay=…).enqueue(…): options first, then what the function takes",
+    "s": "prepare(…), for a job that is to be enqueued later",
+    "send": "enqueue(…), which takes what the function takes",
+    "send_with_options": "using(…).enqueue(…): options first, then what the function takes",
+    "schedule": "using(delay=…).enqueue(…), or using(run_at=…) for a moment",
+    "defer": "enqueue(…), which takes what the function takes",
+    "apply": "call(…), which runs it here and now",
+}
+"""Attributes of other libraries, and what to write instead."""
+
+_AS_DEFINED = "enqueue(), for define() took the payload already"
+OF_DEFINED = {
+    **dict.fromkeys(("delay", "send", "defer"), _AS_DEFINED),
+    "delay_on_commit": "enqueue(): inside a transaction the job belongs to it",
+    **dict.fromkeys(("apply_async", "send_with_options"), "using(delay=…).enqueue()"),
+    "s": "prepare(), for a job that is to be enqueued later",
+    "schedule": "using(delay=…).enqueue(), or using(run_at=…) for a moment",
+}
+"""The same for a job made by define(), whose enqueue() takes no arguments."""
+
+
+def no_attribute(
+    job: object, called: str, name: str, words: Mapping[str, str] = IN_OTHER_WORDS
+) -> AttributeError:
+    """The error for a missing attribute of a job; names of other libraries get a hint."""
+    message = f"{called} has no attribute {name!r}"
+    if name in words:
+        message += f"; write {words[name]}"
+    return AttributeError(message, name=name, obj=job)

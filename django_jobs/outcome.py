@@ -105,7 +105,7 @@ class Interrupted:
 Outcome = Succeeded | Failed | Snoozed | Cancelled | Rejected | Skipped | Crashed | Interrupted
 
 
-def called_off(outcome: Outcome) -> Outcome:
+def cancelled_as_asked(outcome: Outcome) -> Outcome:
     """The outcome of a run that was asked to stop: it may succeed, but is not retried."""
     match outcome:
         case Succeeded() | Cancelled():

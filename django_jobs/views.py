@@ -18,7 +18,7 @@ from django_jobs.clock import SECOND
 from django_jobs.conf import get_settings
 from django_jobs.management.arguments import queue_name, seconds, whole
 from django_jobs.operations.gauges import store_gauges
-from django_jobs.operations.health import HealthLimits, troubles
+from django_jobs.operations.health import HealthLimits, find_problems
 from django_jobs.telemetry.counters import total_counters
 from django_jobs.telemetry.metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS
 
@@ -84,17 +84,17 @@ LIMITS: dict[str, Callable[[str], Any]] = {
 
 @for_monitors
 def health(request: HttpRequest) -> JsonResponse:
-    """The troubles that ``jobs_status --check`` reports. The query has the limits."""
+    """The problems that ``jobs_status --check`` reports. The query has the limits."""
     try:
         limits = _limits(request)
     except ArgumentTypeError as error:
         return JsonResponse({"error": str(error)}, status=400)
     try:
-        problems = [asdict(trouble) for trouble in troubles(limits)]
+        problems = [asdict(problem) for problem in find_problems(limits)]
     except Error as error:
         # The database's message may name hosts and users; it belongs only in the log.
         problems = [{"kind": "unreachable", "detail": type(error).__name__}]
-    return JsonResponse({"ok": not problems, "troubles": problems}, status=503 if problems else 200)
+    return JsonResponse({"ok": not problems, "problems": problems}, status=503 if problems else 200)
 
 
 def _limits(request: HttpRequest) -> HealthLimits:

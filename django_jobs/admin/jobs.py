@@ -39,7 +39,7 @@ from django_jobs.clock import from_datetime
 from django_jobs.db.clock import for_people
 from django_jobs.ids import parse_id
 from django_jobs.models import Job, JobAttempt, JobState
-from django_jobs.operations.cancel import call_off
+from django_jobs.operations.cancel import cancel_or_ask_to_stop
 from django_jobs.operations.explain import explain, explain_row
 from django_jobs.operations.overview import SUSPECTS_AT_MOST, live
 from django_jobs.texts import printable
@@ -59,7 +59,7 @@ CANCEL = Verb(
     label="Cancel or stop",
     permission="cancel_job",
     note="A job that waits is cancelled: it ends here, and is kept as a result. A job that runs "
-    "is asked to stop: its handler sees context.cancelled, and one that does not listen within "
+    "is asked to stop: its handler sees context.cancelled, and one that does not react within "
     "KILL_GRACE has its process stopped. Neither is retried. To have the work done after all, "
     "enqueue it again.",
     sentences={
@@ -222,8 +222,8 @@ class JobAdmin(DetailAdmin, ActingAdmin, BrokerJobsAdmin, OfAJob):
             job._state.db = subject.database or None  # noqa: SLF001 - as if it were read
             log.write(job, what)
 
-        called = call_off(subject.id, by=log.by, reason=log.reason, witness=witness)
-        return called.status, ""
+        result = cancel_or_ask_to_stop(subject.id, by=log.by, reason=log.reason, witness=witness)
+        return result.status, ""
 
     def detail(self, request: HttpRequest, job: Job) -> dict[str, Any]:
         """Why the job is not running, its payload, and its attempts so far."""

@@ -60,8 +60,8 @@ def check_outboxes(settings: JobsSettings, _problems: Sequence[Problem]) -> Iter
         if wanted and outbox_database(settings, config.alias) is None:
             yield Warning(
                 f"The backend {config.alias!r} keeps its jobs in the database that its outbox "
-                "would be in: an enqueue joins the transaction there, and OUTBOX does nothing.",
-                hint="Remove OUTBOX, or name the database of your own rows, if that is another.",
+                "would be in: an enqueue joins your transaction there, and OUTBOX is not used.",
+                hint="Remove OUTBOX; or name the database of your own rows if it is another.",
                 id="django_jobs.W070",
             )
 
@@ -85,8 +85,9 @@ def check_shared_tables(
         first = seen.setdefault(where, config.alias)
         if first != config.alias:
             yield Warning(
-                f"The backends {first!r} and {config.alias!r} keep their jobs in one table: where "
-                "both have a queue of one name, a claim of one reads past all jobs of the other.",
+                f"The backends {first!r} and {config.alias!r} keep their jobs in one table: if "
+                "both have a queue of the same name, each claim of one reads past all jobs of the "
+                "other.",
                 hint="Keep one of them, and give each kind of work a queue of its own; or name "
                 "another database in OPTIONS['DATABASE'].",
                 id="django_jobs.W014",
@@ -99,8 +100,8 @@ def check_vendors(settings: JobsSettings, _problems: Sequence[Problem]) -> Itera
         if connection.vendor not in SUPPORTED:
             yield Error(
                 f"DATABASES[{alias!r}] is {connection.display_name}, which cannot carry jobs.",
-                hint="Use PostgreSQL, MariaDB, MySQL or SQLite for the alias in "
-                "OPTIONS['DATABASE'], or another backend.",
+                hint="Keep jobs in PostgreSQL, MariaDB, MySQL or SQLite (OPTIONS['DATABASE']), or "
+                "use another backend.",
                 id="django_jobs.E008",
             )
 
@@ -137,7 +138,7 @@ def check_sqlite(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterat
             yield Warning(
                 f"DATABASES[{alias!r}] is an SQLite database in memory: no other process can "
                 "see its jobs.",
-                hint="Name a file, unless this is a test; workers run in one process there.",
+                hint="Name a file. In a test it is fine: a worker runs in the process of the test.",
                 id="django_jobs.W008",
             )
         elif str(_options(connection).get("transaction_mode", "")).upper() not in LOCKING:
@@ -169,11 +170,11 @@ def check_snapshots(settings: JobsSettings, _problems: Sequence[Problem]) -> Ite
     for alias, connection in _connections(settings, "postgresql"):
         if level := _strict_level(_options(connection)):
             yield Warning(
-                f"DATABASES[{alias!r}]['OPTIONS'] makes transactions {level}: in one of yours, "
-                "unique keys are judged by an old snapshot, and an enqueue can fail because "
-                "another process enqueues, too.",
-                hint="Leave the level out: PostgreSQL's default is READ COMMITTED. Give jobs an "
-                "entry of their own in DATABASES if your code needs the stricter one.",
+                f"DATABASES[{alias!r}]['OPTIONS'] makes transactions {level}: in yours, unique "
+                "keys are checked against an old snapshot, and an enqueue can fail because another "
+                "process enqueues at the same time.",
+                hint="Remove the level: PostgreSQL's default is READ COMMITTED. If your code needs "
+                "the stricter one, add a separate entry in DATABASES for jobs.",
                 id="django_jobs.W011",
             )
 
@@ -206,7 +207,7 @@ def check_autocommit(
             yield Error(
                 f"DATABASES[{alias!r}]['AUTOCOMMIT'] is False: what workers write is never "
                 "committed, and every job would run again and again.",
-                hint="Remove AUTOCOMMIT, or keep jobs in an entry of DATABASES without it.",
+                hint="Remove AUTOCOMMIT, or keep jobs in another entry of DATABASES.",
                 id="django_jobs.E019",
             )
 

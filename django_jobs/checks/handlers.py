@@ -65,7 +65,7 @@ def check_allowed_keys(
         for key in queue.handlers or ():
             if key not in keys:
                 yield Warning(
-                    f"QUEUES[{queue.name!r}]['HANDLERS'] allows {key!r}, which no one "
+                    f"QUEUES[{queue.name!r}]['HANDLERS'] allows {key!r}, which is not "
                     f"registered{nearest(key, keys)}.",
                     hint="Correct the key. Handlers are found in jobs.py and tasks.py of "
                     "installed apps, and in HANDLERS.",
@@ -199,7 +199,7 @@ def _why_not_made(policy_class: type) -> str:
     try:
         inspect.signature(policy_class).bind()
     except TypeError:
-        return "cannot be made without arguments"
+        return "is a class that needs arguments"
     except ValueError:
         return ""  # a class in C without a signature
     return ""

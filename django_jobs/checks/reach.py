@@ -69,14 +69,14 @@ def check_commands(settings: JobsSettings, _problems: Sequence[Problem]) -> Iter
     for name, arguments in settings.allowed_commands.items():
         if name not in commands:
             yield Warning(
-                f"ALLOWED_COMMANDS names {name!r}, which is no management command here.",
-                hint="Correct the name, or install the app that brings it.",
+                f"ALLOWED_COMMANDS names {name!r}, which is not a management command.",
+                hint="Correct the name, or install its app.",
                 id="django_jobs.W020",
             )
         if name in FAR_REACHING and arguments.forms is None:
             yield Warning(
-                f"ALLOWED_COMMANDS lets jobs run {name!r} with any arguments: who may enqueue "
-                "to such a queue has the worker's power over the site.",
+                f"ALLOWED_COMMANDS lets jobs run {name!r} with any arguments: anyone who can "
+                "enqueue to such a queue can do anything that the command can.",
                 hint=f"Remove it, or say which arguments it may have: {{{name!r}: [[…]]}}.",
                 id="django_jobs.W021",
             )
@@ -88,23 +88,23 @@ def check_programs(settings: JobsSettings, _problems: Sequence[Problem]) -> Iter
         path = real_path(entry)
         if arguments.forms is None and _runs_others(entry, path):
             yield Warning(
-                f"ALLOWED_SHELL_COMMANDS lets jobs start {entry!r} with any arguments: it runs "
-                "other programs, or writes any file, when told to.",
+                f"ALLOWED_SHELL_COMMANDS lets jobs start {entry!r} with any arguments: with some "
+                "of them it runs other programs, or writes any file.",
                 hint=f"Say which arguments it may have: {{{entry!r}: [[…]]}}. Better still, allow "
                 "a script of your own that does the one thing.",
                 id="django_jobs.W022",
             )
         if path is None:
             yield Warning(
-                f"ALLOWED_SHELL_COMMANDS names {entry!r}, which is not on this machine, or no "
-                "program.",
-                hint="Correct the path. Silence this where no worker runs.",
+                f"ALLOWED_SHELL_COMMANDS names {entry!r}, which is not on this machine, or cannot "
+                "be started.",
+                hint="Correct the path, or silence this warning on machines without a worker.",
                 id="django_jobs.W024",
             )
         elif place := _open_to_others(Path(path)):
             yield Warning(
                 f"ALLOWED_SHELL_COMMANDS names {entry!r}, but any user of this machine can write "
-                f"to {str(place)!r}, and so decide what is started.",
+                f"to {str(place)!r}, and so replace the program.",
                 hint=f"chmod o-w {place}",
                 id="django_jobs.W023",
             )
@@ -155,14 +155,14 @@ def _check_width(rule: UrlRule, where: str) -> Iterator[CheckMessage]:
     if rule.host is None:
         yield Warning(
             f"{where} lets jobs call every public host.",
-            hint="Name the hosts, if they are known. If they are not, as with webhooks of "
-            "customers, silence this.",
+            hint="Name the hosts. If you cannot know them, as with webhooks that customers enter, "
+            "silence this warning.",
             id="django_jobs.W030",
         )
     if rule.scheme == "http" and not rule.private:
         yield Warning(
-            f"{where} allows plain http over the internet: anyone on the way can read the "
-            "request and forge the answer.",
+            f"{where} allows plain http over the internet: anyone on the network path can "
+            "read the request and forge the answer.",
             hint="Write https://.",
             id="django_jobs.W031",
         )

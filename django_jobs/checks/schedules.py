@@ -56,7 +56,7 @@ def check_exposed(settings: JobsSettings, _problems: Sequence[Problem]) -> Itera
     for key in settings.schedule_handlers:
         if key not in handlers and handlers.get_verified(key) is None:
             yield Warning(
-                f"SCHEDULE_HANDLERS names {key!r}, which no one registered"
+                f"SCHEDULE_HANDLERS names {key!r}, which is not registered"
                 f"{nearest(key, list(handlers))}.",
                 hint="Correct the key, or remove it.",
                 id="django_jobs.W042",

@@ -41,7 +41,7 @@ def check_name(_settings: JobsSettings, _problems: Sequence[Problem]) -> Iterato
     for name in _names_alike():
         yield Warning(
             f"The setting {name} looks like {NAME}, which is not set: nothing reads it.",
-            hint=f"Name it {NAME}. Where it is meant for something else, silence this warning.",
+            hint=f"Name it {NAME}. If it belongs to another app, silence this warning.",
             id="django_jobs.W017",
         )
 
@@ -112,8 +112,9 @@ def _check_backend(
     except Exception as error:  # noqa: BLE001 - third-party classes raise anything
         yield Error(
             f"{where} ({config.path}) cannot be set up: {type(error).__name__}.",
-            hint=f"Correct {where}['OPTIONS']; build it in a shell to see the whole error, "
-            "which is not shown here because it may hold a password.",
+            hint=f"Correct {where}['OPTIONS']. The error is not shown here because it may hold a "
+            f"password; in manage.py shell, backends[{config.alias!r}] of "
+            "django_jobs.backends.registry shows it in full.",
             id="django_jobs.E016",
         )
 
@@ -124,7 +125,7 @@ def check_lease(settings: JobsSettings, _problems: Sequence[Problem]) -> Iterato
         if seconds < SHORTEST_LEASE:
             yield Error(
                 f"{path} is {seconds:g} seconds, too short to be renewed in time.",
-                hint=f"Give at least {SHORTEST_LEASE} seconds; the default is 30.",
+                hint=f"Use at least {SHORTEST_LEASE} seconds; the default is 30.",
                 id="django_jobs.E013",
             )
 
@@ -137,7 +138,7 @@ def check_kill_grace(
     if grace == 0:
         yield Warning(
             "KILL_GRACE is 0: a job is killed at the very moment its timeout is raised in it.",
-            hint="Give it a few seconds, so that a timeout is recorded as one, with a "
+            hint="Allow a few seconds, so that a timeout is recorded as a timeout, with a "
             "traceback, and not as a crash.",
             id="django_jobs.W003",
         )
@@ -166,7 +167,7 @@ def check_metrics(settings: JobsSettings, _problems: Sequence[Problem]) -> Itera
             continue
         if not all(callable(getattr(collector, name, None)) for name in ("increment", "observe")):
             yield Error(
-                f"METRICS names {path!r}, which is no collector.",
+                f"METRICS names {path!r}, which is not a collector.",
                 hint="Name a class that has the methods increment(name, queue, by=1) and "
                 "observe(name, queue, seconds).",
                 id="django_jobs.E050",
@@ -219,10 +220,10 @@ def check_verification(
             )
         else:
             yield Error(
-                f"VERIFY_SIGNATURES is False, which does not hold for the backend "
-                f"{config.alias!r} ({config.path}): its jobs are verified all the same, because "
-                "anyone who reaches a broker could decide what workers run.",
-                hint="Remove VERIFY_SIGNATURES. It counts for jobs in your own database only.",
+                f"VERIFY_SIGNATURES is False, which has no effect on the backend "
+                f"{config.alias!r} ({config.path}): its jobs are verified anyway, because anyone "
+                "who can reach its store could make workers run anything.",
+                hint="Remove VERIFY_SIGNATURES. It applies only to jobs in your own database.",
                 id="django_jobs.E009",
             )
 

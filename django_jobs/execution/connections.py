@@ -92,7 +92,7 @@ def _note_opened(connection: Any, **_: Any) -> None:
 
 
 def _is_idle(connection: Any) -> bool:
-    """Whether there is nothing to tidy up; if it opens again, a signal is sent again."""
+    """Whether there is nothing to clean up; if it opens again, a signal is sent again."""
     return connection.connection is None and not connection.in_atomic_block
 
 
@@ -127,13 +127,13 @@ class _Clean:
             if raised is None:
                 for connection in _open.at_end():
                     if connection.alias not in self._foreign:
-                        tidy(connection)
+                        clean_up(connection)
             else:
                 # A BaseException may come out of the middle of a query.
                 closes = not self.lent or not issubclass(raised, Exception)
                 for connection in _open.after_failure():
                     if connection.alias not in self._foreign:
-                        tidy(connection, closes=closes)
+                        clean_up(connection, closes=closes)
         finally:
             if self._savepoints is not None:
                 self._savepoints.__exit__(kind, error, trace)
@@ -159,7 +159,7 @@ def _savepoint(connection: Any) -> Iterator[None]:
             atomic.__exit__(None, None, None)
 
 
-def tidy(connection: Any, *, closes: bool = False) -> None:
+def clean_up(connection: Any, *, closes: bool = False) -> None:
     """Clean a connection for the next run; ``closes`` closes it."""
     if _is_idle(connection):
         return

@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.db.backends.signals import connection_created
 
-from django_jobs.execution.connections import tidy
+from django_jobs.execution.connections import clean_up
 from django_jobs.handlers.base import JobTimeout
 
 _any_beside = False
@@ -67,9 +67,9 @@ async def _clean_beside() -> None:
     if _any_beside:
         # Refused in that thread itself: then its connections are those of the run's caller.
         with suppress(RuntimeError):
-            await sync_to_async(_tidy_all)(closes=closes)
+            await sync_to_async(_clean_up_all)(closes=closes)
 
 
-def _tidy_all(*, closes: bool) -> None:
+def _clean_up_all(*, closes: bool) -> None:
     for connection in connections.all(initialized_only=True):
-        tidy(connection, closes=closes)
+        clean_up(connection, closes=closes)

@@ -167,7 +167,7 @@ class Cancel(HandlerSignal):
     """End the job here: neither a success nor a failure to be retried."""
 
     def __init__(self, reason: str = "") -> None:
-        super().__init__(reason or "the handler called the job off")
+        super().__init__(reason or "the handler cancelled the job")
         self.reason = reason
 
 

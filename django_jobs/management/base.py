@@ -166,7 +166,7 @@ def confirmed(question: str) -> bool:
 
 
 def system_user() -> str:
-    """The system user that runs the command."""
+    """The operating-system user that runs the command."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):

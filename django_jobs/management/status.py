@@ -119,28 +119,28 @@ def workers() -> list[Seen]:
     ]
 
 
-def describe_problem(trouble: HealthProblem) -> str:
+def describe_problem(problem: HealthProblem) -> str:
     """A problem as a sentence, for the output of a probe."""
-    where = escaped(f"{trouble.queue} ({trouble.backend})" if trouble.queue else trouble.backend)
-    since = span(trouble.seconds)
-    jobs = f"{trouble.jobs}{'+' if trouble.at_least else ''}"
-    match trouble.kind:
+    where = escaped(f"{problem.queue} ({problem.backend})" if problem.queue else problem.backend)
+    since = span(problem.seconds)
+    jobs = f"{problem.jobs}{'+' if problem.at_least else ''}"
+    match problem.kind:
         case "overdue":
             return f"overdue: {where} has {jobs} waiting, one for {since}"
         case "lease-expired":
             return (
-                f"lease expired: {where} has {trouble.jobs} running for workers that are gone, one "
+                f"lease expired: {where} has {problem.jobs} running for workers that are gone, one "
                 f"for {since}; is a worker there to reap them?"
             )
         case "outbox":
             return (
-                f"outbox: {where} has {trouble.jobs} that no relay has moved on, one for {since}; "
+                f"outbox: {where} has {problem.jobs} that no relay has moved on, one for {since}; "
                 "does a worker of that backend run, and does its broker take jobs?"
             )
         case "no-worker":
-            return f"no worker: {where}: {escaped(trouble.detail)}"
+            return f"no worker: {where}: {escaped(problem.detail)}"
         case _:
-            return f"unreachable: {where}: {escaped(trouble.detail)}"
+            return f"unreachable: {where}: {escaped(problem.detail)}"
 
 
 # The backlog of the outbox.

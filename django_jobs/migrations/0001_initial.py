@@ -197,7 +197,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Figure",
+            name="Metric",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("name", models.CharField(max_length=64)),
@@ -207,7 +207,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "constraints": [
-                    models.UniqueConstraint(fields=("name", "queue", "part"), name="dj_figure_once")
+                    models.UniqueConstraint(fields=("name", "queue", "part"), name="dj_metric_once")
                 ],
             },
         ),

@@ -13,7 +13,7 @@ from django_jobs.models.jobs import Identity, Job, JobKey, JobState
 from django_jobs.models.outbox import OutboxJob, RelayLease
 from django_jobs.models.queues import (
     Breaker,
-    Figure,
+    Metric,
     OperatorEvent,
     Overview,
     QueueControl,
@@ -44,13 +44,13 @@ __all__ = [
     "EndedIds",
     "FailedJob",
     "FailureGroup",
-    "Figure",
     "Identity",
     "Job",
     "JobAttempt",
     "JobKey",
     "JobResult",
     "JobState",
+    "Metric",
     "OperatorEvent",
     "OutboxJob",
     "Overview",

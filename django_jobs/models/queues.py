@@ -160,7 +160,7 @@ class Breaker(models.Model):
 # The totals of all workers' counters.
 
 
-class Figure(models.Model):
+class Metric(models.Model):
     """A counter, or a part of a histogram: a bucket or the sum of its seconds."""
 
     id = models.BigAutoField(primary_key=True)
@@ -171,7 +171,7 @@ class Figure(models.Model):
 
     class Meta:
         constraints = (
-            models.UniqueConstraint(fields=("name", "queue", "part"), name="dj_figure_once"),
+            models.UniqueConstraint(fields=("name", "queue", "part"), name="dj_metric_once"),
         )
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Call jobs off: one that waits is cancelled at once, one that runs is asked to stop.
+"""Cancel jobs: one that waits is cancelled at once, one that runs is asked to stop.
 
 A job moves from the outbox to its backend, so they are searched in that order.
 """
@@ -30,35 +30,35 @@ if TYPE_CHECKING:
     Witness = Callable[[str], None]
     """Called with the new status, in the transaction that makes the change."""
 
-CallOffStatus = Literal["cancelled", "asked", "already-asked", "moving", "gone"]
+CancelStatus = Literal["cancelled", "asked", "already-asked", "moving", "gone"]
 MOVING_SECONDS = 2.0
 LOOK_EVERY_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CalledOff:
-    """The result of calling a job off.
+class CancelResult:
+    """The result of cancelling a job, or of asking it to stop.
 
     ``cancelled``: it waited, and is over. ``asked``: it runs, and its handler can see that
     it is to stop; ``already-asked``: it was asked before. ``moving``: it is on its way from the
     outbox to its backend, and may have arrived or not; try again. ``gone``: it ended, never
-    existed, or its backend cannot call it off.
+    existed, or its backend cannot cancel it.
     """
 
     job_id: str
-    status: CallOffStatus
+    status: CancelStatus
 
 
-def call_off(
+def cancel_or_ask_to_stop(
     job_id: str, *, by: str, reason: str = "", witness: Witness | None = None
-) -> CalledOff:
+) -> CancelResult:
     """Cancel a job that waits, or ask a running one to stop. Calling it again changes nothing."""
     key = parse_id(job_id)
-    status: CallOffStatus = "gone"
+    status: CancelStatus = "gone"
     for place in [] if key is None else _places(key, by, reason):
-        if (status := place.call_off(witness)) != "gone":
+        if (status := place.cancel_or_ask_to_stop(witness)) != "gone":
             break
-    return CalledOff(job_id=key or job_id, status=status)
+    return CancelResult(job_id=key or job_id, status=status)
 
 
 def cancel(job_id: str, *, by: str, reason: str = "") -> bool:
@@ -108,9 +108,9 @@ class _Place:
     def cancel(self) -> bool:
         return in_transition(self.alias, lambda _: self._cancel())
 
-    def call_off(self, witness: Witness | None) -> CallOffStatus:
-        def work(_: object) -> CallOffStatus:
-            status: CallOffStatus = "cancelled"
+    def cancel_or_ask_to_stop(self, witness: Witness | None) -> CancelStatus:
+        def work(_: object) -> CancelStatus:
+            status: CancelStatus = "cancelled"
             if not self._cancel():
                 status = self._ask_to_stop()
             if witness is not None and status in {"cancelled", "asked"}:
@@ -127,7 +127,7 @@ class _Place:
             self._record("cancel")
         return done
 
-    def _ask_to_stop(self) -> CallOffStatus:
+    def _ask_to_stop(self) -> CancelStatus:
         if isinstance(self.backend, Cancels) and self.backend.ask_to_stop(self.key):
             self._record("stop")
             return "asked"
@@ -158,7 +158,7 @@ class _Outbox(_Place):
     def cancel(self) -> bool:
         return self._withdraw_after_push(None) == "cancelled"
 
-    def call_off(self, witness: Witness | None) -> CallOffStatus:
+    def cancel_or_ask_to_stop(self, witness: Witness | None) -> CancelStatus:
         return self._withdraw_after_push(witness)
 
     def _withdraw_after_push(self, witness: Witness | None) -> Withdrawn:

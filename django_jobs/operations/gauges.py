@@ -12,7 +12,7 @@ from django.db import connections
 
 from django_jobs.backends.home import jobs_database, store_now
 from django_jobs.clock import to_microseconds
-from django_jobs.models import Figure
+from django_jobs.models import Metric
 from django_jobs.operations.health import seen_lately
 from django_jobs.operations.overview import QueueOverview, overview
 from django_jobs.telemetry import events
@@ -116,12 +116,12 @@ class Turn:
         row = _row(alias)
         if row.exists():
             return False
-        Figure.objects.using(alias).bulk_create([Figure(**_TURN, value=0)], ignore_conflicts=True)
+        Metric.objects.using(alias).bulk_create([Metric(**_TURN, value=0)], ignore_conflicts=True)
         return bool(row.filter(value=0).update(value=now))
 
 
-def _row(alias: str) -> QuerySet[Figure]:
-    return Figure.objects.using(alias).filter(**_TURN)
+def _row(alias: str) -> QuerySet[Metric]:
+    return Metric.objects.using(alias).filter(**_TURN)
 
 
 @contextmanager

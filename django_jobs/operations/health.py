@@ -55,7 +55,7 @@ class HealthProblem:
     at_least: bool = False
 
 
-def troubles(limits: HealthLimits) -> list[HealthProblem]:
+def find_problems(limits: HealthLimits) -> list[HealthProblem]:
     """Everything that is wrong. A probe fails if there is anything, and only then."""
     settings = get_settings()
     problems: list[HealthProblem] = []
@@ -88,13 +88,13 @@ def _overdue(alias: str, now: int, limits: HealthLimits) -> Iterator[HealthProbl
     by_queue: dict[tuple[str, str], HealthProblem] = {}
     for late in overdue(alias, before, COUNTED_AT_MOST, limits.queue):
         key = late.backend, late.queue
-        trouble = by_queue.get(key) or HealthProblem(kind="overdue", backend=key[0], queue=key[1])
+        problem = by_queue.get(key) or HealthProblem(kind="overdue", backend=key[0], queue=key[1])
         age = 0.0 if late.oldest is None else (now - late.oldest) / SECOND
         by_queue[key] = replace(
-            trouble,
-            jobs=trouble.jobs + late.jobs,
-            seconds=max(trouble.seconds, age),
-            at_least=trouble.at_least or late.at_least,
+            problem,
+            jobs=problem.jobs + late.jobs,
+            seconds=max(problem.seconds, age),
+            at_least=problem.at_least or late.at_least,
         )
     yield from by_queue.values()
 

@@ -453,14 +453,14 @@ class _Replay:
     def _resolved_meanwhile(self, failed: FailedJob, identifier: str) -> Replayed:
         """It was discarded while the new job was on its way: it stays so, and the answer has both.
 
-        Calling the job off would be a second decision, and it may run already.
+        Cancelling the job would be a second decision, and it may run already.
         """
         how = resolved_how(failed)
         if not identifier:
             write(self.alias, failed, replayed_as=None)
             return self._answer(failed, "discarded", why=how)
         self._record(failed, identifier)
-        why = f"{how}, while job {identifier} was made of it; jobs_cancel {identifier} calls it off"
+        why = f"{how}, while job {identifier} was made of it; jobs_cancel {identifier} cancels it"
         return self._answer(failed, "discarded", identifier, why)
 
     def _purged_meanwhile(self, failed: FailedJob, identifier: str, refusal: str) -> Replayed:

@@ -375,7 +375,7 @@ class Relay:
             except NotJudged as unknown:  # another relay may be able to judge it
                 dead += self._put_off(row, unknown)
             except Rejection as rejection:
-                dead += self._bury(row, rejection.reason, rejection, {})
+                dead += self._make_dead_letter(row, rejection.reason, rejection, {})
         return dead + (self._push(sound) if sound else 0)
 
     def _opened(self, row: OutboxJob) -> Outgoing:
@@ -420,7 +420,9 @@ class Relay:
             if why is None:
                 taken.append(row)
             elif isinstance(why, InvalidJob):
-                dead += self._bury(row, REFUSED, why, index_of(outgoing.id, outgoing.terms))
+                dead += self._make_dead_letter(
+                    row, REFUSED, why, index_of(outgoing.id, outgoing.terms)
+                )
             else:
                 refused.append((row, outgoing, why))
         gone = self._remove(taken) + dead
@@ -454,7 +456,7 @@ class Relay:
         """Postpone a refused job; after too many refusals, make it a dead letter."""
         refusals = row.refusals + 1
         if refusals >= MOST_REFUSALS:
-            return self._bury(row, REFUSED, error, dict(index))
+            return self._make_dead_letter(row, REFUSED, error, dict(index))
         pause = min(2.0**refusals, LONGEST_PAUSE)
         mine = self._rows().filter(pk=row.pk, refusals=row.refusals)
         counted = in_transition(
@@ -479,7 +481,7 @@ class Relay:
         waited = (now - since) / SECOND
         left = self._patience - waited
         if left <= 0:
-            return self._bury(row, unknown.reason, unknown, {})
+            return self._make_dead_letter(row, unknown.reason, unknown, {})
         pause = min(max(waited, 2.0), LONGEST_PAUSE, left)
         mine = self._rows().filter(pk=row.pk)
         in_transition(
@@ -493,7 +495,9 @@ class Relay:
         events.emit(events.PushPutOff(backend=alias, **about, delay=pause, error=unknown))
         return 0
 
-    def _bury(self, row: OutboxJob, reason: str, error: Exception, index: dict[str, Any]) -> int:
+    def _make_dead_letter(
+        self, row: OutboxJob, reason: str, error: Exception, index: dict[str, Any]
+    ) -> int:
         """Make a job a dead letter, in one transaction with its removal."""
         lease = Lease(
             str(row.job_id), row.queue, "", 0, message_of(row, {**plain_index(row), **index})
@@ -509,12 +513,12 @@ class Relay:
             add_dead_letter(self.home, dead)
             return 1
 
-        buried = in_transition(self.home, work)
-        if buried:
+        removed = in_transition(self.home, work)
+        if removed:
             about: dict[str, Any] = {"job_id": lease.id, "queue": row.queue}
             about |= {"handler": row.handler, "error_type": kind, "error_message": shown}
             events.emit(events.JobDied(**about, reason=reason))
-        return buried
+        return removed
 
 
 def _is_outage(error: Exception) -> bool:

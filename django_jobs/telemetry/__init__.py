@@ -1,1 +1,1 @@
-"""Events, the log sentences and figures made of them, and traces."""
+"""Events, the log sentences and metrics made of them, and traces."""

@@ -1,4 +1,4 @@
-"""Collectors of figures. ``METRICS`` names the classes; each is made once per process."""
+"""Collectors of metrics. ``METRICS`` names the classes; each is made once per process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Spread:
 
 @dataclass(slots=True)
 class Snapshot:
-    """Figures by name and queue."""
+    """Counters and histograms by name and queue."""
 
     counters: dict[Key, int] = field(default_factory=dict)
     histograms: dict[Key, Spread] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Snapshot:
 
 
 class InMemory:
-    """Keeps figures in this process, for as long as it lives; the default.
+    """Keeps metrics in this process, for as long as it lives; the default.
 
     There are at most 5000 pairs of name and queue; further ones are counted together,
     under the queue ``…``.
@@ -153,7 +153,7 @@ class InMemory:
 
 
 class Prometheus(InMemory):
-    """Keeps figures until the worker adds them to the totals in the database.
+    """Keeps metrics until the worker adds them to the totals in the database.
 
     The view ``metrics`` shows the totals from any process: no worker has to open a port, and
     its counts outlive it.

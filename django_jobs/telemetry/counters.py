@@ -10,7 +10,7 @@ from django.db.models import Sum
 from django_jobs.conf import get_settings
 from django_jobs.db.minutes import plus
 from django_jobs.db.transactions import in_transition
-from django_jobs.models import Figure
+from django_jobs.models import Metric
 from django_jobs.routers import job_databases
 from django_jobs.telemetry.collectors import Snapshot, Spread
 from django_jobs.telemetry.metrics import BUCKETS
@@ -27,29 +27,29 @@ Part = tuple[str, str, str]
 
 
 def add_counters(taken: Snapshot, using: str | None = None) -> None:
-    """Add a worker's figures to the totals, all of them or none."""
+    """Add a worker's counters and histograms to the totals, all of them or none."""
     alias = using or job_databases(get_settings())[0]
     # All workers update the rows in the same order, so that they cannot deadlock.
     parts = sorted(_parts(taken).items())
 
     def work(_: BaseDatabaseWrapper) -> None:
-        figures = Figure.objects.using(alias)
+        metrics = Metric.objects.using(alias)
         for (name, queue, part), value in parts:
-            mine = figures.filter(name=name, queue=queue, part=part)
+            mine = metrics.filter(name=name, queue=queue, part=part)
             if not mine.update(value=plus("value", value)):
-                new = Figure(name=name, queue=queue, part=part)
-                figures.bulk_create([new], ignore_conflicts=True)
+                new = Metric(name=name, queue=queue, part=part)
+                metrics.bulk_create([new], ignore_conflicts=True)
                 mine.update(value=plus("value", value))
 
     in_transition(alias, work)
 
 
 def total_counters() -> Snapshot:
-    """The figures of all workers, of every database that has jobs or dead letters."""
+    """The metrics of all workers, from every database that has jobs or dead letters."""
     totals = Snapshot()
     summed: Counter[Part] = Counter()
     for alias in job_databases(get_settings()):
-        rows = Figure.objects.using(alias).order_by().values_list("name", "queue", "part")
+        rows = Metric.objects.using(alias).order_by().values_list("name", "queue", "part")
         for name, queue, part, value in rows.annotate(Sum("value")):
             summed[name, queue, part] += int(value)
     for (name, queue, part), value in summed.items():
@@ -57,7 +57,7 @@ def total_counters() -> Snapshot:
             totals.counters[name, queue] = value
             continue
         if part != SUM and part not in _PLACES:
-            continue  # no figure, but which process exports the gauges
+            continue  # no metric, but which process exports the gauges
         spread = totals.histograms.setdefault((name, queue), Spread())
         if part == SUM:
             spread.microseconds = value

@@ -125,7 +125,10 @@ class JobReturned(JobEvent):
 
 
 class JobCrashed(JobEvent):
-    """A job that ran alone ended without a verdict. It is charged a crash and runs again."""
+    """A job that ran alone, or was leased to run alone, came to no verdict.
+
+    It is charged a crash and runs again.
+    """
 
     crashes: int
     reason: str
@@ -327,12 +330,12 @@ class PushRefused(Event):
 class StoreLost(Event):
     """The store does not answer, or answers with an error; emitted once per outage.
 
-    ``trouble``: which of the two, in words.
+    ``problem``: which of the two, in words.
     """
 
     backend: str
     error: BaseException
-    trouble: str
+    problem: str
 
 
 class StoreFound(Event):
@@ -637,7 +640,7 @@ class CollectorUnused(Event):
 
 
 class CollectorFailed(Event):
-    """A collector raised; the figures that it was given are lost, those of others are not."""
+    """A collector raised; the metrics that it was to add are lost, those of others are not."""
 
     collector: str
     error: BaseException

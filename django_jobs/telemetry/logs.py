@@ -61,7 +61,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.SettleRefused: (
         "settle.refused",
         logging.ERROR,
-        f"the store refused how {_JOB} ended; it is settled without what may not fit: %(error)s",
+        f"the store refused the end of {_JOB}; it is settled without what may not fit: %(error)s",
     ),
     events.SettleUnknown: (
         "settle.unknown",
@@ -106,12 +106,12 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.PushRefused: (
         "relay.refused",
         logging.ERROR,
-        f"%(backend)s refused {_JOB}, and took others (%(refusals)d so far): %(error)s",
+        f"%(backend)s refused {_JOB}, and accepted others (%(refusals)d so far): %(error)s",
     ),
     events.StoreLost: (
         "store.lost",
         logging.ERROR,
-        "%(trouble)s: %(error)s; the worker keeps trying",
+        "%(problem)s: %(error)s; the worker keeps trying",
     ),
     events.StoreFound: (
         "store.found",
@@ -141,7 +141,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.WorkerStopping: (
         "worker.stopping",
         logging.INFO,
-        "stopping, because %(why)s: %(running)d jobs run on; a second signal would cut them short",
+        "stopping, because %(why)s: %(running)d jobs still run; a second signal would stop them",
     ),
     events.WorkerStopped: (
         "worker.stopped",
@@ -166,7 +166,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.ExitHooksCut: (
         "worker.exit_hooks_cut",
         logging.WARNING,
-        "child %(pid)d ends, though its exit hooks have not after %(seconds)g s",
+        "child %(pid)d ends before its exit hooks, which took longer than %(seconds)g s",
     ),
     events.TickDecided: (
         "cron.tick",
@@ -186,7 +186,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.ClockWasAhead: (
         "cron.clock_was_ahead",
         logging.WARNING,
-        "a clock that was %(seconds).0f s ahead decided %(schedules)d schedules; they begin anew",
+        "a clock that was %(seconds).0f s ahead decided %(schedules)d schedules; these start anew",
     ),
     events.ScheduleUnreadable: (
         "cron.schedule_unreadable",
@@ -213,7 +213,7 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.HeartbeatFailed: (
         "worker.heartbeat_failed",
         logging.WARNING,
-        "the worker of %(backend)s works on, but operators may not see it: %(error)s",
+        "the worker of %(backend)s goes on, but operators may not see it: %(error)s",
     ),
     events.HandlerUnregistered: (
         "handler.unregistered",
@@ -243,12 +243,12 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.RateUnreadable: (
         "limits.rate_unreadable",
         logging.ERROR,
-        "the rate limit of %(queue)s (%(backend)s), %(rate)s, cannot be read; the settings' holds",
+        "the rate limit of %(queue)s (%(backend)s), %(rate)s, cannot be read; the setting applies",
     ),
     events.DutyFailed: (
         "duty.failed",
         logging.ERROR,
-        "the worker of %(backend)s works on, but failed to %(duty)s: %(error)s",
+        "the worker of %(backend)s goes on, but failed to %(duty)s: %(error)s",
     ),
     events.PushPutOff: (
         "relay.put_off",
@@ -298,12 +298,12 @@ SENTENCES: dict[type[Event], tuple[str, int, str]] = {
     events.GaugesWatchFailed: (
         "gauges.watch_failed",
         logging.ERROR,
-        "%(collector)s watches no gauges",
+        "watch() of %(collector)s raised: it exports no gauges",
     ),
     events.GaugesUnreadable: (
         "gauges.unreadable",
         logging.ERROR,
-        "how the queues stand is not known",
+        "the state of the queues cannot be read",
     ),
     events.LogLost: (
         "log.lost",
@@ -323,7 +323,7 @@ WITH_TRACEBACK = {
 
 logger = logging.getLogger("django_jobs")
 
-_FREE_TEXTS = frozenset({"why", "what", "trouble"})
+_FREE_TEXTS = frozenset({"why", "what", "problem"})
 """Fields that may quote an error; the other texts are names, or are redacted already."""
 
 

@@ -1,7 +1,7 @@
 """Counters, histograms and gauges: their names, their meaning and what an event adds to them.
 
 Alerts and dashboards rely on the names. Counters and histograms have the label ``queue``, which
-is empty where a figure belongs to no queue.
+is empty where a metric belongs to no queue.
 
 Gauges are read from the stores on demand. They describe the whole installation in every process.
 So only one process may export them: if several did, their sum would be wrong.
@@ -55,7 +55,7 @@ _RAN = frozenset({"exhausted", "not-retryable", "timed-out"})
 
 
 def add(collector: Collector, event: events.Event) -> None:
-    """Add an event to the figures of a collector."""
+    """Add an event to the metrics of a collector."""
     match event:
         case events.JobSucceeded():
             add_successes(collector, event.queue, [event.waited], [event.seconds])
@@ -87,7 +87,7 @@ _END = {
 def add_successes(
     collector: Collector, queue: str, waited: Sequence[float], seconds: Sequence[float]
 ) -> None:
-    """Add successful runs of a queue, the most frequent figures, without building events."""
+    """Add successful runs of a queue, the most frequent event, without building events."""
     for name in _SUCCESS:
         collector.increment(name, queue, len(seconds))
     observed = (("job_wait_seconds", waited), ("job_run_seconds", seconds))
@@ -187,12 +187,12 @@ _WITHOUT = {events.JobSucceeded, events.JobClaimed, events.JobStarted}
 
 
 def wants(kind: type[events.Event]) -> bool:
-    """Whether a kind adds to a figure. Plain successes come without events, by ``succeeded``."""
+    """Whether a kind adds to a metric. Plain successes come without events, by ``succeeded``."""
     return kind not in _WITHOUT
 
 
 def count(event: events.Event) -> None:
-    """Add an event to the figures."""
+    """Add an event to the metrics of every collector."""
     _to_each(lambda collector: add(collector, event))
 
 
@@ -215,7 +215,7 @@ def _to_each(add: Callable[[Collector], None]) -> None:
         try:
             add(collector)
         except Exception as error:  # noqa: BLE001 - logged, and the others go on
-            # No figure counts this event, so it cannot fail in the same way.
+            # No metric counts this event, so it cannot fail in the same way.
             name = type(collector).__qualname__
             events.emit(events.CollectorFailed(collector=name, error=error))
 
@@ -239,7 +239,7 @@ GAUGES: Final[Mapping[str, Kind]] = {
 
 
 class Gauge(NamedTuple):
-    """One figure: a name of ``GAUGES``, and a value for each of its labels."""
+    """One value of a gauge: a name of ``GAUGES``, its value, and a value for each of its labels."""
 
     name: str
     value: float

@@ -1,4 +1,4 @@
-"""The collector for OpenTelemetry: figures as instruments, enqueues and runs as spans.
+"""The collector for OpenTelemetry: metrics as instruments, enqueues and runs as spans.
 
 It needs the extra ``otel``, which installs the API only. Unless the site sets up an SDK, all of it
 does nothing, as the API promises.

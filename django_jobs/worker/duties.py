@@ -34,7 +34,7 @@ from django_jobs.telemetry.counters import add_counters
 from django_jobs.telemetry.events import DutyFailed, HeartbeatFailed, emit
 from django_jobs.telemetry.metrics import of_kind
 from django_jobs.worker.relay import Relaying
-from django_jobs.worker.store import Trouble, trouble_of
+from django_jobs.worker.store import ErrorKind, kind_of_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,7 +78,7 @@ class DutyRunner:
         try:
             answer = work()
         except Exception as error:
-            if isinstance(error, Error | OSError) and trouble_of(error) is Trouble.STORE:
+            if isinstance(error, Error | OSError) and kind_of_error(error) is ErrorKind.STORE:
                 raise
             repeated = duty in self._failed_at
             self._failed_at[duty] = time.monotonic()

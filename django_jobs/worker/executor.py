@@ -33,7 +33,7 @@ from django_jobs.outcome import (
     Interrupted,
     Outcome,
     Succeeded,
-    called_off,
+    cancelled_as_asked,
 )
 from django_jobs.telemetry import tracing
 from django_jobs.worker.admission import Admitted, Refused
@@ -205,7 +205,7 @@ class Executor:
 
     def _unless_asked(self, lease: Lease, outcome: Outcome) -> Outcome:
         """The outcome; a job that was asked to stop is not run again."""
-        return called_off(outcome) if self.is_asked(lease) else outcome
+        return cancelled_as_asked(outcome) if self.is_asked(lease) else outcome
 
     def _attempt(self, prepared: Prepared, admitted: Admitted) -> Attempt:
         lease = prepared.lease

@@ -144,7 +144,7 @@ class InProcessWorker:
         self._empty_looks += 1
         if not self._limits.until_empty:
             if self._woken:  # perhaps by a job in a new queue, or one that another worker took
-                self._queues.look_again()
+                self._queues.poll_again()
             self.stop.unless_asked(self._wait)
         elif self._store.call(self._still_comes) is not False:  # None if the store is away
             self._empty_looks = 0
@@ -152,7 +152,7 @@ class InProcessWorker:
         elif self._empty_looks > 1:
             return NOTHING_DUE
         else:  # the last job may have enqueued to a new queue
-            self._queues.look_again()
+            self._queues.poll_again()
         return None
 
     def _still_comes(self) -> bool:

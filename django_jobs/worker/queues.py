@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from django_jobs.conf import JobsSettings
 
 MAX_WEIGHT = 1000
-LOOK_AGAIN_SECONDS = 5.0
+POLL_SECONDS = 5.0
+"""How old the list of queues may be, if the backend cannot list those with due jobs."""
 DUE_SECONDS = 0.5
 """While there is work, the list of queues with due jobs may be this old."""
-LOOKS_SHARE = 20
-"""At most this part of the time goes into these looks, which take longer with more queues."""
+POLLS_SHARE = 20
+"""At most this part of the time goes into these polls, which take longer with more queues."""
 FEW = 5
 """This many queues are tried without asking first whether anything is due."""
 
@@ -48,7 +49,7 @@ class QueueOrder(Protocol):
 
     def next(self) -> Sequence[str]: ...
 
-    def look_again(self) -> None:
+    def poll_again(self) -> None:
         """There may be new queues: ask for their names at the next turn."""
 
     def refresh(self) -> None:
@@ -58,7 +59,7 @@ class QueueOrder(Protocol):
 class Named:
     """Queues that were named: there are no names to ask for."""
 
-    def look_again(self) -> None:
+    def poll_again(self) -> None:
         """The names stay as they are."""
 
     def refresh(self) -> None:
@@ -112,43 +113,43 @@ class InTurn:
         configured = settings.queues
         self._named = [q for q in configured if settings.backend_for(q) == backend.alias]
         self._names: list[str] = []
-        self._looked_at, self._given_at = float("-inf"), time.monotonic()
-        self._look_after = LOOK_AGAIN_SECONDS
+        self._polled_at, self._last_turn_at = float("-inf"), time.monotonic()
+        self._poll_after = POLL_SECONDS
         self._first = ""
         self._used = False
 
     def next(self) -> Sequence[str]:
-        if self._looked_at < 0:
-            self._look(self._given_at)
-        self._used, self._given_at = True, time.monotonic()
+        if self._polled_at < 0:
+            self._poll(self._last_turn_at)
+        self._used, self._last_turn_at = True, time.monotonic()
         if not self._names:
             return ()
-        # Resume by name, since the queues change from look to look.
+        # Resume by name, since the queues change from poll to poll.
         turn = bisect_right(self._names, self._first) % len(self._names)
         self._first = self._names[turn]
         return [*self._names[turn:], *self._names[:turn]]
 
-    def look_again(self) -> None:
-        self._looked_at = float("-inf")
+    def poll_again(self) -> None:
+        self._polled_at = float("-inf")
 
     def refresh(self) -> None:
-        # An idle worker is hinted at work in any queue, and looks then.
+        # An idle worker gets a hint about work in any queue, and polls then.
         now = time.monotonic()
-        if self._used and 0 < self._looked_at < now - self._look_after:
-            self._look(now - DUE_SECONDS)
+        if self._used and 0 < self._polled_at < now - self._poll_after:
+            self._poll(now - DUE_SECONDS)
 
-    def _look(self, since: float) -> None:
+    def _poll(self, since: float) -> None:
         began = time.monotonic()
         backend = self._backend
         due = backend.queues_due(since) if isinstance(backend, LooksAhead) else None
-        self._looked_at, self._used = time.monotonic(), False
+        self._polled_at, self._used = time.monotonic(), False
         if due is None:
             self._names = sorted({*self._named, *_held_by(backend)}) or [DEFAULT_QUEUE]
             return
         before = self._names or self._named or [DEFAULT_QUEUE]
         others = [name for name in before if name not in set(due)]
         self._names = sorted([*due, *others[: max(FEW - len(due), 0)]])
-        self._look_after = max(DUE_SECONDS, LOOKS_SHARE * (self._looked_at - began))
+        self._poll_after = max(DUE_SECONDS, POLLS_SHARE * (self._polled_at - began))
 
     def __str__(self) -> str:
         return EVERY_QUEUE

@@ -1,8 +1,10 @@
 """Settles jobs by their outcomes.
 
 Every outcome is matched, in ``ending`` or in ``_unended``; a type checker complains if one is
-missing. ``_failed`` alone decides between a retry and a dead letter. Every job that is acked, alone
-or among others, is acked by the one call of the backend in ``Settler.ack``.
+missing. Whether a job is run again or becomes a dead letter is decided in ``_failed`` for a failed
+run, in ``_crashed`` for a crash, and in ``_give_back`` for a job that is to wait: where the backend
+cannot, it is dead. A rejected job is always dead. Every job that is acked, alone or among others,
+is acked by the one call of the backend in ``Settler.ack``.
 """
 
 from __future__ import annotations
@@ -272,7 +274,7 @@ class Settler:
                 assert_never(outcome)
 
     def _failed(self, run: Run, failed: Failed, *, recorded: bool) -> Verdict:
-        """Retry or dead letter: the first ``if`` decides it, and nothing else does."""
+        """Retry or dead letter: for a failed run, the first ``if`` decides it, and nothing else."""
         max_retries = run.terms.max_retries if run.terms else 0
         attempt = _attempt(run, failed) if recorded else None
         if failed.retryable and run.attempts < max_retries:

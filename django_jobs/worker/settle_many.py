@@ -17,7 +17,7 @@ from django_jobs.execution.errors import error_text
 from django_jobs.outcome import Failed
 from django_jobs.worker import settle
 from django_jobs.worker.settle import ENDINGS, Verdict, goes_back
-from django_jobs.worker.store import LATER, REFUSED, UNANSWERED, Trouble, trouble_of
+from django_jobs.worker.store import LATER, REFUSED, UNANSWERED, ErrorKind, kind_of_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -84,7 +84,7 @@ class _Batch:
         try:
             verdicts = settle(self._asker.settler, [self._items[place] for place in places])
         except Exception as error:  # noqa: BLE001 - whatever it is, a single delivery may be the cause
-            if trouble_of(error) is Trouble.STORE:
+            if kind_of_error(error) is ErrorKind.STORE:
                 self._asker.outage.begins(error)
                 for place in places:
                     self._keep(place, UNANSWERED)

@@ -56,25 +56,25 @@ CALM_SECONDS = 6.0
 failed for so long."""
 
 
-class Trouble(Enum):
-    """What an error of a store means."""
+class ErrorKind(Enum):
+    """The kinds of errors of a store: whether, and when, the call can be made again."""
 
     STORE = "the store is unavailable"
     LATER = "this could not be done just now"
     REFUSED = "this will not be done"
 
 
-def trouble_of(error: Exception, *, twice: bool = False) -> Trouble:
-    """What an error of a store means; ``twice``: the call has failed before."""
+def kind_of_error(error: Exception, *, twice: bool = False) -> ErrorKind:
+    """The kind of an error of a store; ``twice``: the call has failed before."""
     if isinstance(error, OSError):
-        return Trouble.STORE
+        return ErrorKind.STORE
     if not isinstance(error, Error) or is_refusal(error):
-        return Trouble.REFUSED
+        return ErrorKind.REFUSED
     if is_unavailable(error):
-        return Trouble.STORE
+        return ErrorKind.STORE
     if twice and not (gave_up(error) or is_conflict(error)):
-        return Trouble.REFUSED
-    return Trouble.LATER
+        return ErrorKind.REFUSED
+    return ErrorKind.LATER
 
 
 def spares_others(error: Exception) -> bool:
@@ -146,7 +146,7 @@ class Outage:
                 events.StoreLost(
                     backend=self._backend,
                     error=error,
-                    trouble=self._trouble(error, answers=answers),
+                    problem=self._problem(error, answers=answers),
                 )
             )
         self._answers = self._answers or answers
@@ -183,7 +183,7 @@ class Outage:
             events.emit(events.BreakerClosed(**self._about()))
         self._circuit = CLOSED
 
-    def _trouble(self, error: BaseException, *, answers: bool) -> str:
+    def _problem(self, error: BaseException, *, answers: bool) -> str:
         if not answers:
             return f"the backend {self._backend} does not answer"
         if self._database is not None and is_schema_missing(error):
@@ -260,7 +260,7 @@ class Store:
                 self._ask()
         except Exception as error:
             # A timeout, or a single server that is away, is an answer as well.
-            if trouble_of(error) is Trouble.STORE and not spares_others(error):
+            if kind_of_error(error) is ErrorKind.STORE and not spares_others(error):
                 raise
 
     def _nap(self, seconds: float) -> None:
@@ -458,12 +458,12 @@ class Asker:
 
     def _without_answer(self, error: Exception, *, again: bool) -> Verdict:
         """The verdict of an error after which a settle may be repeated; otherwise raises."""
-        trouble = trouble_of(error, twice=again)
-        if trouble is Trouble.REFUSED:
+        kind = kind_of_error(error, twice=again)
+        if kind is ErrorKind.REFUSED:
             raise SettleRefusedError from error
         if self._in_transaction():
             raise error
-        if trouble is Trouble.LATER:
+        if kind is ErrorKind.LATER:
             return LATER
         self.outage.begins(error)
         return UNANSWERED

@@ -52,8 +52,8 @@ def stock():
     backends["database"].nack(lease, 0, attempt=failed_run())
     backends["database"].fetch(["default"], 1, 60)
     die(doomed.prepare())
-    called_off = doomed.using(delay=60).enqueue()
-    cancel(called_off.id, by="ada", reason="the order was cancelled")
+    cancelled = doomed.using(delay=60).enqueue()
+    cancel(cancelled.id, by="ada", reason="the order was cancelled")
     for number in range(3):
         send_receipt.using(queue="shipping").enqueue(order_id=4800 + number)
     doomed.using(queue="shipping", delay=600, priority=5).enqueue()
@@ -71,7 +71,7 @@ def stock():
     return {
         "job": waiting.id,
         "running": running.id,
-        "result": called_off.id,
+        "result": cancelled.id,
         "schedule": schedule.pk,
     }
 

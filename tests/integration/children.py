@@ -176,13 +176,13 @@ def move_outbox(*, batch: int) -> int:
     return moved
 
 
-def call_off(*, ids: list[str]) -> list[str]:
-    """Call jobs off, one after the other, when some of them have left; what became of each."""
+def cancel_or_ask_to_stop(*, ids: list[str]) -> list[str]:
+    """Cancel jobs, one after the other, when some of them have left; what became of each."""
     from django_jobs.models import OutboxJob  # noqa: PLC0415 - as above
-    from django_jobs.operations.cancel import call_off  # noqa: PLC0415 - as above
+    from django_jobs.operations.cancel import cancel_or_ask_to_stop  # noqa: PLC0415 - as above
 
     _until(lambda: _count(OutboxJob) < len(ids))
-    return [call_off(job_id, by="racer").status for job_id in ids]
+    return [cancel_or_ask_to_stop(job_id, by="racer").status for job_id in ids]
 
 
 def _until(is_so: Callable[[], bool]) -> None:
@@ -222,7 +222,7 @@ ROLES = {
     role.__name__: role
     for role in (
         *(claim, enqueue, lose, reap, settle_late, settle_first),
-        *(move_outbox, call_off),
+        *(move_outbox, cancel_or_ask_to_stop),
     )
 }
 

@@ -238,9 +238,9 @@ def test_too_many_are_refused_without_being_read(admin_client, monkeypatch):
 @pytest.mark.django_db
 def test_times_say_of_which_zone_they_are(admin_client, settings):
     settings.TIME_ZONE = "Europe/Paris"
-    job, dead, called_off = doomed.enqueue(), die(), doomed.enqueue()
-    cancel(called_off.id, by="ada")
-    for page, key in (("job", job.id), ("failedjob", dead.pk), ("jobresult", called_off.id)):
+    job, dead, cancelled = doomed.enqueue(), die(), doomed.enqueue()
+    cancel(cancelled.id, by="ada")
+    for page, key in (("job", job.id), ("failedjob", dead.pk), ("jobresult", cancelled.id)):
         text = admin_client.get(reverse(f"admin:django_jobs_{page}_change", args=[key])).text
         told = re.findall(r"\b\d?\d(?::\d\d)? (?:a\.m\.|p\.m\.)[^<]{0,6}", text)
         assert told

@@ -1,4 +1,4 @@
-"""Calling one job off touches that job, keeps what it came to, and no other."""
+"""Cancelling one job touches that job, keeps what it came to, and no other."""
 
 import pytest
 

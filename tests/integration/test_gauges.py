@@ -9,7 +9,7 @@ from django.db import OperationalError, connection, connections
 
 from django_jobs.backends.registry import backends
 from django_jobs.clock import SECOND
-from django_jobs.models import Figure, QueueControl
+from django_jobs.models import Metric, QueueControl
 from django_jobs.operations import gauges as module
 from django_jobs.operations.gauges import StoreGauges, store_gauges
 from django_jobs.telemetry import counters, metrics
@@ -65,8 +65,8 @@ def told(found):
 
 def silence(seconds):
     """As if no process had reported for so long."""
-    row = Figure.objects.get(part="reported-at")
-    Figure.objects.filter(pk=row.pk).update(value=row.value - int(seconds * SECOND))
+    row = Metric.objects.get(part="reported-at")
+    Metric.objects.filter(pk=row.pk).update(value=row.value - int(seconds * SECOND))
 
 
 def stock():
@@ -96,7 +96,7 @@ def test_one_that_was_made_by_hand_has_none():
 
 def test_a_collector_that_knows_no_gauges_goes_on_without(collect, caplog):
     counts, unwilling = collect(f"{__name__}.CountsOnly", f"{__name__}.Unwilling")
-    assert "Unwilling watches no gauges" in caplog.text
+    assert "watch() of Unwilling raised" in caplog.text
     assert "CountsOnly" not in caplog.text
     doomed.enqueue()
     process_once()
@@ -162,7 +162,7 @@ def test_of_several_processes_one_tells(transactional_db, site_environment):
     assert sum(number > 0 for number in found) == 1, found
 
 
-def test_the_turn_is_no_figure_and_ends_with_the_worker(collect):
+def test_the_turn_is_no_metric_and_ends_with_the_worker(collect):
     collect(PROMETHEUS)
     doomed.enqueue()
     assert store_gauges.in_turn()

@@ -95,14 +95,14 @@ def test_they_only_tell_and_are_never_cached(client, monitor, path):
 def test_a_healthy_site(monitor):
     make_worker()
     told = monitor(HEALTH)
-    assert (told.status_code, told.json()) == (200, {"ok": True, "troubles": []})
+    assert (told.status_code, told.json()) == (200, {"ok": True, "problems": []})
 
 
 def test_what_is_wrong(monitor):
     late(301)
     told = monitor(HEALTH)
     assert told.status_code == 503
-    assert [(one["kind"], one["jobs"]) for one in told.json()["troubles"]] == [
+    assert [(one["kind"], one["jobs"]) for one in told.json()["problems"]] == [
         ("overdue", 1),
         ("no-worker", 0),
     ]
@@ -129,13 +129,13 @@ def test_a_database_that_does_not_answer_is_told_without_its_words(monitor, monk
     def gone(_limits):
         raise DatabaseError("password=s3cret")
 
-    monkeypatch.setattr(views, "troubles", gone)
+    monkeypatch.setattr(views, "find_problems", gone)
     told = monitor(HEALTH)
     assert told.status_code == 503
-    assert told.json()["troubles"] == [{"kind": "unreachable", "detail": "DatabaseError"}]
+    assert told.json()["problems"] == [{"kind": "unreachable", "detail": "DatabaseError"}]
 
 
-def test_figures_for_prometheus(monitor):
+def test_metrics_for_prometheus(monitor):
     for _ in range(2):
         kept = InMemory()
         add_successes(kept, "mail", [400.0], [0.02])

@@ -23,7 +23,7 @@ from django_jobs.outcome import Succeeded
 from django_jobs.testing.factories import make_opener, make_outgoing
 from django_jobs.worker.settle import Run, Settler, SettleTerms
 from django_jobs.worker.settle_many import settle_many
-from django_jobs.worker.store import Asker, Outage, Trouble, trouble_of
+from django_jobs.worker.store import Asker, ErrorKind, Outage, kind_of_error
 from testproject.shop.models import Order
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -61,7 +61,7 @@ def test_a_statement_that_takes_too_long_fails_and_its_connection_stays(limited)
         in_statement("default", lambda _: execute(SLEEP[limited.vendor]))
     assert 1.0 < time.monotonic() - began < 15.0
     assert gave_up(failed.value)
-    assert trouble_of(failed.value) is Trouble.LATER
+    assert kind_of_error(failed.value) is ErrorKind.LATER
     assert limited.connection is not None
     assert QueueControl.objects.count() == 1
 
@@ -211,12 +211,12 @@ def test_a_transaction_whose_process_is_frozen_keeps_its_locks_for_a_lease_at_mo
     assert QueueControl.objects.get().queue == "c"
 
 
-def test_a_table_that_is_missing_is_the_stores_trouble_and_no_verdict():
+def test_a_table_that_is_missing_is_an_error_of_the_store_and_no_verdict():
     with pytest.raises(Error) as failed, transaction.atomic():
         execute("SELECT * FROM django_jobs_nowhere")
     assert is_schema_missing(failed.value)
     assert is_unavailable(failed.value)
-    assert trouble_of(failed.value) is Trouble.STORE
+    assert kind_of_error(failed.value) is ErrorKind.STORE
 
 
 def test_what_a_constraint_refuses_is_refused_for_good():
@@ -224,7 +224,7 @@ def test_what_a_constraint_refuses_is_refused_for_good():
     with pytest.raises(Error) as failed, transaction.atomic():
         Order.objects.create(pk=1, email="b@example.com", total=1)
     assert is_refusal(failed.value)
-    assert trouble_of(failed.value) is Trouble.REFUSED
+    assert kind_of_error(failed.value) is ErrorKind.REFUSED
 
 
 @pytest.fixture
@@ -255,5 +255,5 @@ def test_a_server_that_lets_nobody_in_has_refused_no_settle(guest, password):
     guest("right")
     with pytest.raises(Error) as failed:
         guest(password)
-    assert trouble_of(failed.value) is Trouble.STORE
-    assert trouble_of(failed.value, twice=True) is Trouble.STORE
+    assert kind_of_error(failed.value) is ErrorKind.STORE
+    assert kind_of_error(failed.value, twice=True) is ErrorKind.STORE

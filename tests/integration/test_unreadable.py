@@ -23,7 +23,7 @@ from django_jobs.models import (
     QueueMeter,
     QueueMinute,
 )
-from django_jobs.operations.health import HealthLimits, troubles
+from django_jobs.operations.health import HealthLimits, find_problems
 from django_jobs.operations.overview import overview
 from django_jobs.telemetry import events
 from django_jobs.worker.duties import Housekeeping
@@ -175,7 +175,7 @@ def test_counts_leave_out_what_is_of_another_kind(backend, column, state):
     (shown,) = [row for row in overview() if row.backend == "database"]
     assert shown.ready in {2, 3}
     call_command("jobs_status")
-    assert {one.kind for one in troubles(HealthLimits(min_workers=0))} <= {"overdue"}
+    assert {one.kind for one in find_problems(HealthLimits(min_workers=0))} <= {"overdue"}
 
 
 @any_odd
@@ -351,7 +351,7 @@ def test_counts_at_their_end_keep_no_job_from_being_dead(backend):
     assert FailedJob.objects.count() == 2
 
 
-def test_figures_at_their_end_are_added_to(backend):
+def test_counts_at_their_end_are_added_to(backend):
     for _ in range(2):
         minutes.add_counts("default", backend.clock, "database", {"default": {"claimed": 1}})
         QueueMinute.objects.update(claimed=FAR)

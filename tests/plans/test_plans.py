@@ -21,7 +21,7 @@ from django_jobs.management.jobs import Wanted, listed
 from django_jobs.models import Job
 from django_jobs.operations.explain import COUNTED_AT_MOST
 from django_jobs.operations.explain import explain as explain_job
-from django_jobs.operations.health import HealthLimits, troubles
+from django_jobs.operations.health import HealthLimits, find_problems
 from django_jobs.operations.overview import overview
 from tests.benchmarks import bare
 from tests.plans.explaining import explain
@@ -309,7 +309,7 @@ class TestAmongAMillionReadyJobs:
             # To group a thousand rows it makes a table of its own, which no plan here may have.
             plans = plans_of(lambda: bands("default"))
         else:
-            plans = plans_of(lambda: troubles(HealthLimits(min_workers=0)))
+            plans = plans_of(lambda: find_problems(HealthLimits(min_workers=0)))
         for plan in plans:
             # Three priorities in each queue, and all leases that have ended.
             assert_reads_little(plan, at_most=max(2 * 3 * QUEUES * 1_000, 10_000))

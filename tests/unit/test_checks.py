@@ -279,7 +279,7 @@ def test_a_handler_path_leads_to_something_to_run(path, says, settings, plain_da
     [
         (f"{OWN}.missing", "cannot be imported"),
         (f"{OWN}.a_function", "no delay"),
-        (f"{OWN}.NeedyPolicy", "without arguments"),
+        (f"{OWN}.NeedyPolicy", "needs arguments"),
         (f"{OWN}.Policy", None),
         (f"{OWN}.POLICY_OBJECT", None),
         ("exponential", None),

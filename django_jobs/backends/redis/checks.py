@@ -36,8 +36,8 @@ def check_server(alias: str, connection: Connection) -> list[CheckMessage]:
     messages: dict[str, CheckMessage] = {}
     if owner not in {None, get_settings().site}:
         messages["site"] = Warning(
-            f"The backend {alias!r} cannot be used: {connection.ownership.trouble(str(owner))}.",
-            hint="Two sites never share keys; see the page on Redis.",
+            f"The backend {alias!r} cannot be used: {connection.ownership.problem(str(owner))}.",
+            hint="Two sites must not share keys; the page Use Redis says how to keep them apart.",
             id="django_jobs.W061",
         )
     for info in nodes:
@@ -54,17 +54,18 @@ def check_identity(alias: str, options: RedisOptions) -> list[CheckMessage]:
         **options_of_url(options.url),
     }  # the URL wins, as in redis-py
     if client_options.get("ssl_cert_reqs", "required") in {"none", None, CERT_NONE}:
-        name, accepted = "ssl_cert_reqs", "with whatever certificate"
+        name, accepted = "ssl_cert_reqs", "with any certificate"
     elif not client_options.get("ssl_check_hostname", True):
-        name, accepted = "ssl_check_hostname", "with a certificate of whatever name"
+        name, accepted = "ssl_check_hostname", "with a certificate for any name"
     else:
         return []
     return [
         Warning(
-            f"The backend {alias!r} takes any server {accepted} for its own ({name} is "
-            f"{client_options[name]!r}): it gets the password and the jobs.",
-            hint=f"Leave {name} out of OPTIONS['CLIENT'] and of the URL; ssl_ca_certs names an "
-            "authority of your own. Silence this where the network itself can be trusted.",
+            f"The backend {alias!r} accepts any server {accepted} ({name} is "
+            f"{client_options[name]!r}): that server gets the password and the jobs.",
+            hint=f"Remove {name} from OPTIONS['CLIENT'] and from the URL; if you have your own "
+            "certificate authority, name it in ssl_ca_certs. Silence this warning if you trust the "
+            "network itself.",
             id="django_jobs.W015",
         )
     ]
@@ -86,7 +87,8 @@ def _messages(alias: str, info: dict[str, Any]) -> Iterator[CheckMessage]:
     version = str(info.get("redis_version", ""))
     if version.partition(".")[0].isdigit() and int(version.partition(".")[0]) < OLDEST:
         yield Error(
-            f"The backend {alias!r} is on Redis {version}, whose scripts cannot do what is needed.",
+            f"The backend {alias!r} is on Redis {version}, which does not support flags in "
+            "scripts: on a full server jobs could not end.",
             hint=f"Use Redis {OLDEST} or newer, or Valkey.",
             id="django_jobs.E060",
         )
@@ -94,14 +96,14 @@ def _messages(alias: str, info: dict[str, Any]) -> Iterator[CheckMessage]:
     if policy != "noeviction":
         yield Error(
             f"The backend {alias!r} is on a Redis that drops keys when its memory is full "
-            f"(maxmemory-policy {policy}): jobs would be lost without a word.",
-            hint="Set maxmemory-policy to noeviction, or use a server of its own for jobs.",
+            f"(maxmemory-policy {policy}): jobs would be lost silently.",
+            hint="Set maxmemory-policy to noeviction, or use a separate server for jobs.",
             id="django_jobs.E061",
         )
     if str(info.get("aof_enabled", "1")) == "0":
         yield Warning(
-            f"The backend {alias!r} is on a Redis without an append-only file: what was "
-            "enqueued since its last snapshot is lost when it ends.",
-            hint="Set appendonly to yes; see the page on Redis for what each setting may lose.",
+            f"The backend {alias!r} is on a Redis without an append-only file: jobs "
+            "enqueued since its last snapshot are lost when it ends.",
+            hint="Set appendonly to yes; the page Use Redis says what each setting may lose.",
             id="django_jobs.W060",
         )

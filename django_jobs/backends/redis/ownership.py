@@ -61,7 +61,7 @@ class Ownership:
             else:
                 raise
         if owner != site:
-            raise PrefixInUse(self.trouble(owner))
+            raise PrefixInUse(self.problem(owner))
         self._compare_at = time.monotonic() + COMPARED_SECONDS
 
     def _take(self, client: Any, site: str) -> str:
@@ -72,7 +72,7 @@ class Ownership:
             return site
         return site if owner is None else str(owner.decode("utf-8", "replace"))
 
-    def trouble(self, owner: str) -> str:
+    def problem(self, owner: str) -> str:
         """What is wrong where the keys are another site's, and the ways out."""
         site = get_settings().site
         return (

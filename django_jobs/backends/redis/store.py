@@ -28,7 +28,7 @@ ANNOUNCED_SECONDS = 60.0
 SERVED_SECONDS = 60.0
 """How long a queue is listed after it gave a job, whether its name is stored or not."""
 REPORTED_SECONDS = 60.0
-"""How long a trouble is not reported again."""
+"""How long a problem is not reported again."""
 LEFT_SECONDS = 5.0
 """How long to leave a queue alone that could not be read, or whose server is away."""
 TRIES_SHARE = 2
@@ -49,13 +49,21 @@ class RedisStore:
         self.clock: RedisClock
         self._backend = backend
         self._announced: dict[str, float] = {}
+        """Until when the name of a queue of a cluster need not be stored again."""
         self._served: dict[str, float] = {}
+        """Until when a queue that gave a job is listed, though its name may be lost."""
         self._names: set[bytes] = set()
+        """The names that were stored, as of the last time they could be read."""
         self._shared_from = float("-inf")
+        """When the server of the keys that all queues share is tried again."""
         self._reported_until: dict[str, float] = {}
+        """Until when a problem is not reported again: by queue, or by queue and kind."""
         self._left_until: dict[str, float] = {}
+        """Until when a queue is left alone."""
         self._away: dict[str, StoreUnavailable] = {}
+        """The last error of each queue whose server is away; a queue that answers is removed."""
         self._servers_away: dict[str, tuple[float, StoreUnavailable]] = {}
+        """Until when a server that could not be reached is left alone, and its error."""
 
     def run(self, name: str, queue: str, args: Sequence[Any]) -> Any:
         """Run a script on one queue; its first argument is the time."""

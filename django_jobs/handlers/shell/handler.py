@@ -94,8 +94,8 @@ class ShellHandler(CommandLineHandler):
             ends_at=context.ends_at,
             grace=min(LONGEST_GRACE, settings.kill_grace / 2),
         )
-        if trouble := _trouble(ProgramRun(order).to_its_end()):
-            raise ProgramFailed(f"{program.entry} {trouble}")
+        if failure := _failure_of(ProgramRun(order).to_its_end()):
+            raise ProgramFailed(f"{program.entry} {failure}")
 
 
 def _allowed(payload: Any, settings: JobsSettings) -> tuple[Program, list[str]]:
@@ -106,7 +106,7 @@ def _allowed(payload: Any, settings: JobsSettings) -> tuple[Program, list[str]]:
     return program, arguments
 
 
-def _trouble(ended: ProgramEnded) -> str:
+def _failure_of(ended: ProgramEnded) -> str:
     if ended.error:
         return f"could not be run: {ended.error}"
     if ended.exit == 0:

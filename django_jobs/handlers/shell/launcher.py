@@ -82,8 +82,8 @@ class Launcher:
         if self._pid == 0:
             _become(order, write_end)
         os.close(write_end)
-        with open(read_end, "rb") as trouble:  # noqa: PTH123 - a descriptor
-            error = trouble.read().decode("utf-8", "replace")
+        with open(read_end, "rb") as error_pipe:  # noqa: PTH123 - a descriptor
+            error = error_pipe.read().decode("utf-8", "replace")
         return {"error": error} if error else None
 
     def _watched(self) -> int:

@@ -12,7 +12,7 @@ from django_jobs.management.base import (
     system_user,
 )
 from django_jobs.management.output import escaped
-from django_jobs.operations.cancel import call_off
+from django_jobs.operations.cancel import cancel_or_ask_to_stop
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -23,7 +23,7 @@ SENTENCES = {
     "cancelled": "cancelled",
     "asked": "runs, and was asked to stop",
     "already-asked": "runs, and had been asked to stop before",
-    "moving": "is on its way from the outbox to its backend just now; ask again",
+    "moving": "is on its way from the outbox to its backend just now; try again",
     "gone": "does not wait or run (jobs_explain tells more)",
 }
 
@@ -33,7 +33,7 @@ class Command(JobsCommand):
 
     help = (
         "Cancels jobs that wait, and asks those that run to stop: their handler sees "
-        "context.cancelled, and the process of one that does not listen is stopped after "
+        "context.cancelled, and the process of one that does not react is stopped after "
         "KILL_GRACE. Neither is retried. Exit code 1 when one of them had ended, never was, or is "
         "on its way from the outbox to its backend."
     )
@@ -49,7 +49,7 @@ class Command(JobsCommand):
 
     def run(self, output: Output, options: dict[str, Any]) -> int:
         by, reason = system_user(), options["reason"]
-        results = [call_off(job_id, by=by, reason=reason) for job_id in options["ids"]]
+        results = [cancel_or_ask_to_stop(job_id, by=by, reason=reason) for job_id in options["ids"]]
         if options["json"]:
             output.document({"jobs": [asdict(result) for result in results]})
         else:

@@ -102,7 +102,11 @@ def _add_resolving(parser: ArgumentParser) -> None:
     add("--all", action="store_true", help="all open dead letters; asks first")
     _add_filters(parser, "with --all: only those")
     add("--dry-run", action="store_true", help="say what would become of each, change nothing")
-    add("--by", metavar="NAME", help="who is recorded; default: the user of the system")
+    add(
+        "--by",
+        metavar="NAME",
+        help="who is recorded; default: the operating-system user that runs the command",
+    )
     add("--note", default="", metavar="TEXT", help="why; recorded with it")
     add("--no-input", action="store_false", dest="interactive", help="do not ask")
 

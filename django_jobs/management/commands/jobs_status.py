@@ -168,12 +168,12 @@ def _check(output: Output, options: dict[str, Any]) -> int:
     limits = HealthLimits(
         max_age=options["max_age"], min_workers=options["min_workers"], queue=options["queue"]
     )
-    troubles = health.troubles(limits)
+    problems = health.find_problems(limits)
     if options["json"]:
-        output.document({"ok": not troubles, "troubles": [asdict(trouble) for trouble in troubles]})
+        output.document({"ok": not problems, "problems": [asdict(problem) for problem in problems]})
     else:
-        output.line("\n".join(map(status.describe_problem, troubles)) or WELL)
-    return FAILED if troubles else 0
+        output.line("\n".join(map(status.describe_problem, problems)) or WELL)
+    return FAILED if problems else 0
 
 
 def _settings(output: Output, *, as_json: bool) -> int:

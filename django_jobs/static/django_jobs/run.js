@@ -5,7 +5,7 @@
   const bar = document.getElementById("dj-run-bar");
   const token = document.querySelector("#dj-run input[name=csrfmiddlewaretoken]");
   const EVERY = 1000;
-  const AFTER_TROUBLE = 5000;
+  const AFTER_ERROR = 5000;
   if (!run || run.dataset.state !== "running") {
     return;
   }
@@ -31,8 +31,8 @@
         window.location.reload();
         return;
       }
-    } catch (trouble) {
-      wait = AFTER_TROUBLE;
+    } catch (error) {
+      wait = AFTER_ERROR;
     }
     window.setTimeout(look, wait);
   }

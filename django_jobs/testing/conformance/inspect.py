@@ -17,7 +17,7 @@ from django_jobs.testing.conformance.base import QUEUE, Suite
 
 
 class Looking(Suite):
-    """Looking changes nothing, and only waiting jobs can be called off."""
+    """Looking changes nothing, and only waiting jobs can be cancelled."""
 
     # -- stats ----------------------------------------------------------------------------
 

@@ -161,7 +161,7 @@ class Fetcher:
         if tries and not (self._looked_again and hints == self._hints_seen) and self._may_be_work():
             # The work that just ended, or the source of the hint, enqueued to a new queue.
             self._looked_again, self._hints_seen = True, hints
-            self._queues.look_again()
+            self._queues.poll_again()
         else:
             self._note_empty(changes, hints)
         return None

@@ -27,7 +27,7 @@ def test_a_probe_of_a_healthy_site(run):
     backends["database"].fetch(["default"], 1, 60.0)
     done = run("jobs_status", "--check")
     assert (done.code, done.out) == (0, "ok: nothing is overdue, no worker was lost\n")
-    assert run("jobs_status", "--check", "--json").json() == {"ok": True, "troubles": []}
+    assert run("jobs_status", "--check", "--json").json() == {"ok": True, "problems": []}
 
 
 @pytest.mark.parametrize("options", [{}, {"delay": 60}])
@@ -40,7 +40,7 @@ def test_a_probe_finds_overdue_jobs(run, options):
     assert done.out == "overdue: default (database) has 1 waiting, one for 5 min\n"
     assert run("jobs_status", "--check", "--max-age", "10m").code == 0
     assert run("jobs_status", "--check", "--queue", "mail").code == 0
-    (one,) = run("jobs_status", "--check", "--json").json()["troubles"]
+    (one,) = run("jobs_status", "--check", "--json").json()["problems"]
     assert list(one) == ["kind", "backend", "queue", "jobs", "seconds", "detail", "at_least"]
     assert (one["kind"], one["jobs"]) == ("overdue", 1)
 
@@ -52,7 +52,7 @@ def test_a_probe_counts_overdue_jobs_to_an_end_and_finds_each(run, monkeypatch):
     assert run("jobs_status", "--check").code == 0
     late = doomed.using(priority=-50).enqueue()
     age(7200, pk=late.id)
-    (one,) = run("jobs_status", "--check", "--json").json()["troubles"]
+    (one,) = run("jobs_status", "--check", "--json").json()["problems"]
     assert (one["jobs"], one["at_least"]) == (1, False)
     assert 7200 <= one["seconds"] < 7260
     age(400, rank=-50)  # that is, those of priority 50
@@ -124,7 +124,7 @@ def test_a_probe_misses_workers(run):
     done = run("jobs_status", "--check", "--min-workers", "2")
     assert done.code == 1
     assert done.out == "no worker: database: 1 seen within 60 s, 2 wanted\n"
-    (one,) = run("jobs_status", "--check", "--min-workers", "2", "--json").json()["troubles"]
+    (one,) = run("jobs_status", "--check", "--min-workers", "2", "--json").json()["problems"]
     assert (one["kind"], one["backend"], one["queue"]) == ("no-worker", "database", "")
 
 

@@ -1,4 +1,4 @@
-"""Why a handler called its job off can be read wherever the job is looked for."""
+"""Why a handler cancelled its job can be read wherever the job is looked for."""
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -14,15 +14,15 @@ pytestmark = pytest.mark.django_db
 WHY = "the order was <b>withdrawn</b>"
 
 
-@job(key="cancelled-reason.calls-off")
-def calls_off(why=WHY):
+@job(key="cancelled-reason.cancels")
+def cancels(why=WHY):
     print("it printed this")
     raise Cancel(why)
 
 
 @pytest.fixture
 def handle():
-    handle = calls_off.enqueue()
+    handle = cancels.enqueue()
     assert process_once().status == "cancelled"
     return handle
 
@@ -44,22 +44,22 @@ def test_what_it_printed_is_kept_apart(handle):
 
 
 def test_of_a_reason_of_many_lines_nothing_is_lost():
-    handle = calls_off.enqueue("first\nsecond")
+    handle = cancels.enqueue("first\nsecond")
     process_once()
     assert handle.reason == "first second"
 
 
 @pytest.mark.parametrize("why", ["", "\n"])
 def test_what_it_printed_is_never_taken_for_the_reason(why):
-    handle = calls_off.enqueue(why)
+    handle = cancels.enqueue(why)
     process_once()
-    assert handle.reason == ("" if why else "the handler called the job off")
+    assert handle.reason == ("" if why else "the handler cancelled the job")
     assert JobResult.objects.get().output == f"{handle.reason}\nit printed this\n"
     assert "it printed" not in explain(handle.id).causes[0].text
 
 
-def test_a_job_that_was_not_called_off_has_none(handle):
-    assert calls_off.enqueue().reason == ""
+def test_a_job_that_was_not_cancelled_has_none(handle):
+    assert cancels.enqueue().reason == ""
 
 
 def test_jobs_explain_tells_it(handle, run):

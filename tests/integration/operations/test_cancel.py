@@ -1,10 +1,10 @@
-"""Calling jobs off, whatever they do, and draining workers."""
+"""Cancelling jobs, whatever they do, and draining workers."""
 
 import pytest
 
 from django_jobs.backends.registry import backends
 from django_jobs.models import Job, JobResult, OperatorEvent, Worker
-from django_jobs.operations.cancel import call_off
+from django_jobs.operations.cancel import cancel_or_ask_to_stop
 from django_jobs.operations.workers import drain
 from django_jobs.worker.build import process_once
 from django_jobs.worker.duties import Presence
@@ -20,8 +20,8 @@ def lease():
 
 def test_what_waits_is_cancelled_once():
     handle = doomed.enqueue()
-    assert call_off(handle.id, by="ada").status == "cancelled"
-    assert call_off(handle.id, by="bob").status == "gone"
+    assert cancel_or_ask_to_stop(handle.id, by="ada").status == "cancelled"
+    assert cancel_or_ask_to_stop(handle.id, by="bob").status == "gone"
     assert JobResult.objects.get().status == "cancelled"
     assert [event.action for event in OperatorEvent.objects.all()] == ["cancel"]
 
@@ -31,8 +31,8 @@ def test_what_runs_is_asked_once():
     mine = lease()
     backend = backends["database"]
     assert backend.asked_to_stop([mine]) == set()
-    assert call_off(handle.id, by="ada", reason="wrong order").status == "asked"
-    assert call_off(handle.id, by="bob").status == "already-asked"
+    assert cancel_or_ask_to_stop(handle.id, by="ada", reason="wrong order").status == "asked"
+    assert cancel_or_ask_to_stop(handle.id, by="bob").status == "already-asked"
     assert backend.asked_to_stop([mine]) == {handle.id}
     event = OperatorEvent.objects.get()
     assert (event.action, event.actor, event.reason) == ("stop", "ada", "wrong order")
@@ -41,7 +41,7 @@ def test_what_runs_is_asked_once():
 def test_what_comes_back_after_it_was_asked_is_not_run_again():
     handle = doomed.using(max_retries=5).enqueue()
     mine = lease()
-    call_off(handle.id, by="ada")
+    cancel_or_ask_to_stop(handle.id, by="ada")
     backends["database"].nack(mine)
     assert process_once().status == "cancelled"
     assert handle.status == "cancelled"
@@ -50,7 +50,7 @@ def test_what_comes_back_after_it_was_asked_is_not_run_again():
 
 @pytest.mark.parametrize("unknown", ["elephant", "00000000-0000-7000-8000-000000000000"])
 def test_nothing_is_gone(unknown):
-    assert call_off(unknown, by="ada").status == "gone"
+    assert cancel_or_ask_to_stop(unknown, by="ada").status == "gone"
     assert drain(unknown, by="ada").status == "gone"
     assert not OperatorEvent.objects.exists()
 
@@ -62,7 +62,7 @@ def test_a_witness_that_fails_undoes_it():
         raise RuntimeError("no log")
 
     with pytest.raises(RuntimeError):
-        call_off(handle.id, by="ada", witness=witness)
+        cancel_or_ask_to_stop(handle.id, by="ada", witness=witness)
     assert handle.status == "ready"
     assert not OperatorEvent.objects.exists()
 

@@ -10,7 +10,7 @@ from django_jobs.backends.registry import backends
 from django_jobs.clock import ManualClock, SystemClock
 from django_jobs.handlers.registry import registry
 from django_jobs.models import Job
-from django_jobs.operations.cancel import call_off, cancel
+from django_jobs.operations.cancel import cancel, cancel_or_ask_to_stop
 from django_jobs.operations.explain import explain
 from django_jobs.operations.queues import limit_queue, pause_queue
 from django_jobs.operations.replay import replay
@@ -197,7 +197,7 @@ def test_it_is_a_suspect(clock):
 def test_it_was_asked_to_stop(worker):
     handle = doomed.enqueue()
     (mine,) = lease()
-    call_off(handle.id, by="ada")
+    cancel_or_ask_to_stop(handle.id, by="ada")
     assert kinds(handle) == ["leased", "stop-asked"]
     backends["database"].nack(mine, 60)
     assert kinds(handle) == ["not-due", "stop-asked"]

@@ -1,4 +1,4 @@
-"""Looking at live jobs, and calling off those that wait."""
+"""Looking at live jobs, and cancelling those that wait."""
 
 import pytest
 

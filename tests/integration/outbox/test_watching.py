@@ -11,7 +11,7 @@ from django_jobs.conf import get_settings
 from django_jobs.exceptions import StoreUnavailable
 from django_jobs.models import OutboxJob
 from django_jobs.operations.explain import explain
-from django_jobs.operations.health import HealthLimits, troubles
+from django_jobs.operations.health import HealthLimits, find_problems
 from django_jobs.outbox import relay
 from django_jobs.worker.build import build_relay
 
@@ -24,7 +24,9 @@ def watched():
 
 
 def stalls(**limits):
-    return [one for one in troubles(HealthLimits(min_workers=0, **limits)) if one.kind == "outbox"]
+    return [
+        one for one in find_problems(HealthLimits(min_workers=0, **limits)) if one.kind == "outbox"
+    ]
 
 
 def wait(seconds):

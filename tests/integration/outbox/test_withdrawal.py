@@ -13,7 +13,7 @@ from django_jobs.clock import SECOND
 from django_jobs.exceptions import EnqueueOutcomeUnknown, JobFailed, StoreUnavailable
 from django_jobs.models import Job, JobResult, OperatorEvent, OutboxJob, RelayLease
 from django_jobs.operations import cancel as stopping
-from django_jobs.operations.cancel import call_off, cancel
+from django_jobs.operations.cancel import cancel, cancel_or_ask_to_stop
 from django_jobs.operations.explain import explain
 from django_jobs.tasks.compat import TaskResultStatus, task_backends
 from tests.integration.children import Crew
@@ -43,7 +43,7 @@ def carrier(broker):
 
 
 def withdraw(handle):
-    return call_off(handle.id, by="ada", reason="by mistake").status
+    return cancel_or_ask_to_stop(handle.id, by="ada", reason="by mistake").status
 
 
 def there(handle):
@@ -84,7 +84,7 @@ def test_a_task_in_the_outbox_that_was_cancelled_tells_so(carrier, settings):
     settings.TASKS = {"default": {"BACKEND": "django_jobs.tasks.JobsBackend"}}
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TASK_MODULES": [chores.__name__]}
     result = chores.add.enqueue(1, right=2)
-    assert call_off(result.id, by="ada").status == "cancelled"
+    assert cancel_or_ask_to_stop(result.id, by="ada").status == "cancelled"
     found = task_backends["default"].get_result(result.id)
     assert (found.status, found.args, found.kwargs) == (
         TaskResultStatus.FAILED,
@@ -126,7 +126,7 @@ def test_a_witness_that_fails_undoes_it(carrier):
         raise RuntimeError("no log")
 
     with pytest.raises(RuntimeError):
-        call_off(handle.id, by="ada", witness=witness)
+        cancel_or_ask_to_stop(handle.id, by="ada", witness=witness)
     assert handle.status == "ready"
     assert not OperatorEvent.objects.exists()
 
@@ -302,12 +302,12 @@ def uncommitted():
 def test_a_cancel_that_is_not_committed_holds_up_only_its_own_queue(carrier, uncommitted):
     note.using(queue="alpha").enqueue("an earlier one")
     relay_of(carrier).step()
-    called_off, other = (note.using(queue=name).enqueue("x") for name in ("alpha", "beta"))
+    cancelled, other = (note.using(queue=name).enqueue("x") for name in ("alpha", "beta"))
     with uncommitted():
-        assert withdraw(called_off) == "cancelled"
+        assert withdraw(cancelled) == "cancelled"
     assert relay_of(carrier).step() == (1, True)
     assert there(other)
-    assert not there(called_off)
+    assert not there(cancelled)
 
 
 @pytest.mark.only_on("postgres", "mariadb", "mysql")
@@ -392,7 +392,7 @@ def test_a_relay_and_a_cancel_beside_it_never_both_have_a_job(site_environment, 
     }
     with Crew(environment) as crew:
         crew.add("move_outbox", batch=3)
-        crew.add("call_off", ids=ids[::-1])
+        crew.add("cancel_or_ask_to_stop", ids=ids[::-1])
         moved, answers = crew.work()
     assert not OutboxJob.objects.exists()
     assert set(answers) == {"cancelled"}

@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from django_jobs.backends.registry import backends
 from django_jobs.models import FailedJob
-from django_jobs.operations.cancel import call_off
+from django_jobs.operations.cancel import cancel_or_ask_to_stop
 from django_jobs.operations.overview import overview
 from django_jobs.worker import process_once
 from testproject.shop import jobs as shop
@@ -153,7 +153,7 @@ def test_a_lease_that_is_held_or_over_and_what_it_makes_of_its_job_are_told():
     held = take()
     assert (lease.id, held.id) == (handle.id, handle.id)
     assert kinds(handle.id)[1:] == ["suspect"]
-    call_off(handle.id, by="ada")
+    cancel_or_ask_to_stop(handle.id, by="ada")
     assert kinds(handle.id)[1:] == ["stop-asked", "suspect"]
 
 
@@ -190,8 +190,8 @@ def test_a_monitor_is_not_told_where_redis_is_and_the_log_is(client, caplog):
     site = {**jobs_in(gone), "QUEUES": {"default": {}}, "MONITOR_TOKEN": token}
     with override_settings(DJANGO_JOBS=site):
         told = client.get("/jobs/health/", headers={"Authorization": f"Bearer {token}"})
-    troubles = {one["detail"] for one in told.json()["troubles"] if one["kind"] == "unreachable"}
-    assert troubles == {"StoreUnavailable (ConnectionError)"}
+    problems = {one["detail"] for one in told.json()["problems"] if one["kind"] == "unreachable"}
+    assert problems == {"StoreUnavailable (ConnectionError)"}
     for secret in ("127.0.0.1", str(gone.port)):
         assert secret not in told.content.decode()
     (logged, *_) = [one for one in caplog.records if one.levelno == logging.WARNING]

@@ -65,7 +65,7 @@ def test_a_copy_of_what_died_is_refused_and_its_letter_stays(server):
     assert process_once().status == "empty"
 
 
-def test_a_copy_of_what_was_called_off_is_refused(server):
+def test_a_copy_of_what_was_cancelled_is_refused(server):
     copy = Copy(server, work.enqueue())
     assert backends["redis"].cancel(copy.id)
     copy.put_back()

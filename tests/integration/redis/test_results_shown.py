@@ -23,8 +23,8 @@ def add(one, other):
     return one + other
 
 
-@job(key="shown.call-off")
-def call_off(why):
+@job(key="shown.cancelling")
+def cancelling(why):
     print("printed")
     raise Cancel(why)
 
@@ -53,7 +53,7 @@ def test_it_is_found_where_somebody_looks_for_it(jobs, admin_client, way):
     assert (answer.status_code, answer["Location"]) == (302, page_of(handle.id))
 
 
-def test_who_called_it_off_stands_beside_it(jobs, admin_client):
+def test_who_cancelled_it_stands_beside_it(jobs, admin_client):
     handle = add.using(delay=60).enqueue(1, 1)
     cancel(handle.id, by="ada", reason="of no use")
     shown = admin_client.get(page_of(handle.id)).text
@@ -61,8 +61,8 @@ def test_who_called_it_off_stands_beside_it(jobs, admin_client):
     assert "of no use" in shown
 
 
-def test_why_its_handler_called_it_off_is_told(jobs, admin_client, capsys):
-    handle = call_off.enqueue("nothing left to do")
+def test_why_its_handler_cancelled_it_is_told(jobs, admin_client, capsys):
+    handle = cancelling.enqueue("nothing left to do")
     assert process_once().status == "cancelled"
     assert handle.reason == "nothing left to do"
     assert admin_client.get(page_of(handle.id)).text.count("nothing left to do") >= 1
@@ -73,9 +73,9 @@ def test_why_its_handler_called_it_off_is_told(jobs, admin_client, capsys):
 
 
 def test_what_it_printed_is_never_taken_for_the_reason(jobs, admin_client):
-    handle = call_off.enqueue("")
+    handle = cancelling.enqueue("")
     assert process_once().status == "cancelled"
-    assert handle.reason == "the handler called the job off"
+    assert handle.reason == "the handler cancelled the job"
     assert "printed" not in explain(handle.id).causes[0].text
 
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from django_jobs.backends.base import Charge
 from django_jobs.definition import queue_of_tasks
 from django_jobs.exceptions import ResultNotKept
-from django_jobs.operations.cancel import call_off
+from django_jobs.operations.cancel import cancel_or_ask_to_stop
 from django_jobs.operations.explain import explain
 from django_jobs.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_jobs.worker import process_once
@@ -94,7 +94,7 @@ def test_a_failed_result_has_an_error_for_each_attempt(jobs):
 
 def test_a_task_that_was_cancelled_while_it_waited_can_be_read_again(jobs):
     result = chores.add.using(priority=5).enqueue(1, right=2)
-    assert call_off(result.id, by="ada").status == "cancelled"
+    assert cancel_or_ask_to_stop(result.id, by="ada").status == "cancelled"
     again = chores.add.get_result(result.id)
     assert (again.status, again.args, again.kwargs) == (FAILED, [1], {"right": 2})
     assert (again.task.func, again.task.priority) == (chores.add.func, 5)

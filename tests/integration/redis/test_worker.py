@@ -146,12 +146,12 @@ def test_workers_that_contend_for_a_key_never_overlap_more_than_it_allows(
 
 
 def test_operators_see_the_workers_of_redis(jobs, start):
-    assert [one.kind for one in health.troubles(health.HealthLimits())] == ["no-worker"]
+    assert [one.kind for one in health.find_problems(health.HealthLimits())] == ["no-worker"]
     pool = start(**jobs)
     until(Worker.objects.exists)
     row = Worker.objects.get()
     assert (row.backend, row.pid) == ("redis", pool.pid)
-    assert health.troubles(health.HealthLimits()) == []
+    assert health.find_problems(health.HealthLimits()) == []
     drain(str(row.pk), by="a test")
     assert pool.ended() == 0
     assert not Worker.objects.exists()

@@ -198,13 +198,13 @@ def test_without_atomic_the_rows_of_a_lost_lease_stay_and_the_settle_is_lost():
 def failing_commit(monkeypatch, *, committed):
     """The next commit is not answered, having come through or not."""
     real = BaseDatabaseWrapper._commit
-    trouble = [True]
+    fails = [True]
     told = []
 
     def commit(self):
         # Only the joint transaction has an order in it when it ends.
-        if trouble and self.alias == connection.alias and seen:
-            trouble.clear()
+        if fails and self.alias == connection.alias and seen:
+            fails.clear()
             told.append("unanswered")
             if committed:
                 real(self)

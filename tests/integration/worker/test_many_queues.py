@@ -99,7 +99,7 @@ def test_a_job_in_a_queue_that_had_none_is_found(store):
     tenants(store, 20)
     order = in_turn(store)
     (new,) = put(store, queue="tenant-007", priority=9)
-    order.look_again()
+    order.poll_again()
     seen = {lease.id for _ in range(3) for lease in store.fetch(order.next(), 1, 30.0)}
     assert new in seen
 

@@ -321,7 +321,7 @@ def test_every_terminal_failure_is_a_dead_letter_told_critically_under_a_stable_
 
 
 @pytest.mark.django_db
-def test_h8_trouble_of_the_store_is_raised_and_never_empty(monkeypatch):
+def test_h8_an_error_of_the_store_is_raised_and_never_empty(monkeypatch):
     def broken(*_):
         raise DatabaseError("no such table")
 

@@ -38,7 +38,7 @@ def test_a_job_is_claimed_then_started_then_settled(told):
 
 
 def test_what_nobody_wants_is_not_made():
-    """The log takes no DEBUG by default, and figures do not count these."""
+    """The log takes no DEBUG by default, and metrics do not count these."""
     assert not events.is_wanted(events.JobClaimed)
     assert not events.is_wanted(events.JobStarted)
 

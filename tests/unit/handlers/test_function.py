@@ -171,7 +171,7 @@ def test_a_context_may_be_taken_positional_only():
     assert own.handle(shown_context) == (shown_context, 5)
 
 
-def test_arguments_named_like_our_own_are_no_trouble():
+def test_arguments_named_like_our_own_are_no_problem():
     def awkward(function, context, key, payload, args):
         return (function, context, key, payload, args)
 

@@ -1,4 +1,4 @@
-"""What is collected from which event, and how figures are kept."""
+"""What is collected from which event, and how metrics are kept."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def counters(event):
         ),
         (events.LeaseLost(**ABOUT), "jobs_fetched leases_lost"),
         (events.SettleUnknown(**ABOUT), "jobs_fetched settles_unknown"),
-        (events.StoreLost(backend="database", error=OSError(), trouble="no"), "store_outages"),
+        (events.StoreLost(backend="database", error=OSError(), problem="no"), "store_outages"),
         (events.WorkerStarted(backend="database", queues=""), ""),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_sentence_without_facts_is_told_too(caplog):
 def test_an_error_of_a_store_is_told_without_the_password_it_names(caplog):
     error = OSError("no answer from redis://jobs:hunter2@cache:6379, password='hunter2'")
     with caplog.at_level(logging.DEBUG, logger="django_jobs"):
-        logs.write_now(events.StoreLost(backend="redis", error=error, trouble="no"))
+        logs.write_now(events.StoreLost(backend="redis", error=error, problem="no"))
     (record,) = caplog.records
     assert "no answer from redis://" in record.getMessage()
     assert "hunter2" not in record.getMessage() + str(vars(record)["error"])
@@ -110,7 +110,7 @@ def test_a_traceback_shows_where_but_no_secret_and_no_line_of_others(kind, caplo
     assert not [line for line in shown.splitlines() if line.startswith("CRITICAL")]
 
 
-@pytest.mark.parametrize("fact", ["why", "what", "trouble"])
+@pytest.mark.parametrize("fact", ["why", "what", "problem"])
 def test_what_a_store_said_is_told_without_the_password_it_names(fact, caplog):
     kind = next(kind for kind in logs.SENTENCES if fact in kind.names)
     with caplog.at_level(logging.DEBUG, logger="django_jobs"):

@@ -62,7 +62,7 @@ def test_a_handler_that_cannot_tell_is_given_what_it_is_asked():
         ({"cancelled": True, "done_by": "j7"}, Cancelled, "stop"),
         ({"done_by": "j7"}, Skipped, "the job j7 did the work"),
     ],
-    ids=["a copy", "called off", "done"],
+    ids=["a copy", "cancelled", "done"],
 )
 def test_what_was_decided_elsewhere(given, outcome, word):
     refused = decided(lease(**given))

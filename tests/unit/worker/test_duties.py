@@ -157,7 +157,7 @@ def test_a_worker_leaves_though_its_last_counts_cannot_be_told(made):
     assert bench.done == ["last tally", "leave"]
 
 
-def test_a_store_that_serves_nobody_is_everybodys_trouble(heard):
+def test_a_store_that_cannot_be_reached_stops_the_duties(heard):
     def work():
         raise ConnectionResetError("gone")
 

@@ -97,7 +97,7 @@ def test_new_queues_are_found_when_it_looks_again(backend):
     assert list(order.next()) == ["default"]
     backend.enqueue([make_outgoing("late")])
     assert list(order.next()) == ["default"]
-    order.look_again()
+    order.poll_again()
     assert list(order.next()) == ["late"]
 
 
@@ -131,13 +131,13 @@ def test_a_few_that_had_something_lately_are_tried_without_asking(telling):
     order = parse(None, telling, settings())
     assert sorted(order.next()) == ["a", "c", "default"]
     telling.due = ["b"]
-    order.look_again()
+    order.poll_again()
     assert sorted(order.next()) == ["a", "b", "c", "default"]
     telling.due = [f"q{n}" for n in range(9)]
-    order.look_again()
+    order.poll_again()
     assert sorted(order.next()) == telling.due
     telling.due = []
-    order.look_again()
+    order.poll_again()
     assert sorted(order.next()) == ["q0", "q1", "q2", "q3", "q4"]
 
 
@@ -148,7 +148,7 @@ def test_each_has_its_turn_though_others_come_and_go(telling):
     for gone in ("b", "d", "a", "c"):
         seen += firsts(order, 1)
         telling.due = [name for name in "abcdef" if name != gone]
-        order.look_again()
+        order.poll_again()
     assert seen == ["a", "c", "e", "f"]
 
 
@@ -157,7 +157,7 @@ def test_what_was_seen_before_the_last_try_does_not_count_when_it_looks_again(te
     order.next()
     before = time.monotonic()
     order.next()
-    order.look_again()
+    order.poll_again()
     order.next()
     assert telling.since[-1] >= before
 
@@ -181,14 +181,14 @@ def test_while_there_is_work_it_looks_now_and_then_and_never_most_of_the_time(te
     order.next()
     now += 0.6
     order.refresh()
-    assert order._look_after == pytest.approx(2.0)
+    assert order._poll_after == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("text", ["a", "a:2,b:1"])
 def test_named_queues_have_nothing_to_look_for(backend, text):
     order = parse(text, backend, settings())
     before = sorted(order.next())
-    order.look_again()
+    order.poll_again()
     assert sorted(order.next()) == before
 
 

@@ -267,13 +267,13 @@ def of_driver(kind, sqlstate):
 
 
 @pytest.fixture
-def troubles():
+def problems():
     """What is told of stores that are lost and found."""
     heard = []
 
     def hear(event):
         if isinstance(event, events.StoreLost | events.StoreFound):
-            heard.append(getattr(event, "trouble", "found"))
+            heard.append(getattr(event, "problem", "found"))
 
     events.subscribe(hear)
     yield heard
@@ -281,7 +281,7 @@ def troubles():
 
 
 @pytest.mark.parametrize(
-    ("error", "trouble"),
+    ("error", "problem"),
     [
         (OSError("refused"), "the backend default does not answer"),
         (OperationalError("gone"), "the backend default does not answer"),
@@ -296,39 +296,39 @@ def troubles():
     ],
     ids=["socket", "driver", "broker", "full", "timeout", "permission", "tables"],
 )
-def test_a_store_that_answers_with_an_error_is_not_said_to_be_silent(error, trouble, troubles):
+def test_a_store_that_answers_with_an_error_is_not_said_to_be_silent(error, problem, problems):
     outage = Outage("default", database="jobs")
     outage.begins(error)
     outage.begins(error)
-    assert troubles == [trouble]
+    assert problems == [problem]
 
 
-def test_a_store_that_comes_back_with_errors_says_so_once(troubles):
+def test_a_store_that_comes_back_with_errors_says_so_once(problems):
     outage = Outage("default")
     for error in (OSError("refused"), of_driver(ProgrammingError, "42P01"), OSError("refused")):
         outage.begins(error)
         outage.begins(error)
     outage.ends()
-    assert troubles == [
+    assert problems == [
         "the backend default does not answer",
         "the backend default answers with an error",
         "found",
     ]
 
 
-def test_while_some_calls_still_fail_those_that_go_well_end_no_outage(troubles, monkeypatch):
+def test_while_some_calls_still_fail_those_that_go_well_end_no_outage(problems, monkeypatch):
     outage = Outage("default")
     for _ in range(3):
         outage.begins(of_driver(ProgrammingError, "42703"))
         outage.ends()
-    assert troubles == ["the backend default answers with an error"]
+    assert problems == ["the backend default answers with an error"]
     monkeypatch.setattr(store, "CALM_SECONDS", 0.0)
     outage.begins(of_driver(ProgrammingError, "42703"))
     outage.ends()
-    assert troubles[1:] == ["found"]
+    assert problems[1:] == ["found"]
 
 
-def test_an_outage_ends_though_a_thread_that_met_it_has_nothing_more_to_ask(troubles, monkeypatch):
+def test_an_outage_ends_though_a_thread_that_met_it_has_nothing_more_to_ask(problems, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(store, "time", SimpleNamespace(monotonic=lambda: now[0]))
     outage = Outage("default")
@@ -342,7 +342,7 @@ def test_an_outage_ends_though_a_thread_that_met_it_has_nothing_more_to_ask(trou
     beside.join()
     now[0] += store.CALM_SECONDS + 1.0
     outage.ends()
-    assert troubles[1:] == ["found"]
+    assert problems[1:] == ["found"]
     assert outage.seconds == 0.0
 
 

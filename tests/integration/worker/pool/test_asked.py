@@ -6,7 +6,7 @@ import time
 import pytest
 
 from django_jobs.models import Job, JobAttempt, JobResult, QueueMinute, Worker
-from django_jobs.operations.cancel import call_off
+from django_jobs.operations.cancel import cancel_or_ask_to_stop
 from django_jobs.operations.explain import explain
 from django_jobs.operations.overview import live
 from django_jobs.operations.workers import drain
@@ -38,7 +38,7 @@ def test_a_handler_hears_that_it_is_to_stop(start, diary, processes, how, status
     pool = start(processes=processes, KILL_GRACE=20)
     until(lambda: "watch-begins" in diary.words)
     child = diary.pid("watch-begins")
-    assert call_off(handle.id, by="ada").status == "asked"
+    assert cancel_or_ask_to_stop(handle.id, by="ada").status == "asked"
     result = ended(handle)
     assert result.status == status
     assert said in result.output
@@ -53,7 +53,7 @@ def test_a_busy_worker_hears_it_long_before_its_house_is_due(start, diary):
     pool = start(processes=1, KILL_GRACE=20, LEASE_SECONDS=90)
     until(lambda: "watch-begins" in diary.words)
     began = time.monotonic()
-    call_off(handle.id, by="ada")
+    cancel_or_ask_to_stop(handle.id, by="ada")
     assert ended(handle).status == "cancelled"
     assert time.monotonic() - began < 12.0
     pool.signal(signal.SIGTERM)
@@ -66,7 +66,7 @@ def test_one_that_does_not_listen_is_stopped_and_not_run_again(start, diary, con
     pool = start("--concurrency", str(concurrency), processes=1)
     until(lambda: "hold-begins" in diary.words)
     child = diary.pid("hold-begins")
-    call_off(handle.id, by="ada")
+    cancel_or_ask_to_stop(handle.id, by="ada")
     assert ended(handle).status == "cancelled"
     until(lambda: not is_alive(child))
     gang.note.enqueue(str(diary))
@@ -81,7 +81,7 @@ def test_a_coroutine_is_cancelled_beside_others_that_go_on(start, diary):
     gang.awatch.enqueue(str(diary), "other")
     pool = start("--concurrency", "2", processes=1)
     until(lambda: {"awatch-begins", "other-begins"} <= set(diary.words))
-    call_off(handle.id, by="ada")
+    cancel_or_ask_to_stop(handle.id, by="ada")
     assert ended(handle).status == "cancelled"
     assert is_alive(diary.pid("other-begins"))
     assert live(state="running").count() == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from django_jobs import enqueue_many
-from django_jobs.models import Figure, JobResult, QueueMinute
+from django_jobs.models import JobResult, Metric, QueueMinute
 from django_jobs.telemetry import counters
 from tests.integration.worker.pool.gang import jobs as gang
 
@@ -29,10 +29,10 @@ def test_two_workers_count_every_job_exactly_once(start, diary):
     assert 0 < totals.histograms["job_run_seconds", "default"].microseconds < 60_000_000
 
 
-def test_figures_stay_out_of_the_database_unless_they_are_asked_for(start, diary):
+def test_metrics_stay_out_of_the_database_unless_they_are_asked_for(start, diary):
     enqueue_many([gang.note.prepare(str(diary), f"n{n}") for n in range(10)])
     assert start("--until-empty", "-v0").ended() == 0
-    assert not Figure.objects.exists()
+    assert not Metric.objects.exists()
 
 
 @pytest.mark.parametrize("processes", [0, 1])

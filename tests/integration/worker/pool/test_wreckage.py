@@ -202,7 +202,7 @@ def clogged():
     os.close(writes)
 
 
-def test_a_log_that_nobody_takes_down_stops_nothing(start, diary, clogged):
+def test_a_log_that_is_not_read_stops_nothing(start, diary, clogged):
     gang.hold.enqueue(str(diary), str(diary.gate))
     pool = start(processes=2, environment=WRECK, output=clogged)
     until(lambda: diary.words == ["hold-begins"])

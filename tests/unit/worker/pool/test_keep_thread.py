@@ -1,4 +1,4 @@
-"""Trouble with one settle stops neither the others nor the renewals; and it ends."""
+"""A failure of one settle stops neither the others nor the renewals; and it ends."""
 
 import threading
 from types import SimpleNamespace

@@ -85,7 +85,7 @@ def test_work_that_is_not_to_be_had_does_not_make_it_spin(make):
 
 
 @pytest.mark.parametrize("error", [OSError("away"), ValueError("theirs")], ids=str)
-def test_trouble_is_the_others_to_tell(make, error):
+def test_errors_are_left_to_the_others_to_report(make, error):
     hinted = threading.Event()
     waiter = make(Eager(error), hinted.set, poll_interval=0.05)
     waiter.arm()

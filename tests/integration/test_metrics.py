@@ -1,9 +1,9 @@
-"""Figures of several processes, added up in the database."""
+"""Metrics of several processes, added up in the database."""
 
 import pytest
 
 from django_jobs.backends.registry import backends
-from django_jobs.models import Figure
+from django_jobs.models import Metric
 from django_jobs.telemetry import counters, events, metrics
 from django_jobs.telemetry.collectors import InMemory, Prometheus, Snapshot
 from django_jobs.telemetry.metrics import add
@@ -59,7 +59,7 @@ def test_what_two_workers_counted_is_added_up():
 
 def test_nothing_to_add_writes_nothing():
     counters.add_counters(Snapshot())
-    assert not Figure.objects.exists()
+    assert not Metric.objects.exists()
 
 
 def test_a_worker_adds_what_its_jobs_came_to(collect):
@@ -69,7 +69,7 @@ def test_a_worker_adds_what_its_jobs_came_to(collect):
     process_once()
     ledger = Ledger(backends["database"])
     ledger.write()
-    assert not Figure.objects.exists(), "it is not time yet"
+    assert not Metric.objects.exists(), "it is not time yet"
     ledger.end()
     totals = counters.total_counters()
     assert totals.counters == {
@@ -92,7 +92,7 @@ def test_what_could_not_be_written_is_kept_for_later(collect, monkeypatch):
 
         patched.setattr(duties, "add_counters", refused)
         ledger.end()
-    assert not Figure.objects.exists()
+    assert not Metric.objects.exists()
     ledger.end()
     assert counters.total_counters().counters == {("jobs_succeeded", "mail"): 1}
 
