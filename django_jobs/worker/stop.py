@@ -25,12 +25,13 @@ EXIT_SECONDS = 5.0
 
 
 def _keep_exit_code() -> None:
-    """Block signals while Python exits, which takes a while and resets its handlers first.
+    """Ignore signals while Python exits, which takes a while and resets its handlers first.
 
-    Otherwise a third signal would kill the process, and change its exit code.
+    Otherwise a third signal would kill the process, and change its exit code. To block them would
+    not do: a signal goes to any thread that does not, and daemon threads are there to the end.
     """
-    if hasattr(signal, "pthread_sigmask"):
-        atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, SIGNALS)
+    for number in SIGNALS:
+        atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
 def leave_in_time(code: int, seconds: float = EXIT_SECONDS) -> None:

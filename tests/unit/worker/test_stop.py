@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -12,6 +14,27 @@ from django_jobs.handlers.base import JobContext
 from django_jobs.handlers.function import FunctionHandler
 from django_jobs.outcome import Interrupted, Succeeded
 from django_jobs.worker.stop import SIGNALS, Stop
+
+EXIT = """
+import os, signal, sys, threading, time
+from django_jobs.worker.stop import Stop
+
+class Last:
+    def __init__(self):
+        self.send = os.kill, os.getpid(), signal.SIGTERM
+    def __del__(self):  # when modules are cleared, long after the handlers of signals
+        kill, *what = self.send
+        kill(*what)
+
+sys.last = Last()
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+stop = Stop()
+stop.ends_process = True
+with stop.listening():
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGTERM)
+sys.exit(stop.exit_code)
+"""
 
 
 @pytest.fixture
@@ -72,6 +95,11 @@ def test_under_nohup_it_outlives_the_terminal():
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_signal_while_python_exits_does_not_change_the_exit_code():
+    ended = subprocess.run([sys.executable, "-c", EXIT], check=False)
+    assert ended.returncode == 143
 
 
 def test_a_second_signal_outside_a_handler_lets_the_work_on_the_store_end(stop):
