@@ -145,7 +145,7 @@ def test_a_lease_that_was_lost_meanwhile_stays_lost(outcome):
 
 def test_when_the_lease_is_over_nobody_can_say(told):
     desk = Desk(*["before"] * 10_000)
-    verdict = desk.settle(Succeeded(1), seconds=0.02)
+    verdict = desk.settle(Succeeded(1), seconds=0.5)
     assert (verdict.status, verdict.answer, verdict.ends) == ("error", Settled.UNKNOWN, False)
     assert told[0] is events.StoreLost
     assert set(told[1:]) <= {events.BreakerOpened}
